@@ -1,0 +1,72 @@
+"""What a key group keeps between batches, and how it is stored."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from amadou import Key, Subject
+from amadou._subject import Batch
+from amadou._wire import pack, unpack, unpack_all
+from amadou.errors import StateDecodeError
+
+_VERSION = 1
+
+
+class KeyGroup:
+    """The subjects of one key group. A subject stays packed until it is touched.
+
+    Stored as ``[version, {key: subject}, {key: earliest timer}, pending timers]``, a subject as
+    ``[{spec: wire}, {tag: [timer, …]}]``, the second left out where it is empty; timers are in microseconds.
+    """
+
+    __slots__ = ("earliest", "pending", "subjects")
+
+    def __init__(self, stored: bytes | None) -> None:
+        self.subjects: dict[Key, bytes] = {}
+        self.earliest: dict[Key, int] = {}
+        self.pending = 0
+        if stored is not None:
+            version, *rest = unpack(stored)
+            if version != _VERSION:
+                raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
+            self.subjects, self.earliest, self.pending = rest
+
+    def due(self, watermark: int) -> list[Key]:
+        """The keys that have a timer at or before the watermark."""
+        return [key for key, earliest in self.earliest.items() if earliest <= watermark]
+
+    def load(self, keys: Iterable[Key], batch: Batch) -> dict[Key, Subject]:
+        """The subjects of those among some keys that have state or timers."""
+        stored = self.subjects
+        known = [key for key in keys if key in stored]
+        # One call for all of them: three times faster than unpacking each alone.
+        contents = unpack_all(b"".join([stored[key] for key in known]))
+        return {key: _subject(key, content, batch) for key, content in zip(known, contents, strict=True)}
+
+    def store(self, subject: Subject) -> None:
+        """Take back a subject that changed; one without state and timers leaves nothing behind (`semantics.md` 15)."""
+        key = subject.key
+        timers = subject._timers
+        if timers:
+            self.earliest[key] = min([min(times) for times in timers.values()])
+            self.subjects[key] = pack([subject._wires, {tag: list(times) for tag, times in timers.items()}])
+            return
+        self.earliest.pop(key, None)
+        if subject._wires:
+            self.subjects[key] = pack([subject._wires])
+        else:
+            self.subjects.pop(key, None)
+
+    def next_timer(self) -> int | None:
+        """The earliest pending timer in microseconds."""
+        return min(self.earliest.values()) if self.earliest else None
+
+    def pack(self) -> bytes | None:
+        """The group as it is stored; `None` where nothing is left."""
+        return pack([_VERSION, self.subjects, self.earliest, self.pending]) if self.subjects else None
+
+
+def _subject(key: Key, content: list[Any], batch: Batch) -> Subject:
+    if len(content) == 1:
+        return Subject(key, batch, content[0], {})
+    wires, timers = content
+    return Subject(key, batch, wires, {tag: set(times) for tag, times in timers.items()})

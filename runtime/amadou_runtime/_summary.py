@@ -1,0 +1,72 @@
+"""What a run did, in numbers."""
+
+
+import attrs
+from amadou._time import from_micros
+
+from amadou_runtime._operator import Processed
+
+
+@attrs.define
+class Counts:
+    """Counts of a run so far."""
+
+    events: int = 0
+    late: int = 0
+    timers_fired: int = 0
+    outputs: dict[str, int] = attrs.field(factory=dict)
+    """Values collected, by port."""
+    keys: int = 0
+    """Keys that have state or timers now."""
+    timers_pending: int = 0
+    state_bytes: int = 0
+
+    def add(self, processed: Processed) -> None:
+        """Count a batch that was processed as one key group."""
+        self.events += processed.events
+        self.late += processed.late
+        self.timers_fired += processed.fired
+        for port, wires in processed.outputs.items():
+            self.outputs[port] = self.outputs.get(port, 0) + len(wires)
+        self.keys = processed.keys
+        self.timers_pending = processed.pending
+        self.state_bytes = len(processed.state or b"")
+
+
+@attrs.frozen
+class RunSummary:
+    """How a run ended.
+
+    :param job: the job's name
+    :param batches: how many batches were completed
+    :param counts: what was counted
+    :param watermark: the last watermark, in microseconds
+    """
+
+    job: str
+    batches: int
+    counts: Counts
+    watermark: int | None
+
+    def __str__(self) -> str:
+        counts = self.counts
+        outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items())) or "none"
+        return (
+            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs}; "
+            f"late: {counts.late:,}; timers fired: {counts.timers_fired:,}, pending: {counts.timers_pending:,}; "
+            f"keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
+        )
+
+
+def shown_watermark(micros: int | None) -> str:
+    """A watermark for people."""
+    return "none" if micros is None else from_micros(micros).isoformat().replace("+00:00", "Z")
+
+
+def shown_bytes(count: float) -> str:
+    """A size for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError

@@ -1,0 +1,112 @@
+"""What a test run remembers of its callbacks, for the messages of failing tests."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+from amadou import Key, KeyedEvent, Subject
+
+
+@attrs.frozen
+class TraceEntry:
+    """One callback of a test run.
+
+    :param callback: `on_event` or `on_timer_expired`
+    :param key: the subject's key
+    :param timestamp: the time of the event or timer
+    :param watermark: the batch's watermark
+    :param source: the event's source; `None` for a timer
+    :param value: the event's value
+    :param tag: the timer's tag
+    :param outputs: what the callback collected, as pairs of port and value
+    :param error: what it raised
+    """
+
+    callback: str
+    key: Key
+    timestamp: datetime
+    watermark: datetime | None
+    source: str | None = None
+    value: Any = None
+    tag: str = ""
+    outputs: tuple[tuple[str, Any], ...] = ()
+    error: str | None = None
+
+    def __str__(self) -> str:
+        what = self.callback if self.source is None else f"{self.callback} ({self.source})"
+        detail = f" tag={self.tag!r}" if self.tag else ""
+        if self.value is not None:
+            detail += f" value={self.value!r}"
+        lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}"]
+        lines += [f"    → {port}: {value!r}" for port, value in self.outputs]
+        if self.error is not None:
+            lines.append(f"    ✗ {self.error}")
+        return "\n".join(lines)
+
+
+class Trace:
+    """Watches the callbacks of an operator. Entries stay raw until someone looks: most test runs pass."""
+
+    def __init__(self) -> None:
+        self._raw: list[list[Any]] = []
+
+    def observed_event(
+        self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
+    ) -> Callable[[Subject, KeyedEvent[Any]], None]:
+        """`on_event`, watched."""
+
+        def observed(subject: Subject, event: KeyedEvent[Any]) -> None:
+            before = self._begin(subject, "on_event", event.timestamp, event.value)
+            on_event(subject, event)
+            self._end(subject, before)
+
+        return observed
+
+    def observed_timer(
+        self, on_timer_expired: Callable[[Subject, datetime], None]
+    ) -> Callable[[Subject, datetime], None]:
+        """`on_timer_expired`, watched."""
+
+        def observed(subject: Subject, timestamp: datetime) -> None:
+            before = self._begin(subject, "on_timer_expired", timestamp, None)
+            on_timer_expired(subject, timestamp)
+            self._end(subject, before)
+
+        return observed
+
+    def failed(self, error: Exception) -> None:
+        """The last callback raised an error."""
+        self._raw[-1][-1] = f"{type(error).__name__}: {error}"
+
+    def take(self) -> list[list[Any]]:
+        """The raw entries since the last call, in terms of msgpack."""
+        taken, self._raw = self._raw, []
+        return taken
+
+    def _begin(self, subject: Subject, callback: str, timestamp: datetime, value: Any) -> list[int]:
+        watermark = subject._batch.watermark
+        self._raw.append(
+            [callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, (), None]
+        )
+        return [len(port.wires) for port in subject._batch.ports.values()]
+
+    def _end(self, subject: Subject, before: list[int]) -> None:
+        collected = [
+            (name, wire)
+            for (name, port), start in zip(subject._batch.ports.items(), before, strict=True)
+            for wire in port.wires[start:]
+        ]
+        if collected:
+            self._raw[-1][-2] = collected
+
+
+def trace_entries(raw: list[list[Any]], decoders: Mapping[str, Callable[[Any], Any]]) -> list[TraceEntry]:
+    """Raw entries with their outputs decoded.
+
+    :param decoders: turns the wire form of each port's values back
+    """
+    return [
+        TraceEntry(*fields, outputs=tuple((port, decoders[port](wire)) for port, wire in outputs), error=error)
+        for *fields, outputs, error in raw
+    ]

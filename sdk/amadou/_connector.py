@@ -1,0 +1,134 @@
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+
+from amadou._codec import Codec, codec_for
+
+
+class Source:
+    """The base class of sources: where records come from.
+
+    A source has two halves. `records` serves the embedded engine, `read_stream` serves Spark; both must give the same
+    records in the same order.
+    """
+
+    key_event: Callable[[Any], Any] | None = None
+    """Turns this source's records into events; the handler's own `key_event` does where it is `None`."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether the source ends. A run ends by itself when all of its sources do."""
+        return True
+
+    def check(self) -> None:
+        """Look before a run starts whether the source can be read.
+
+        :raises SourceError: it cannot, with what to do about it
+        """
+
+    def records(self) -> Iterable[Any]:
+        """All records that there are now, in their order."""
+        raise NotImplementedError
+
+    def read_stream(self, spark: Any, name: str, checkpoint: str) -> Any:
+        """The source as a streaming DataFrame.
+
+        :param spark: the `SparkSession`
+        :param name: the source's name in the job
+        :param checkpoint: the run's checkpoint directory
+        :returns: a frame with the columns `record` (what `to_record` takes), `partition` (a string) and `position` (a
+            long). Rows of one task are taken to come in order within equal (`partition`, `position`), and those
+            are put in order across tasks: `position` need not be unique.
+        """
+        raise NotImplementedError
+
+    to_record: Callable[[Any], Any] | None = None
+    """Turns a cell of the column `record` into a record, where it is not one already. Called on the workers."""
+
+
+@attrs.frozen
+class SinkBatch:
+    """Which batch of which run goes into a sink.
+
+    :param run: names the life of a checkpoint: the same after a restart, another for a new checkpoint
+    :param job: the job's name
+    :param port: the port's name
+    :param number: the batch's number; a batch that is played again has the same one
+    :param codec: the port's codec
+    """
+
+    run: str
+    job: str
+    port: str
+    number: int
+    codec: Codec[Any]
+
+
+class SinkWriter:
+    """Takes the values of one part of a batch, where they come into being: in a worker."""
+
+    def write(self, wires: Sequence[Any]) -> None:
+        """Take values, as the sink's codec encoded them, in their order."""
+        raise NotImplementedError
+
+    def finish(self) -> Any:
+        """End the part: nothing of it may be visible yet.
+
+        :returns: what `Sink.commit` needs to know of it, in terms of msgpack; `None` where nothing was written
+        """
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Undo the part: the batch failed."""
+
+
+class Sink:
+    """The base class of sinks: where the values of a port go.
+
+    A batch is written in parts, by writers in the workers, and then committed in one place. A batch whose commit did
+    not come to an end is played again with the same number: `commit` must then leave what one commit leaves, which is
+    what makes a sink exactly-once.
+    """
+
+    guarantee: str = "at-least-once"
+    """`exactly-once` or `at-least-once`; shown by `amadou describe`."""
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        """The codec for the values of a port that leads here. A sink that writes text may encode to it at once."""
+        return codec_for(type_)
+
+    def check(self) -> None:
+        """Look before a run starts whether the sink can be written.
+
+        :raises SinkError: it cannot, with what to do about it
+        """
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        """A writer for one part of a batch. Called in a worker; a part may be tried more than once.
+
+        :param part: names the part among the others of its batch, the same in each replay
+        """
+        raise NotImplementedError
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        """Make a batch visible, all of its parts at once as far as the system behind allows it.
+
+        Called in one place, in the order of batches, also for a batch without parts.
+
+        :param parts: what the writers' `finish` gave, by part
+        """
+        raise NotImplementedError
+
+
+class Collecting(SinkWriter):
+    """A writer that hands the values themselves to `commit`: for sinks that live in the driver."""
+
+    def __init__(self) -> None:
+        self._wires: list[Any] = []
+
+    def write(self, wires: Sequence[Any]) -> None:
+        self._wires.extend(wires)
+
+    def finish(self) -> Any:
+        return self._wires or None

@@ -1,0 +1,34 @@
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from amadou.errors import KeyTypeError
+
+Key: TypeAlias = str | bytes | int | tuple[Any, ...]
+"""What a key may be: text, bytes, an integer, or a tuple of those. `1`, `"1"` and `b"1"` are three keys."""
+
+V = TypeVar("V")
+
+
+# A named tuple, not attrs: one is made for every record in `key_event` and one for every call of `on_event`, and a
+# frozen attrs class takes three times as long to make.
+class KeyedEvent(NamedTuple, Generic[V]):
+    """An event, with the key of the subject that it belongs to and the time at which it happened.
+
+    :param key: a `str`, `bytes`, `int` or a tuple of those; it comes back with the type that it went in with
+    :param timestamp: an aware datetime; microseconds are kept, the zone comes back as UTC
+    :param value: anything that msgpack and the codecs can carry, attrs classes and dataclasses among them
+    """
+
+    key: Key
+    timestamp: datetime
+    value: V = None  # type: ignore[assignment]
+
+
+def check_key(key: Any) -> None:
+    """Raise a `KeyTypeError` unless the key is of a supported type."""
+    kind = type(key)
+    if kind is tuple:
+        for part in key:
+            check_key(part)
+    elif kind is not str and kind is not bytes and kind is not int:
+        raise KeyTypeError(key)

@@ -1,0 +1,46 @@
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from amadou._event import KeyedEvent
+from amadou._subject import Subject
+
+
+class Handler:
+    """The base class of every handler: what happens to the events of a stream, key by key.
+
+    Callbacks are called in this order. `open` once in each worker, before anything else. `key_event` for each record
+    of the sources, anywhere and in parallel. Then, for each key in one place and one batch after the other: first
+    `on_timer_expired` for the timers that the batch's watermark has reached, by timestamp and tag; then `on_event`
+    for the batch's events, in the order of their source (`semantics.md` 5–7). What a callback writes to state is
+    there for the key's next one.
+
+    State belongs to subjects and is declared by specs on the class. An instance attribute is a setting: it travels to
+    the workers when a run starts, and what a callback writes to it goes no further.
+    """
+
+    def open(self) -> None:
+        """Called once in each worker before the first callback: the place for connections and models."""
+
+    def close(self) -> None:
+        """Called when a worker ends in good order. A killed worker does not call it."""
+
+    def key_event(self, record: Any) -> Iterable[KeyedEvent[Any]] | KeyedEvent[Any] | None:
+        """Turn a record of a source into any number of events. A source may bring a `key_event=` of its own.
+
+        :param record: what the source gives, such as the `bytes` of a line
+        :returns: one event, several, or `None`
+        """
+        raise NotImplementedError
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        """Called for each event, also for late ones (`subject.is_late`)."""
+        raise NotImplementedError
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        """Called once for each timer that the watermark has reached (`semantics.md` 8–11).
+
+        `subject.timestamp` is the timer's time, `subject.timer_tag` its tag and `subject.watermark` the new
+        watermark, which may be far past it. A handler that sets no timers need not define this.
+        """
+        raise NotImplementedError

@@ -1,0 +1,190 @@
+from collections import Counter
+from collections.abc import Mapping
+from datetime import timedelta
+from types import MappingProxyType
+from typing import Any, Literal
+
+import attrs
+
+from amadou._connector import Sink, Source
+from amadou._handler import Handler
+from amadou._params import Param, params_of, with_values
+from amadou._port import SinkSpec, declared_specs
+from amadou._spec import Spec
+from amadou.errors import AmadouError, JobError, ParamError
+
+
+def _delay(value: Any) -> Any:
+    return timedelta(seconds=value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+def _frozen_mapping(value: Any) -> Any:
+    return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
+
+
+@attrs.frozen(eq=False)
+class Job:
+    """A handler with its sources and sinks: what is tested, described, run and submitted.
+
+    Construction looks at everything that can be known before a record comes, and names every mistake at once.
+
+    :param name: names the job in checkpoints, outputs and the Spark UI
+    :param handler: an instance of a `Handler`
+    :param sources: the sources by name; events carry the name as `subject.source`
+    :param sinks: one sink for each port (`SinkSpec`) of the handler, by the port's name
+    :param watermark_delay: how far the watermark stays behind the newest event (`semantics.md` 2), a `timedelta` or
+        seconds
+    :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other
+    :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
+        complete batch (`semantics.md` 18)
+    :param key_groups: into how many groups keys are spread; the greatest parallelism that the job can have. Frozen by
+        the first run of a checkpoint. 64 was the best on two cores; take four or more for each core of a cluster
+    :raises JobError: with one sentence for each mistake
+    """
+
+    name: str
+    handler: Handler
+    sources: Mapping[str, Source] = attrs.field(converter=_frozen_mapping)
+    sinks: Mapping[str, Sink] = attrs.field(converter=_frozen_mapping)
+    watermark_delay: timedelta | float | Param = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
+    late_events: Literal["deliver"] = attrs.field(default="deliver", kw_only=True)
+    on_error: Literal["fail"] = attrs.field(default="fail", kw_only=True)
+    key_groups: int | Param = attrs.field(default=64, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        self.validate()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = attrs.asdict(self, recurse=False)
+        return {**state, "sources": dict(self.sources), "sinks": dict(self.sinks)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, _frozen_mapping(value) if name in ("sources", "sinks") else value)
+
+    @property
+    def specs(self) -> dict[str, Any]:
+        """The handler's state specs by name."""
+        return {spec.name: spec for spec in declared_specs(self.handler).values() if not isinstance(spec, SinkSpec)}
+
+    @property
+    def ports(self) -> dict[str, SinkSpec[Any]]:
+        """The handler's output ports by name."""
+        return {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
+
+    @property
+    def has_timers(self) -> bool:
+        """Whether the handler defines `on_timer_expired`."""
+        return type(self.handler).on_timer_expired is not Handler.on_timer_expired
+
+    @property
+    def params(self) -> list[Param]:
+        """The deployment parameters that the job takes."""
+        return params_of((self, self.handler, *self.sources.values(), *self.sinks.values()))
+
+    def with_params(self, given: Mapping[str, str] = MappingProxyType({})) -> "Job":
+        """The job with each `Param` replaced by its value.
+
+        :param given: texts by name, as on the command line; the environment and the defaults serve the rest
+        :raises ParamError: some are missing, cannot be read, or are not this job's
+        """
+        known = {param.name for param in self.params}
+        problems = [
+            f"the job {self.name!r} takes no parameter {name} (it takes: {', '.join(sorted(known)) or 'none'})"
+            for name in given
+            if name not in known
+        ]
+        filled = with_values(self, given, problems)
+        handler = with_values(self.handler, given, problems)
+        sources = {name: with_values(source, given, problems) for name, source in self.sources.items()}
+        sinks = {name: with_values(sink, given, problems) for name, sink in self.sinks.items()}
+        if problems:
+            raise ParamError(tuple(dict.fromkeys(problems)))
+        return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks) if known else self
+
+    def validate(self) -> None:
+        """Look for mistakes. Called on construction.
+
+        :raises JobError: with one sentence for each mistake
+        """
+        problems = [*self._setting_problems(), *self._handler_problems(), *self._connector_problems()]
+        if problems:
+            raise JobError(str(self.name), tuple(problems))
+
+    def _setting_problems(self) -> list[str]:
+        problems = []
+        if not isinstance(self.name, str) or not self.name.strip():
+            problems.append(f"the name must be a text, not {self.name!r}")
+        delay = self.watermark_delay
+        if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
+            problems.append(f"watermark_delay must be a timedelta or seconds, not below zero, not {delay!r}")
+        groups = self.key_groups
+        if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
+            problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
+        if self.late_events != "deliver":
+            problems.append(f'late_events must be "deliver", not {self.late_events!r}')
+        if self.on_error != "fail":
+            problems.append(f'on_error must be "fail", not {self.on_error!r}')
+        return problems
+
+    def _handler_problems(self) -> list[str]:
+        handler = self.handler
+        if isinstance(handler, type) and issubclass(handler, Handler):
+            return [f"the handler is the class {handler.__name__}: give an instance, {handler.__name__}()"]
+        if not isinstance(handler, Handler):
+            return [f"the handler must be an instance of a subclass of amadou.Handler, not {handler!r}"]
+        name = type(handler).__name__
+        problems = []
+        if type(handler).on_event is Handler.on_event:
+            problems.append(f"{name} does not define on_event(self, subject, event)")
+        declared = declared_specs(handler)
+        for attribute, spec in declared.items():
+            try:
+                spec.check()
+            except AmadouError as error:
+                problems.append(f"{name}.{attribute}: {error}")
+            if spec._name is None:
+                problems.append(f"{name}.{attribute} has no name: a spec that is made at run time needs a name=")
+        problems += _repeated_names(name, declared)
+        return problems
+
+    def _connector_problems(self) -> list[str]:
+        problems = []
+        for kind, connectors, base in (("sources", self.sources, Source), ("sinks", self.sinks, Sink)):
+            if not isinstance(connectors, Mapping):
+                problems.append(f"{kind} must be a mapping of names to amadou.{base.__name__}s, not {connectors!r}")
+                continue
+            for name, connector in connectors.items():
+                if not isinstance(connector, base):
+                    problems.append(f"{kind}[{name!r}] must be an amadou.{base.__name__}, not {connector!r}")
+        if problems or not isinstance(self.handler, Handler):
+            return problems
+        handler = type(self.handler).__name__
+        if not self.sources:
+            problems.append("there is no source")
+        if type(self.handler).key_event is Handler.key_event:
+            problems += [
+                f"nothing turns the records of the source {name!r} into events: define {handler}.key_event(self, record) "
+                "or give the source a key_event="
+                for name, source in self.sources.items()
+                if source.key_event is None
+            ]
+        ports = {spec._name for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
+        known = ", ".join(sorted(filter(None, ports))) or "none"
+        problems += [
+            f"no sink serves the port {port!r} of {handler}: add it to sinks" for port in ports - {*self.sinks}
+        ]
+        problems += [
+            f"the sink {name!r} serves no port of {handler} (its ports: {known})" for name in {*self.sinks} - ports
+        ]
+        return sorted(problems)
+
+
+def _repeated_names(handler: str, declared: dict[str, Spec]) -> list[str]:
+    counts = Counter(spec._name for spec in declared.values() if spec._name is not None)
+    return [
+        f"the name {name!r} is used by {count} specs of {handler} "
+        f"({', '.join(attribute for attribute, spec in declared.items() if spec._name == name)}): state and ports need a name each"
+        for name, count in counts.items()
+        if count > 1
+    ]

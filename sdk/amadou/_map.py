@@ -1,0 +1,193 @@
+from collections.abc import Iterator, MutableMapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast
+
+from amadou._codec import SCALARS, Codec, codec_for
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
+from amadou._time import from_micros, to_micros
+from amadou._wire import pack, unpack
+from amadou.errors import EncodeError, StateDecodeError
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class MapState(MutableMapping[K, V]):
+    """A mapping of a subject. Entries are decoded when they are touched, not when the subject is loaded.
+
+    What its own methods change is stored; a value that was read and then changed in place is not (`semantics.md` 14).
+    Iteration is in the order of insertion. Reading and writing raise `EncodeError` for a key or value that does not
+    fit the spec, and `StateDecodeError` where what is stored does not fit it.
+    """
+
+    __slots__ = ("_entries", "_spec", "_subject")
+
+    def __init__(self, spec: "MapSpec[K, V]", subject: Subject) -> None:
+        self._spec = spec
+        self._subject = subject
+        entries = subject._wires.get(spec.name)
+        if entries is None:
+            entries = {}
+        elif type(entries) is not dict:
+            raise StateDecodeError(entries, dict, "stored is no map", spec.name, subject.key)
+        self._entries: dict[Any, Any] = entries
+
+    def __getitem__(self, key: K) -> V:
+        wire = self._entries.get(self._key_wire(key), MISSING)
+        if wire is MISSING:
+            raise KeyError(key)
+        return self._value_of(wire)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        wire = self._entries.get(self._key_wire(key), MISSING)
+        return default if wire is MISSING else self._value_of(wire)
+
+    def __setitem__(self, key: K, value: V) -> None:
+        spec = self._spec
+        try:
+            wire = spec.encode_value(value)
+        except EncodeError as error:
+            raise EncodeError(value, spec.value_type, error.why, spec.name, self._subject.key) from error
+        entries = self._entries
+        key_wire = self._key_wire(key)
+        if not entries:
+            self._subject._wires[spec.name] = entries
+        entries[key_wire] = wire
+        self._subject._changed = True
+
+    def __delitem__(self, key: K) -> None:
+        if self._remove(key) is MISSING:
+            raise KeyError(key)
+
+    def pop(self, key: K, default: Any = MISSING) -> Any:
+        wire = self._remove(key)
+        if wire is not MISSING:
+            return self._value_of(wire)
+        if default is MISSING:
+            raise KeyError(key)
+        return default
+
+    def __contains__(self, key: object) -> bool:
+        return self._key_wire(cast("K", key)) in self._entries
+
+    def __iter__(self) -> Iterator[K]:
+        decode = self._spec.decode_key
+        return (decode(wire) for wire in self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        """Forget every entry."""
+        if self._entries:
+            self._entries.clear()
+            del self._subject._wires[self._spec.name]
+            self._subject._changed = True
+
+    def _remove(self, key: K) -> Any:
+        wire = self._entries.pop(self._key_wire(key), MISSING)
+        if wire is not MISSING:
+            if not self._entries:
+                del self._subject._wires[self._spec.name]  # an empty map is no state (`semantics.md` 15)
+            self._subject._changed = True
+        return wire
+
+    def _key_wire(self, key: K) -> Any:
+        try:
+            return self._spec.encode_key(key)
+        except EncodeError as error:
+            raise EncodeError(key, self._spec.key_type, error.why, self._spec.name, self._subject.key) from error
+
+    def _value_of(self, wire: Any) -> V:
+        try:
+            return self._spec.decode_value(wire)
+        except StateDecodeError as error:
+            spec = self._spec
+            raise StateDecodeError(wire, spec.value_type, error.why, spec.name, self._subject.key) from error
+
+    def __repr__(self) -> str:
+        return f"MapState({self._spec.name!r}, {dict(self)!r})"
+
+
+class MapSpec(Spec, Generic[K, V]):
+    """State of a mapping for each subject.
+
+    :param key_type: any type that `codec_for` knows and that is hashable
+    :param value_type: any type that `codec_for` knows
+    :param name: the name that the state is stored under; the attribute's name without it
+    :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not know
+    :param codec: the same for values
+    """
+
+    def __init__(
+        self,
+        key_type: type[K],
+        value_type: type[V],
+        *,
+        name: str | None = None,
+        key_codec: Codec[K] | None = None,
+        codec: Codec[V] | None = None,
+    ) -> None:
+        self.key_type = key_type
+        self.value_type = value_type
+        self._name = name
+        self._key_codec = key_codec
+        self._codec = codec
+
+    def state_for(self, subject: Subject) -> MapState[K, V]:
+        """The state of a subject."""
+        state = subject._states.get(self._name)  # type: ignore[arg-type]
+        if state is None:
+            state = subject._states[self.name] = MapState(self, subject)
+        return cast("MapState[K, V]", state)
+
+    # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
+    # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
+
+    @cached_property
+    def encode_key(self) -> Any:
+        """Turns a key into its wire form."""
+        if self._key_codec is None and self.key_type is cast("Any", datetime):
+            return _datetime_key
+        codec = self._key_codec or codec_for(self.key_type)
+        if self.key_type in SCALARS:
+            return codec.encode
+        return lambda key: pack(codec.encode(key))
+
+    @cached_property
+    def decode_key(self) -> Any:
+        """Turns the wire form of a key back."""
+        if self._key_codec is None and self.key_type is cast("Any", datetime):
+            return from_micros
+        codec = self._key_codec or codec_for(self.key_type)
+        if self.key_type in SCALARS:
+            return codec.decode
+        return lambda wire: codec.decode(unpack(wire))
+
+    @cached_property
+    def encode_value(self) -> Any:
+        """Turns a value into its wire form."""
+        return (self._codec or codec_for(self.value_type)).encode
+
+    @cached_property
+    def decode_value(self) -> Any:
+        """Turns the wire form of a value back."""
+        return (self._codec or codec_for(self.value_type)).decode
+
+    def check(self) -> None:
+        self.encode_key  # noqa: B018
+        self.encode_value  # noqa: B018
+
+    def shown_type(self) -> str:
+        return f"{shown(self.key_type)} → {shown(self.value_type)}"
+
+    def __repr__(self) -> str:
+        return f"MapSpec({self.shown_type()})"
+
+
+def _datetime_key(key: Any) -> int:
+    if isinstance(key, datetime):
+        return to_micros(key)
+    raise EncodeError(key, datetime)

@@ -1,0 +1,90 @@
+import copy
+import os
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import attrs
+
+from amadou._spec import MISSING
+from amadou.errors import ParamError
+
+T = TypeVar("T")
+
+
+@attrs.frozen
+class Param:
+    """A setting that is given at deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`, else
+    the default. It may stand wherever a handler's attribute, a connector or a job takes a setting.
+
+    :param name: the name on the command line and in the environment
+    :param default: the value where none is given; without it the setting must be given
+    :param type: turns the text into the value: `str`, `int`, `float`, `bool` (true, false, yes, no, 1, 0),
+        `timedelta` (in seconds), or any function of a text
+    """
+
+    name: str
+    default: Any = MISSING
+    type: Callable[[str], Any] = str
+
+    def value(self, given: Mapping[str, str]) -> Any:
+        """The setting's value.
+
+        :raises ParamError: it is not given, or its text cannot be read
+        """
+        text = given.get(self.name, os.environ.get(self.name))
+        if text is None:
+            if self.default is MISSING:
+                raise ParamError(
+                    (f"the parameter {self.name} is not given: use -p {self.name}=VALUE or set it in the environment",)
+                )
+            return self.default
+        try:
+            return _READERS.get(self.type, self.type)(text)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            kind = getattr(self.type, "__name__", repr(self.type))
+            raise ParamError((f"the parameter {self.name} cannot be read from {text!r} as {kind}: {error}",)) from error
+
+
+def _read_bool(text: str) -> bool:
+    known = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    if text.lower() not in known:
+        raise ValueError("use true or false")
+    return known[text.lower()]
+
+
+_READERS: dict[Any, Callable[[str], Any]] = {bool: _read_bool, timedelta: lambda text: timedelta(seconds=float(text))}
+
+
+def settings_of(holder: Any) -> dict[str, Any]:
+    """The settings of a connector, handler or job by attribute."""
+    if attrs.has(type(holder)):
+        return {field.name: getattr(holder, field.name) for field in attrs.fields(type(holder))}
+    return dict(getattr(holder, "__dict__", {}))
+
+
+def params_of(holders: Iterable[Any]) -> list[Param]:
+    """The parameters among the settings of some connectors, handlers or jobs."""
+    return [setting for holder in holders for setting in settings_of(holder).values() if isinstance(setting, Param)]
+
+
+def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
+    """The holder itself where it has no parameters, else a copy with their values in place.
+
+    :param problems: takes one sentence for each parameter without a usable value
+    """
+    values = {}
+    for attribute, setting in settings_of(holder).items():
+        if isinstance(setting, Param):
+            try:
+                values[attribute] = setting.value(given)
+            except ParamError as error:
+                problems.extend(error.problems)
+    if not values:
+        return holder
+    if attrs.has(type(holder)):
+        aliases = {field.name: field.alias for field in attrs.fields(type(holder))}
+        return attrs.evolve(holder, **{aliases[name]: value for name, value in values.items()})  # type: ignore[misc]
+    filled = copy.copy(holder)
+    vars(filled).update(values)
+    return filled

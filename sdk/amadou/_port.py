@@ -1,0 +1,55 @@
+from typing import Any, Generic, TypeVar
+
+from amadou._codec import Codec, codec_for
+from amadou._spec import Spec, shown
+from amadou._subject import Subject
+from amadou.errors import EncodeError, PortError
+
+T = TypeVar("T")
+
+
+class SinkSpec(Spec, Generic[T]):
+    """An output port. A handler has any number of them; `Job(sinks=…)` says where each leads.
+
+    :param type: the type of what is collected; any that `codec_for` knows
+    :param name: the port's name; the attribute's name without it
+    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
+    """
+
+    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | None = None) -> None:
+        self.type = type
+        self._name = name
+        self.codec = codec
+
+    def collect(self, subject: Subject, value: T) -> None:
+        """Give a value to the port. It leaves with the batch: once, or not at all where the batch fails.
+
+        :raises EncodeError: the value does not fit the port's type, or the sink cannot carry it
+        :raises PortError: the job has no sink for this port
+        """
+        port = subject._batch.ports.get(self.name)
+        if port is None:
+            raise PortError(self.name, tuple(subject._batch.ports))
+        try:
+            port.wires.append(port.encode(value))
+        except EncodeError as error:
+            raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
+
+    def check(self) -> None:
+        if self.codec is None:
+            codec_for(self.type)
+
+    def shown_type(self) -> str:
+        return shown(self.type)
+
+    def __repr__(self) -> str:
+        return f"SinkSpec({self.shown_type()})"
+
+
+def declared_specs(handler: Any) -> dict[str, Any]:
+    """The specs of a handler by attribute: its classes' first, then those that the instance was given."""
+    found: dict[str, Any] = {}
+    for owner in reversed(type(handler).__mro__):
+        found.update(vars(owner))
+    found.update(getattr(handler, "__dict__", {}))
+    return {attribute: spec for attribute, spec in found.items() if isinstance(spec, Spec)}

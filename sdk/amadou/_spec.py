@@ -1,0 +1,41 @@
+from typing import Any
+
+MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduce__": lambda self: "MISSING"})()
+
+
+class Spec:
+    """What a handler declares under a name: state of a subject, or an output port.
+
+    As a class attribute it takes the attribute's name, unless `name=` says otherwise; one that is made at run time
+    needs a `name=`.
+    """
+
+    _name: str | None
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if self._name is None:
+            self._name = name
+
+    @property
+    def name(self) -> str:
+        """The name that the state is stored under, or that the port has in `Job(sinks=…)`."""
+        if self._name is None:
+            raise ValueError(
+                f"{type(self).__name__} has no name: make it a class attribute of the handler or give name="
+            )
+        return self._name
+
+    def check(self) -> None:
+        """Raise an `UnsupportedTypeError` where no codec can be made for a declared type."""
+        raise NotImplementedError
+
+    def shown_type(self) -> str:
+        """The declared type or types, for people."""
+        raise NotImplementedError
+
+
+def shown(type_: Any) -> str:
+    """A type as a reader knows it."""
+    if isinstance(type_, type) and not hasattr(type_, "__args__"):
+        return type_.__name__
+    return str(type_).replace("typing.", "")

@@ -1,0 +1,110 @@
+from functools import cached_property
+from typing import Any, Generic, TypeVar, cast, overload
+
+from amadou._codec import Codec, codec_for
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
+from amadou.errors import EncodeError, StateDecodeError
+
+T = TypeVar("T")
+
+
+class ValueState(Generic[T]):
+    """One value of a subject."""
+
+    __slots__ = ("_spec", "_subject")
+
+    def __init__(self, spec: "ValueSpec[T]", subject: Subject) -> None:
+        self._spec = spec
+        self._subject = subject
+
+    @property
+    def value(self) -> T:
+        """What was last set, or the spec's default. A new object each time: changing it in place stores nothing.
+
+        :raises StateDecodeError: what is stored does not fit the spec
+        :raises EncodeError: on setting, the value does not fit the spec
+        """
+        spec = self._spec
+        wire = self._subject._wires.get(spec.name, MISSING)
+        if wire is MISSING:
+            wire = spec.default_wire
+            if wire is MISSING:
+                return cast("T", None)
+        try:
+            return spec.resolved_codec.decode(wire)
+        except StateDecodeError as error:
+            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._subject.key) from error
+
+    @value.setter
+    def value(self, value: T) -> None:
+        spec = self._spec
+        try:
+            self._subject._wires[spec.name] = spec.resolved_codec.encode(value)
+        except EncodeError as error:
+            raise EncodeError(value, spec.type, error.why, spec.name, self._subject.key) from error
+        self._subject._changed = True
+
+    @property
+    def exists(self) -> bool:
+        """Whether a value has been set and not cleared."""
+        return self._spec.name in self._subject._wires
+
+    def clear(self) -> None:
+        """Forget the value; `value` gives the default again."""
+        if self._subject._wires.pop(self._spec.name, MISSING) is not MISSING:
+            self._subject._changed = True
+
+    def __repr__(self) -> str:
+        return f"ValueState({self._spec.name!r}, {self.value!r})"
+
+
+class ValueSpec(Spec, Generic[T]):
+    """State of one value for each subject.
+
+    :param type: any type that `codec_for` knows
+    :param default: what `.value` gives while nothing is set; `None` without it
+    :param name: the name that the state is stored under; the attribute's name without it
+    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
+    """
+
+    @overload
+    def __init__(
+        self: "ValueSpec[T | None]", type: type[T], *, name: str | None = ..., codec: Codec[T] | None = ...
+    ) -> None: ...
+    @overload
+    def __init__(self, type: type[T], default: T, *, name: str | None = ..., codec: Codec[T] | None = ...) -> None: ...
+    def __init__(
+        self, type: Any, default: Any = MISSING, *, name: str | None = None, codec: Codec[Any] | None = None
+    ) -> None:
+        self.type = type
+        self.default = default
+        self._name = name
+        self._codec = codec
+
+    @cached_property
+    def resolved_codec(self) -> Codec[T]:
+        """The codec that values go through."""
+        return self._codec or codec_for(self.type)
+
+    @cached_property
+    def default_wire(self) -> Any:
+        """The default in wire form, so that each reader gets its own."""
+        return MISSING if self.default is MISSING or self.default is None else self.resolved_codec.encode(self.default)
+
+    def state_for(self, subject: Subject) -> ValueState[T]:
+        """The state of a subject."""
+        state = subject._states.get(self.name)
+        if state is None:
+            state = subject._states[self.name] = ValueState(self, subject)
+        return cast("ValueState[T]", state)
+
+    def check(self) -> None:
+        self.resolved_codec  # noqa: B018
+        self.default_wire  # noqa: B018
+
+    def shown_type(self) -> str:
+        return shown(self.type)
+
+    def __repr__(self) -> str:
+        return f"ValueSpec({self.shown_type()})"

@@ -1,0 +1,145 @@
+"""msgpack as amadou speaks it: exact types, and extensions for what msgpack lacks."""
+
+import importlib
+from collections.abc import Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import msgpack
+
+from amadou._time import MICROSECOND
+from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+
+# The numbers are part of the format of stored state: never re-use one.
+_TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT = range(1, 10)
+
+_UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
+
+_known_types: dict[str, type] = {}
+
+
+def pack(value: Any) -> bytes:
+    """The msgpack bytes of a value.
+
+    :raises EncodeError: something in it cannot be carried
+    :raises NaiveTimestampError: it holds a datetime without a zone
+    """
+    try:
+        return _packer.pack(value)  # type: ignore[no-any-return]
+    except (ValueError, OverflowError, RecursionError) as error:
+        _packer.reset()
+        raise EncodeError(value, Any, str(error)) from error
+    except BaseException:
+        _packer.reset()
+        raise
+
+
+def unpack(data: bytes) -> Any:
+    """The value that `pack` turned into these bytes."""
+    return msgpack.unpackb(data, ext_hook=_from_extension, **_UNPACK_OPTIONS)
+
+
+def unpack_all(joined: bytes) -> list[Any]:
+    """The values of packed bytes that stand one behind the other; far cheaper than unpacking each alone."""
+    unpacker = msgpack.Unpacker(ext_hook=_from_extension, max_buffer_size=0, **_UNPACK_OPTIONS)
+    unpacker.feed(joined)
+    return list(unpacker)
+
+
+def know_types(types: Mapping[str, type]) -> None:
+    """Tell which classes stand behind names that cannot be imported, such as those of a `__main__` script."""
+    _known_types.update(types)
+
+
+def type_reference(type_: type) -> str:
+    """The name under which values of a class are packed."""
+    return f"{type_.__module__}:{type_.__qualname__}"
+
+
+def _to_extension(value: Any) -> Any:
+    kind = type(value)
+    if kind is tuple:
+        return msgpack.ExtType(_TUPLE, pack_nested(list(value)))
+    if kind is set or kind is frozenset:
+        return msgpack.ExtType(_SET if kind is set else _FROZENSET, pack_nested(list(value)))
+    if isinstance(value, datetime):
+        if value.utcoffset() is None:
+            raise NaiveTimestampError(value)
+        return datetime.fromisoformat(value.isoformat())  # a subclass, such as pandas.Timestamp
+    if kind is date:
+        return msgpack.ExtType(_DATE, value.toordinal().to_bytes(4))
+    if kind is timedelta:
+        return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
+    if kind is Decimal:
+        return msgpack.ExtType(_DECIMAL, str(value).encode())
+    if kind is UUID:
+        return msgpack.ExtType(_UUID, value.bytes)
+    if kind is int:
+        return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, signed=True))
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, list):
+        return list(value)
+    from amadou._codec import codec_for  # the codecs are built on this module
+
+    try:
+        if kind is object:
+            raise UnsupportedTypeError(kind, "")
+        codec = codec_for(kind)
+    except UnsupportedTypeError:
+        raise EncodeError(value, Any, "amadou cannot carry this type; give an attrs class or a dataclass") from None
+    return msgpack.ExtType(_OBJECT, pack_nested([type_reference(kind), codec.encode(value)]))
+
+
+def pack_nested(value: Any) -> bytes:
+    """Pack while another value is being packed."""
+    return _new_packer().pack(value)  # type: ignore[no-any-return]
+
+
+def _from_extension(code: int, data: bytes) -> Any:
+    if code == _TUPLE:
+        return tuple(unpack(data))
+    if code == _SET:
+        return set(unpack(data))
+    if code == _FROZENSET:
+        return frozenset(unpack(data))
+    if code == _DATE:
+        return date.fromordinal(int.from_bytes(data))
+    if code == _TIMEDELTA:
+        return timedelta(microseconds=unpack(data))
+    if code == _DECIMAL:
+        return Decimal(data.decode())
+    if code == _UUID:
+        return UUID(bytes=data)
+    if code == _BIG_INT:
+        return int.from_bytes(data, signed=True)
+    if code == _OBJECT:
+        from amadou._codec import codec_for
+
+        reference, wire = unpack(data)
+        return codec_for(_type_behind(reference)).decode(wire)
+    raise StateDecodeError(data, Any, f"msgpack extension {code} is none of amadou's")
+
+
+def _type_behind(reference: str) -> type:
+    known = _known_types.get(reference)
+    if known is not None:
+        return known
+    module, _, qualname = reference.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for name in qualname.split("."):
+            found = getattr(found, name)
+    except (ImportError, AttributeError) as error:
+        raise StateDecodeError(reference, Any, f"the class {reference} cannot be imported: {error}") from error
+    _known_types[reference] = found
+    return found  # type: ignore[no-any-return]
+
+
+def _new_packer() -> Any:
+    return msgpack.Packer(default=_to_extension, datetime=True, strict_types=True)
+
+
+_packer = _new_packer()

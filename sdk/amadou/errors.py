@@ -1,0 +1,315 @@
+"""Every error that amadou raises.
+
+::
+
+    AmadouError
+    ├── JobError               the job does not hold together: every mistake, at once
+    ├── ParamError             a deployment parameter is missing, unknown or cannot be read
+    ├── CallbackError          a handler's callback failed, or returned what cannot be used
+    ├── EventError             what `key_event` returned cannot become an event
+    │   ├── NaiveTimestampError    (also for timers)
+    │   ├── KeyTypeError
+    │   └── EventTypeError
+    ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
+    ├── CodecError
+    │   ├── UnsupportedTypeError   no codec can be made for a type
+    │   ├── EncodeError            a value does not fit its spec, port or event
+    │   └── StateDecodeError       stored state does not fit its spec
+    ├── PortError              a value was collected into a port that no sink serves
+    ├── SourceError            a source cannot be read
+    ├── SinkError              a sink cannot be written
+    ├── CheckpointError        a checkpoint cannot be used for this job
+    ├── PlatformError          Java or pyspark is missing, or is the wrong one
+    └── RunError               the engine failed for a reason that is not the handler's
+"""
+
+from typing import Any
+
+
+class AmadouError(Exception):
+    """The root of amadou's errors. What a program needs to know stands in attributes."""
+
+
+class JobError(AmadouError):
+    """A job does not hold together.
+
+    :param job: the job's name
+    :param problems: one sentence for each mistake
+    """
+
+    def __init__(self, job: str, problems: tuple[str, ...]) -> None:
+        self.job = job
+        self.problems = problems
+        lines = "".join(f"\n  - {problem}" for problem in problems)
+        super().__init__(f"job {job!r} cannot run:{lines}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.job, self.problems)
+
+
+class ParamError(AmadouError):
+    """Deployment parameters are missing, unknown or cannot be read.
+
+    :param problems: one sentence for each mistake
+    """
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        self.problems = problems
+        super().__init__("; ".join(problems))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.problems,)
+
+
+class CallbackError(AmadouError):
+    """A handler's callback raised an error, or gave back what cannot be used (`semantics.md` 1, 18).
+
+    Its text shows the user's own traceback first, then names handler, callback, key and record.
+
+    :param handler: the handler's class name
+    :param callback: ``key_event``, ``on_event``, ``on_timer_expired``, ``open`` or ``close``
+    :param error: the type and message of the user's error
+    :param user_traceback: the formatted traceback, cut down to the user's own frames
+    :param source: the source of the record, or ``None`` for a timer
+    :param key: the subject's key, or ``None`` in ``key_event``
+    :param record: the ``repr`` of the record, event or timer in hand
+    :param watermark: the watermark of the batch in ISO form, or ``None``
+    """
+
+    def __init__(
+        self,
+        *,
+        handler: str,
+        callback: str,
+        error: str,
+        user_traceback: str,
+        source: str | None = None,
+        key: Any = None,
+        record: str | None = None,
+        watermark: str | None = None,
+    ) -> None:
+        self.handler = handler
+        self.callback = callback
+        self.error = error
+        self.user_traceback = user_traceback
+        self.source = source
+        self.key = key
+        self.record = record
+        self.watermark = watermark
+        super().__init__(error)
+
+    def fields(self) -> dict[str, Any]:
+        """The attributes, as the keyword arguments that build the same error again."""
+        return {
+            "handler": self.handler,
+            "callback": self.callback,
+            "error": self.error,
+            "user_traceback": self.user_traceback,
+            "source": self.source,
+            "key": self.key,
+            "record": self.record,
+            "watermark": self.watermark,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _callback_error, (self.fields(),)
+
+    def __str__(self) -> str:
+        # With a cause at hand Python prints that traceback itself, before this text.
+        shown = [] if self.__cause__ is not None else [self.user_traceback.rstrip(), ""]
+        shown.append(f"{self.handler}.{self.callback} failed: {self.error}")
+        for label, value in (
+            ("source", self.source),
+            ("key", None if self.key is None else repr(self.key)),
+            ("record", self.record),
+            ("watermark", self.watermark),
+        ):
+            if value is not None:
+                shown.append(f"  {label:<10}{value}")
+        return "\n".join(shown)
+
+
+def _callback_error(fields: dict[str, Any]) -> CallbackError:
+    return CallbackError(**fields)
+
+
+class EventError(AmadouError):
+    """What `key_event` returned cannot become an event."""
+
+
+class NaiveTimestampError(EventError):
+    """A timestamp has no time zone (`semantics.md` 1).
+
+    :param timestamp: what was given
+    """
+
+    def __init__(self, timestamp: Any) -> None:
+        self.timestamp = timestamp
+        super().__init__(
+            f"the timestamp {timestamp!r} has no time zone: give an aware datetime, "
+            "with tzinfo=timezone.utc where the time is meant as UTC"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timestamp,)
+
+
+class KeyTypeError(EventError):
+    """A key is not a `str`, `bytes`, `int` or a tuple of those.
+
+    :param key: what was given
+    """
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+        super().__init__(
+            f"the key {key!r} is of type {type(key).__name__}: a key is a str, bytes or int, or a tuple of those"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.key,)
+
+
+class EventTypeError(EventError):
+    """`key_event` returned something that is not an event, or an event whose timestamp is not a datetime."""
+
+
+class TimerError(AmadouError):
+    """A timer was set by a handler that does not define `on_timer_expired`.
+
+    :param handler: the handler's class name
+    """
+
+    def __init__(self, handler: str) -> None:
+        self.handler = handler
+        super().__init__(
+            f"{handler} set a timer but does not define on_timer_expired(self, subject, timestamp): "
+            "define it, or do not set timers"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.handler,)
+
+
+class CodecError(AmadouError):
+    """Something cannot be turned into msgpack, or back."""
+
+
+class UnsupportedTypeError(CodecError):
+    """No codec can be made for a type.
+
+    :param type_: the type
+    """
+
+    def __init__(self, type_: Any, why: str) -> None:
+        self.type = type_
+        self.why = why
+        super().__init__(f"the type {_type_name(type_)} is not supported: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.type, self.why)
+
+
+class EncodeError(CodecError):
+    """A value does not fit the type of its spec, port or event.
+
+    :param value: the value
+    :param type_: the declared type
+    :param spec: the spec or port it was written to, or ``None``
+    :param key: the subject's key, or ``None``
+    """
+
+    def __init__(self, value: Any, type_: Any, why: str = "", spec: str | None = None, key: Any = None) -> None:
+        self.value = value
+        self.type = type_
+        self.why = why
+        self.spec = spec
+        self.key = key
+        where = "" if spec is None else f"{spec}: "
+        told = f": {why}" if why else ""
+        super().__init__(f"{where}cannot store {_short(value)} ({type(value).__name__}) as {_type_name(type_)}{told}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.value, self.type, self.why, self.spec, self.key)
+
+
+class StateDecodeError(CodecError):
+    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17).
+
+    :param stored: what is stored, as msgpack carries it
+    :param type_: the type that the spec expects
+    :param spec: the spec's name
+    :param key: the subject's key
+    """
+
+    def __init__(self, stored: Any, type_: Any, why: str = "", spec: str | None = None, key: Any = None) -> None:
+        self.stored = stored
+        self.type = type_
+        self.why = why
+        self.spec = spec
+        self.key = key
+        where = "" if spec is None else f"state {spec!r} of key {key!r}: "
+        told = f": {why}" if why else ""
+        super().__init__(
+            f"{where}stored is {_short(stored)}, expected is {_type_name(type_)}{told}. "
+            "Nothing was changed; give the spec a type that can read what is stored"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.stored, self.type, self.why, self.spec, self.key)
+
+
+class PortError(AmadouError):
+    """A value was collected into a port that the job has no sink for.
+
+    :param port: the port's name
+    """
+
+    def __init__(self, port: str, ports: tuple[str, ...]) -> None:
+        self.port = port
+        self.ports = ports
+        known = ", ".join(ports) or "none"
+        super().__init__(f"no sink serves the port {port!r} (the job's sinks: {known})")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.port, self.ports)
+
+
+class SourceError(AmadouError):
+    """A source cannot be read."""
+
+
+class SinkError(AmadouError):
+    """A sink cannot be written."""
+
+
+class CheckpointError(AmadouError):
+    """A checkpoint cannot be used for this job.
+
+    :param checkpoint: the directory
+    """
+
+    def __init__(self, checkpoint: str, message: str) -> None:
+        self.checkpoint = checkpoint
+        self.message = message
+        super().__init__(f"checkpoint {checkpoint}: {message}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.checkpoint, self.message)
+
+
+class PlatformError(AmadouError):
+    """Java or pyspark is missing, or is the wrong one."""
+
+
+class RunError(AmadouError):
+    """The engine failed for a reason that is not the handler's."""
+
+
+def _type_name(type_: Any) -> str:
+    return type_.__name__ if isinstance(type_, type) and not hasattr(type_, "__args__") else str(type_)
+
+
+def _short(value: Any, limit: int = 200) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
