@@ -34,6 +34,34 @@ class Counts:
 
 
 @attrs.frozen
+class Progress:
+    """Where a run stands.
+
+    :param job: the job's name
+    :param batches: how many batches were completed
+    :param events: how many events were processed
+    :param events_per_second: lately
+    :param watermark: in microseconds
+    :param state_bytes: stored, over all key groups
+    :param keys: keys that have state or timers
+    :param late: late events so far
+    :param timers_pending: timers that are set and not due
+    :param seconds: since the start of the run
+    """
+
+    job: str
+    batches: int
+    events: int
+    events_per_second: float
+    watermark: int | None
+    state_bytes: int
+    keys: int
+    late: int
+    timers_pending: int
+    seconds: float
+
+
+@attrs.frozen
 class RunSummary:
     """How a run ended.
 

@@ -1,0 +1,111 @@
+"""`run` and `start`: a job, from its sources to its sinks."""
+
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+from amadou import Job
+from amadou_runtime._embedded import run_embedded
+from amadou_runtime._summary import Progress, RunSummary
+
+if TYPE_CHECKING:
+    from amadou_runtime.spark import RunningJob
+
+_POLL = timedelta(seconds=0.25)
+
+
+def run(
+    job: Job,
+    *,
+    engine: Literal["spark", "embedded"] = "spark",
+    checkpoint: str | None = None,
+    trigger: str | None = None,
+    params: Mapping[str, str] = MappingProxyType({}),
+    master: str | None = None,
+    conf: Mapping[str, str] = MappingProxyType({}),
+    on_progress: Callable[[Progress], None] | None = None,
+) -> RunSummary:
+    """Run a job to the end of bounded input, or until stopped by Ctrl-C or SIGTERM, which end it after the batch in
+    hand; a second one ends it at once.
+
+    :param job: the job
+    :param engine: `"spark"`, or `"embedded"`: what the sources have now, in this process, without a checkpoint
+    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
+        Without it the run begins anew each time and cannot be resumed
+    :param trigger: `"available-now"` ends when what is there is processed, also with unbounded sources; a time such as
+        `"5 seconds"` is the pace of batches
+    :param params: values of the job's parameters by name
+    :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
+    :param conf: Spark settings, which win over amadou's
+    :param on_progress: called about four times a second
+    :raises AmadouError: see `amadou.errors`
+    """
+    if engine == "embedded":
+        if checkpoint is not None:
+            raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
+        return run_embedded(job.with_params(params))
+    if engine != "spark":
+        raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark import start as start_on_spark
+
+    job.with_params(params)  # before Spark takes its seconds to start
+    temporary = None if checkpoint is not None else tempfile.mkdtemp(prefix="amadou-checkpoint-")
+    try:
+        spark = session(job.name, master=master, conf=conf)
+        with _stop_signals() as stop:
+            running = start_on_spark(
+                job, spark, checkpoint=checkpoint or str(temporary), trigger=trigger, params=params, conf=conf
+            )
+            _follow(running, stop, on_progress)
+        return running.summary
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def start(job: Job, spark: Any, **options: Any) -> "RunningJob":
+    """Start a job on a Spark session that stays the caller's; see `amadou_runtime.spark.start` for the options."""
+    from amadou_runtime.spark import start as start_on_spark
+
+    return start_on_spark(job, spark, **options)
+
+
+def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:
+    while not running.await_termination(_POLL):
+        if on_progress is not None:
+            on_progress(running.progress)
+        if stop.is_set():
+            running.stop()
+    if on_progress is not None:
+        on_progress(running.progress)
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets; the second has its usual effect."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def handle(number: int, _: Any) -> None:
+        stop.set()
+        for other in numbers:
+            signal.signal(other, signal.default_int_handler if other == signal.SIGINT else signal.SIG_DFL)
+
+    for number in numbers:
+        signal.signal(number, handle)
+    try:
+        yield stop
+    finally:
+        for number in numbers:
+            signal.signal(number, before[number])

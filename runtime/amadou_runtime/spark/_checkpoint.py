@@ -1,0 +1,158 @@
+"""What a checkpoint says about the job that it belongs to: `amadou.json`, beside Spark's own files."""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from amadou import Job
+from amadou.errors import CheckpointError
+
+_FILE = "amadou.json"
+_FORMAT = 1
+_PLAIN = {"str", "int", "float", "bool", "bytes", "datetime", "date", "timedelta", "Decimal", "UUID", "NoneType"}
+
+
+@attrs.frozen
+class Identity:
+    """Whose a checkpoint is.
+
+    :param job: the job's name
+    :param run: names the life of the checkpoint; see `SinkBatch`
+    :param key_groups: how many key groups there are, frozen by the first run
+    :param specs: kind and type of each state spec, by name
+    """
+
+    job: str
+    run: str
+    key_groups: int
+    specs: dict[str, list[str]]
+
+
+def claim(spark: Any, checkpoint: str, job: Job) -> Identity:
+    """Take a checkpoint for a job: read what stands there, or mark a new one.
+
+    :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
+    """
+    files = _Files(spark, checkpoint)
+    specs = {name: [type(spec).__name__, spec.shown_type()] for name, spec in job.specs.items()}
+    stored = files.read(_FILE)
+    if stored is None:
+        if files.exists("metadata") or files.exists("offsets"):
+            raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
+        assert isinstance(job.key_groups, int)
+        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, specs)
+    else:
+        identity = _read(checkpoint, stored)
+        _check(checkpoint, identity, job, specs)
+        identity = attrs.evolve(identity, specs={**identity.specs, **specs})
+    files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
+    return identity
+
+
+def _read(checkpoint: str, stored: str) -> Identity:
+    try:
+        content = json.loads(stored)
+        if content.pop("format") != _FORMAT:
+            raise CheckpointError(checkpoint, f"{_FILE} is of another release of amadou")
+        return Identity(**content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
+        ) from error
+
+
+def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[str]]) -> None:
+    if identity.job != job.name:
+        raise CheckpointError(
+            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
+        )
+    if identity.key_groups != job.key_groups:
+        raise CheckpointError(
+            checkpoint,
+            f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
+        )
+    misfits = [
+        f"{name} was {' '.join(stored)} and is now {' '.join(specs[name])}"
+        for name, stored in identity.specs.items()
+        if name in specs and not _fits(stored, specs[name])
+    ]
+    if misfits:
+        raise CheckpointError(
+            checkpoint,
+            f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfits)}. "
+            "Give the spec its old type back, or use another name for the new one",
+        )
+
+
+def _fits(stored: list[str], now: list[str]) -> bool:
+    """Whether state can be read; classes are not looked into, their state tells when it is touched."""
+    if stored[0] != now[0]:
+        return False
+    for old, new in zip(stored[1].split(" → "), now[1].split(" → "), strict=True):
+        members, wider = set(old.split(" | ")), set(new.split(" | "))
+        if members <= wider or (members == {"int"} and "float" in wider):
+            continue
+        if members & _PLAIN or wider & _PLAIN or "[" in old + new:
+            return False
+    return True
+
+
+class _Files:
+    """Files of a checkpoint, wherever Hadoop can reach it."""
+
+    def __init__(self, spark: Any, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        self._jvm = spark._jvm
+        self._conf = spark._jsc.hadoopConfiguration()
+
+    def exists(self, name: str) -> bool:
+        path, system = self._locate(name)
+        return bool(self._try("read", lambda: system.exists(path)))
+
+    def read(self, name: str) -> str | None:
+        path, system = self._locate(name)
+
+        def read() -> str | None:
+            if not system.exists(path):
+                return None
+            stream = system.open(path)
+            try:
+                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+            finally:
+                stream.close()
+
+        return self._try("read", read)
+
+    def write(self, name: str, text: str) -> None:
+        path, system = self._locate(name)
+        beside, _ = self._locate(f".{name}.tmp")
+
+        def write() -> None:
+            stream = system.create(beside, True)
+            stream.write(bytearray(text.encode()))
+            stream.close()
+            if system.exists(path):
+                system.delete(path, False)
+            if not system.rename(beside, path):
+                raise OSError(f"cannot rename {beside}")
+
+        self._try("written", write)
+
+    def _locate(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._checkpoint}/{name}")
+        return path, self._try("read", lambda: path.getFileSystem(self._conf))
+
+    def _try(self, what: str, do: Any) -> Any:
+        try:
+            return do()
+        except Exception as error:  # py4j wraps whatever Hadoop raises
+            reason = str(getattr(error, "java_exception", error)).splitlines()[0]
+            raise CheckpointError(self._checkpoint, f"it cannot be {what}: {reason}") from error
+
+
+def absolute(checkpoint: str) -> str:
+    """A checkpoint as an absolute path or URI."""
+    return checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())

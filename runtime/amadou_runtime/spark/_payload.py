@@ -1,0 +1,142 @@
+"""How a job travels to the workers."""
+
+import dataclasses
+import hashlib
+import sys
+import sysconfig
+from collections.abc import Callable, Iterable
+from enum import Enum
+from types import ModuleType
+from typing import Any
+
+import attrs
+
+from amadou import Job, Source
+from amadou._wire import know_types, type_reference
+from amadou.errors import JobError
+from amadou_runtime._embedded import key_event_of
+from amadou_runtime._keying import Keying
+from amadou_runtime._operator import Operator
+from amadou_runtime._testing import scripted
+from amadou_runtime._trace import Trace
+
+
+class Worker:
+    """A job in a worker: opened once, kept while the worker lives. Holds no state of subjects."""
+
+    def __init__(self, job: Job, groups: int, traced: bool) -> None:
+        self.job = job
+        self.trace = Trace() if traced else None
+        self.operator = Operator(job, self.trace)
+        handler = type(job.handler).__name__
+        wrap: Callable[[Any], Any] = scripted if traced else lambda key_event: key_event
+        self.keying = {name: Keying(handler, name, wrap(key_event_of(job, name)), groups) for name in job.sources}
+        self._open = False
+
+    def opened(self) -> "Worker":
+        """The worker, after the handler's `open`."""
+        if not self._open:
+            self.operator.open()
+            self._open = True
+        return self
+
+
+@attrs.frozen
+class Payload:
+    """A job in pickled form.
+
+    :param pickled: the job, and the classes that its workers could not import
+    :param groups: how many key groups there are
+    :param traced: whether callbacks are watched, for test runs
+    """
+
+    pickled: bytes = attrs.field(repr=False)
+    digest: str
+    groups: int
+    traced: bool
+
+    def load(self) -> Worker:
+        """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
+        worker = _workers.get(self.digest)
+        if worker is None:
+            from pyspark import cloudpickle
+
+            job, types = cloudpickle.loads(self.pickled)
+            know_types(types)
+            _workers.clear()
+            worker = _workers[self.digest] = Worker(job, self.groups, self.traced)
+        return worker
+
+
+_workers: dict[str, Worker] = {}
+
+
+class _KeyedSource(Source):
+    """What workers need of a source."""
+
+    def __init__(self, source: Source) -> None:
+        self.key_event = source.key_event
+        self.to_record = source.to_record
+
+
+def payload_for(job: Job, *, groups: int, traced: bool = False) -> Payload:
+    """The job, ready to travel.
+
+    Classes and functions of modules that are not installed, such as the job file and what lies beside it, travel with
+    the job; installed ones are imported by the workers.
+
+    :raises JobError: something of it cannot be pickled
+    """
+    from pyspark import cloudpickle
+
+    light = attrs.evolve(job, sources={name: _KeyedSource(source) for name, source in job.sources.items()})
+    for module in list(sys.modules.values()):
+        if _travels(module):
+            cloudpickle.register_pickle_by_value(module)
+    holders = (job.handler, *job.sources.values(), *job.sinks.values())
+    modules = {module for holder in holders for module in (cls.__module__ for cls in type(holder).__mro__)}
+    try:
+        pickled = cloudpickle.dumps((light, _carried_types(modules)))
+    except Exception as error:
+        raise JobError(
+            job.name,
+            (
+                f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the like "
+                f"in {type(job.handler).__name__}.open(), not in its attributes",
+            ),
+        ) from error
+    digest = hashlib.sha256(pickled).hexdigest()
+    return Payload(pickled, digest, groups, traced)
+
+
+def _travels(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    name = getattr(module, "__name__", "__main__")
+    if not file or name == "__main__" or sys.modules.get(name) is not module:
+        return False
+    if name.partition(".")[0] in ("amadou", "amadou_runtime", "amadou_plugins", "pyspark"):
+        return False
+    return not file.startswith(_INSTALLED) and "site-packages" not in file and "dist-packages" not in file
+
+
+_INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
+
+
+def _carried_types(modules: Iterable[str]) -> dict[str, type]:
+    """The classes of values in modules that travel, by the name that packed values have for them."""
+    return {
+        type_reference(found): found
+        for name in modules
+        if name == "__main__" or _travels(sys.modules[name])
+        for found in vars(sys.modules[name]).values()
+        if isinstance(found, type) and found.__module__ == name and _is_data(found)
+    }
+
+
+def _is_data(type_: type) -> bool:
+    return (
+        attrs.has(type_)
+        or dataclasses.is_dataclass(type_)
+        or issubclass(type_, Enum)
+        or (issubclass(type_, tuple) and hasattr(type_, "_fields"))
+    )

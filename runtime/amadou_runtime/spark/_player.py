@@ -1,0 +1,87 @@
+"""Plays a test run's script on the real Spark runtime."""
+
+import atexit
+import base64
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from amadou import Job
+from amadou_runtime._testing import Played
+from amadou_runtime.spark._checkpoint import Identity
+from amadou_runtime.spark._payload import payload_for
+from amadou_runtime.spark._query import RunningJob, run_query, with_watermark
+from amadou_runtime.spark._session import own_session, session
+from amadou_runtime.spark._stages import KEYED, KeyingStage, ScriptedRow, Summary
+
+
+class SparkPlayer:
+    """Brings each batch of a script as one file, and each watermark before it, to a query that waits for them.
+
+    There is one key group, so that callbacks come in the same order as on the embedded engine.
+
+    :param job: the job, its sinks in memory
+    :param spark: the session; a local one without it
+    """
+
+    def __init__(self, job: Job, spark: Any = None) -> None:
+        own = own_session(
+            spark or session(f"test {job.name}", conf={"spark.ui.enabled": "false"}),
+            # A script says where batches end: Spark must not make any of its own.
+            {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
+        )
+        self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
+        atexit.register(self.close)
+        self._script = self._directory / "script"
+        self._script.mkdir()
+        payload = payload_for(job, groups=1, traced=True)
+        rows = own.readStream.text(str(self._script)).selectExpr(
+            "value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position"
+        )
+        keyed = with_watermark(rows.mapInArrow(KeyingStage(payload, None), KEYED), "0 seconds")
+        identity = Identity(job.name, "test", 1, {})
+        self._sources = list(job.sources)
+        self._watermark: int | None = None
+        self._files = 0
+        self._whole = Summary()
+        self._state: bytes | None = None
+        checkpoint = str(self._directory / "checkpoint")
+        self._running = run_query(RunningJob(job, self._note), [keyed], payload, identity, checkpoint, None)
+
+    def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> Played:
+        """Play one batch; see `Player`."""
+        if watermark is not None and watermark != self._watermark:
+            self._watermark = watermark
+            self._bring([ScriptedRow(self._sources[0], watermark=watermark)])
+        self._whole = Summary()
+        self._bring([ScriptedRow(source, record) for source, brought in records.items() for record in brought])
+        whole = self._whole
+        if whole.states:
+            (self._state,) = whole.states.values()
+        return Played(whole.trace, whole.newest, self._state)
+
+    def close(self) -> None:
+        """Stop the query and remove its files."""
+        atexit.unregister(self.close)
+        if self._running.query.isActive:
+            self._running.query.stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _note(self, whole: Summary) -> None:
+        self._whole.merge(whole)
+
+    def _bring(self, rows: list[ScriptedRow]) -> None:
+        from pyspark import cloudpickle
+
+        lines = [base64.b64encode(cloudpickle.dumps(row)) + b"\n" for row in rows]
+        written = self._script / f".{self._files:06}.txt"
+        written.write_bytes(b"".join(lines))
+        os.replace(written, self._script / f"{self._files:06}.txt")
+        self._files += 1
+        try:
+            self._running.query.processAllAvailable()
+        except Exception as error:  # the run's own error says it better
+            self._running.raise_error(error)

@@ -1,0 +1,254 @@
+"""From a job to a running Spark query."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from functools import reduce
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from amadou import Job, SinkBatch
+from amadou._wire import unpack
+from amadou.errors import AmadouError, RunError
+from amadou_runtime._operator import port_codec
+from amadou_runtime._summary import Counts, Progress, RunSummary
+from amadou_runtime.spark._checkpoint import Identity, absolute, claim
+from amadou_runtime.spark._payload import Payload, payload_for
+from amadou_runtime.spark._session import own_session
+from amadou_runtime.spark._stages import KEYED, RESULT, STATE, KeyingStage, OutputStage, StatefulStage, Summary, error_from
+from amadou_runtime.spark._time import watermark_from_spark
+
+AVAILABLE_NOW = "available-now"
+_POLL = 0.05
+
+
+class RunningJob:
+    """A job that runs on Spark.
+
+    :ivar query: Spark's own `StreamingQuery`
+    """
+
+    def __init__(self, job: Job, on_batch: Callable[[Summary], None] | None = None) -> None:
+        self.query: Any = None
+        self._job = job
+        self._on_batch = on_batch
+        self._error: AmadouError | None = None
+        self._stopping = threading.Event()
+        self._started = time.monotonic()
+        self._batches = 0
+        self._counts = Counts()
+        self._groups: dict[int, list[int]] = {}
+        self._recent: list[tuple[float, int]] = [(self._started, 0)]
+
+    @property
+    def status(self) -> str:
+        """`running`, `stopped` or `failed`."""
+        if self._error is not None or (self.query is not None and self.query.exception() is not None):
+            return "failed"
+        return "running" if self.query is not None and self.query.isActive else "stopped"
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands now. Keys, timers and state count the key groups that were called since its start."""
+        (since, before), (until, after) = self._recent[0], self._recent[-1]
+        counts = self._counts
+        return Progress(
+            job=self._job.name,
+            batches=self._batches,
+            events=counts.events,
+            events_per_second=(after - before) / (until - since) if until > since else 0.0,
+            watermark=self._watermark(),
+            state_bytes=counts.state_bytes,
+            keys=counts.keys,
+            late=counts.late,
+            timers_pending=counts.timers_pending,
+            seconds=time.monotonic() - self._started,
+        )
+
+    @property
+    def summary(self) -> RunSummary:
+        """What the run did so far."""
+        return RunSummary(self._job.name, self._batches, attrs.evolve(self._counts), self._watermark())
+
+    def await_termination(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the end of the run.
+
+        :param timeout: how long at most
+        :returns: whether it has ended
+        :raises CallbackError: a callback of the handler failed
+        :raises RunError: Spark failed
+        """
+        ended = True
+        try:
+            if timeout is None:
+                self.query.awaitTermination()
+            else:
+                ended = bool(self.query.awaitTermination(timeout.total_seconds()))
+        except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
+            self.raise_error(error)
+        if ended:
+            self.raise_error(None)
+        return ended
+
+    def stop(self) -> None:
+        """End the run after the batch in hand."""
+        self._stopping.set()
+        while self.query.isActive and self.query.status["isTriggerActive"]:
+            number = self._batches
+            while self.query.isActive and self.query.status["isTriggerActive"] and self._batches == number:
+                time.sleep(_POLL)
+            if self._batches != number:
+                time.sleep(_POLL)  # lets Spark write down that the batch is complete
+                break
+        self.query.stop()
+
+    def raise_error(self, cause: BaseException | None) -> None:
+        """Raise what ended the run, if anything did."""
+        if self._error is not None:
+            raise self._error
+        failure = self.query.exception()
+        if failure is not None or cause is not None:
+            told = str(failure or cause)
+            raise RunError(f"the run of {self._job.name!r} failed in Spark: {told}") from cause
+
+    def _commit(self, identity: Identity, frame: Any, number: int) -> None:
+        whole = Summary()
+        for row in frame.collect():
+            whole.merge(Summary(**unpack(row[0])))
+        try:
+            if whole.error is not None:
+                raise error_from(whole.error)
+            for port, sink in self._job.sinks.items():
+                batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
+                sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
+        except AmadouError as error:
+            self._error = error
+            raise
+        self._count(whole)
+        if self._on_batch is not None:
+            self._on_batch(whole)
+
+    def _count(self, whole: Summary) -> None:
+        counts = self._counts
+        counts.events += whole.events
+        counts.late += whole.late
+        counts.timers_fired += whole.fired
+        for port, count in whole.outputs.items():
+            counts.outputs[port] = counts.outputs.get(port, 0) + count
+        self._groups |= whole.groups
+        counts.keys, counts.timers_pending, counts.state_bytes = (
+            sum(group[field] for group in self._groups.values()) for field in range(3)
+        )
+        self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
+        self._batches += 1
+
+    def _watermark(self) -> int | None:
+        progress = None if self.query is None else self.query.lastProgress
+        text = None if progress is None else progress["eventTime"].get("watermark")
+        return None if text is None else watermark_from_spark(_millis(text))
+
+
+def start(
+    job: Job,
+    spark: Any,
+    *,
+    checkpoint: str,
+    trigger: str | None = None,
+    params: Mapping[str, str] = MappingProxyType({}),
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> RunningJob:
+    """Start a job on a Spark session, which stays the caller's.
+
+    :param job: the job
+    :param spark: the `SparkSession`
+    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there
+    :param trigger: `"available-now"` ends when what is there is processed; a time such as `"5 seconds"` is the pace of
+        batches; without it they follow one another, and the run ends with bounded input
+    :param params: values of the job's parameters by name
+    :param conf: Spark SQL settings for this run
+    :raises CheckpointError: the checkpoint does not fit the job
+    :raises JobError: the job cannot be sent to workers
+    :raises SourceError: a source cannot be read
+    :raises SinkError: a sink cannot be written
+    """
+    job = job.with_params(params)
+    for source in job.sources.values():
+        source.check()
+    for sink in job.sinks.values():
+        sink.check()
+    checkpoint = absolute(checkpoint)
+    own = _query_session(spark, job, conf)
+    identity = claim(own, checkpoint, job)
+    payload = payload_for(job, groups=identity.key_groups)
+    delay = f"{int(job.watermark_delay.total_seconds() * 1000)} milliseconds"  # type: ignore[union-attr]
+    keyed = []
+    for name, source in job.sources.items():
+        records = source.read_stream(own, name, checkpoint)
+        keyed.append(with_watermark(records.mapInArrow(KeyingStage(payload, name), KEYED), delay))
+    if trigger is None and all(source.bounded for source in job.sources.values()):
+        trigger = AVAILABLE_NOW
+    return run_query(RunningJob(job), keyed, payload, identity, checkpoint, trigger)
+
+
+def with_watermark(keyed: Any, delay: str) -> Any:
+    """Keyed rows under a watermark that follows their marker rows, which end here.
+
+    Spark does not push a condition on the watermark's own column below it, so the markers are seen first.
+    """
+    return keyed.withWatermark("event_time", delay).where("event_time IS NULL")
+
+
+def run_query(
+    running: RunningJob, keyed: list[Any], payload: Payload, identity: Identity, checkpoint: str, trigger: str | None
+) -> RunningJob:
+    """Put the stages together and start the query."""
+    results = (
+        reduce(lambda left, right: left.unionByName(right), keyed)
+        .groupBy("group")
+        .applyInPandasWithState(StatefulStage(payload).__call__, RESULT, STATE, "update", "EventTimeTimeout")
+        .mapInArrow(OutputStage(payload, identity.run), RESULT)
+    )
+    writer = (
+        results.writeStream.queryName(identity.job)
+        .outputMode("update")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(lambda frame, number: running._commit(identity, frame, number))
+    )
+    if trigger == AVAILABLE_NOW:
+        writer = writer.trigger(availableNow=True)
+    elif trigger is not None:
+        writer = writer.trigger(processingTime=trigger)
+    running.query = writer.start()
+    return running
+
+
+def _query_session(spark: Any, job: Job, conf: Mapping[str, str]) -> Any:
+    own = own_session(spark, conf)
+    given = {**dict(spark.sparkContext.getConf().getAll()), **conf}
+    if "spark.sql.shuffle.partitions" not in given:
+        assert isinstance(job.key_groups, int)
+        own.conf.set("spark.sql.shuffle.partitions", min(job.key_groups, spark.sparkContext.defaultParallelism))
+    _quiet(spark)
+    return own
+
+
+def _quiet(spark: Any) -> None:
+    """Keep Spark from printing what the run's own error will say better."""
+    log4j = spark._jvm.org.apache.logging.log4j
+    for logger in ("org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",):
+        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
+
+
+def _millis(text: str) -> int:
+    """Spark's ISO time in milliseconds; its years may exceed those of Python."""
+    date, _, clock = text.rstrip("Z").partition("T")
+    year, month, day = (int(part) for part in date.lstrip("+").split("-"))
+    hours, minutes, seconds = clock.split(":")
+    cycles, year = divmod(year - 1, 400)
+    from datetime import date as Date
+
+    days = Date(year + 1, month, day).toordinal() + cycles * 146097 - Date(1970, 1, 1).toordinal()
+    return ((days * 24 + int(hours)) * 60 + int(minutes)) * 60000 + round(float(seconds) * 1000)

@@ -1,0 +1,95 @@
+"""Spark sessions, with the settings that amadou's pipeline wants."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from amadou.errors import PlatformError
+
+JAVA_VERSIONS = (17, 21)
+
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+_SQL_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # An Arrow batch is one call of `key_event`'s loop and one row for each key group: fewer are cheaper.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+}
+_LAUNCH_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+}
+
+
+def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """The running `SparkSession`, or a new one with amadou's settings where the user did not set others.
+
+    :param app_name: the application's name
+    :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
+    :param conf: further Spark settings, which win over amadou's
+    :raises PlatformError: pyspark or a Java that it works with is missing
+    """
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    builder = SparkSession.builder.appName(app_name)
+    if master is not None or not submitted:
+        builder = builder.master(master or "local[*]")
+    settings = {**_LAUNCH_SETTINGS, **({} if submitted else {"spark.log.level": "ERROR"}), **conf}
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # py4j and pyspark raise all kinds here
+        raise PlatformError(f"Spark does not start: {error}") from error
+    return spark
+
+
+def own_session(spark: Any, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """A session beside the user's, with the same settings but for those that amadou needs and the user did not set."""
+    own = spark.newSession()
+    given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll)}
+    for name, value in {**_SQL_SETTINGS, **given, **conf}.items():
+        if name.startswith("spark.sql.") and own.conf.isModifiable(name):
+            own.conf.set(name, value)
+    return own
+
+
+def check_pyspark() -> None:
+    """Raise a `PlatformError` unless pyspark is installed with what it needs."""
+    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PlatformError(f"{', '.join(missing)} not installed: run pip install 'amadou[spark]'")
+
+
+def check_java() -> None:
+    """Raise a `PlatformError` unless there is a Java that Spark works with."""
+    wanted = " or ".join(map(str, JAVA_VERSIONS))
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"install Java {wanted} (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
+    if java is None:
+        raise PlatformError(f"Spark needs Java {wanted} and there is none: {advice}")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except OSError as error:
+        raise PlatformError(f"{java} does not run ({error}): {advice}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    version = int(found.group(1)) if found else None
+    if version not in JAVA_VERSIONS:
+        raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")

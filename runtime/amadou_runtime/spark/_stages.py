@@ -1,0 +1,313 @@
+"""What runs in Spark's Python workers: keying, stateful, output. Each is a function over Arrow or pandas batches.
+
+A failing callback does not fail its task: it travels as a row, so that no task is tried again in vain and the driver
+can tell the user what happened.
+"""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from amadou import SinkBatch, SinkWriter
+from amadou._wire import pack, unpack
+from amadou.errors import AmadouError, CallbackError, RunError
+from amadou_runtime._keying import Chunk, Packed
+from amadou_runtime._operator import port_codec
+from amadou_runtime.spark._payload import Payload
+from amadou_runtime.spark._spread import group_numbers
+from amadou_runtime.spark._time import timeout_for, to_spark, watermark_from_spark
+
+KEYED = "group int, event_time timestamp, source string, ordering binary, events binary"
+"""Columns after keying. Rows that hold events have no event time: Spark drops late rows before we see them, and never
+one without a time. Marker rows hold nothing but the newest event time; Spark's watermark follows them."""
+RESULT = "result binary"
+STATE = "state binary"
+
+REPORT_GROUP = -1
+"""Rows of this group bring no events but go on to the driver as they are."""
+
+
+@attrs.frozen
+class ScriptedRow:
+    """A record of a test run's script on its way to Spark, or a watermark to be reached."""
+
+    source: str
+    record: Any = None
+    watermark: int | None = None
+
+
+@attrs.frozen
+class KeyingStage:
+    """Turns rows of one source into packed events by key group, and a marker row.
+
+    :param source: the source's name; `None` for a test run's script, which brings records of all
+    """
+
+    payload: Payload
+    source: str | None
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        failed = False
+        number = 0
+        for batch in batches:
+            for partition, position, cells in _runs(batch, task):
+                if failed:
+                    continue  # the batch is lost, but Spark wants its rows read
+                ordering = partition + b"\0" + position.to_bytes(8) + number.to_bytes(8)
+                number += 1
+                rows = _Rows()
+                try:
+                    self._key(cells, ordering, rows)
+                except AmadouError as error:
+                    failed = True
+                    rows = _Rows()
+                    rows.add(REPORT_GROUP, None, "", b"", packed_error(error))
+                yield rows.to_arrow()
+
+    def _key(self, cells: list[Any], ordering: bytes, rows: "_Rows") -> None:
+        worker = self.payload.load().opened()
+        numbers = group_numbers(self.payload.groups)
+        if self.source is not None:
+            to_record = worker.job.sources[self.source].to_record
+            packed = worker.keying[self.source].pack(map(to_record, cells) if to_record else cells)
+            rows.add_events(self.source, ordering, packed, numbers)
+            if packed.newest is not None:
+                rows.add(REPORT_GROUP, to_spark(packed.newest), "", b"", b"")
+            return
+        script = [_scripted_row(cell) for cell in cells]
+        for source in worker.job.sources:
+            records = [row.record for row in script if row.source == source and row.watermark is None]
+            packed = worker.keying[source].pack(records)
+            rows.add_events(source, ordering, packed, numbers)
+            if packed.newest is not None:
+                rows.add(REPORT_GROUP, None, source, b"", pack({"newest": {source: packed.newest}}))
+        for row in script:
+            if row.watermark is not None:
+                rows.add(REPORT_GROUP, to_spark(row.watermark), "", b"", b"")
+
+
+class _Rows:
+    """Rows of the keying stage."""
+
+    def __init__(self) -> None:
+        self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
+
+    def add(self, *cells: Any) -> None:
+        for column, cell in zip(self._columns, cells, strict=True):
+            column.append(cell)
+
+    def add_events(self, source: str, ordering: bytes, packed: Packed, numbers: tuple[int, ...]) -> None:
+        for group, events in packed.events.items():
+            self.add(numbers[group], None, source, ordering, events)
+
+    def to_arrow(self) -> Any:
+        import pyarrow as pa
+
+        types = (pa.int32(), pa.timestamp("us", tz="UTC"), pa.string(), pa.binary(), pa.binary())
+        columns = [pa.array(column, type_) for column, type_ in zip(self._columns, types, strict=True)]
+        return pa.record_batch(columns, names=["group", "event_time", "source", "ordering", "events"])
+
+
+def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, list[Any]]]:
+    """The records of an Arrow batch, cut where (partition, position) changes."""
+    import pyarrow.compute as pc
+
+    records = batch.column("record")
+    cells = records.to_pylist() if records.type.num_fields else records.to_numpy(zero_copy_only=False).tolist()
+    if not cells:
+        return
+    ends = set()
+    for name in ("partition", "position"):
+        ends.update(pc.run_end_encode(batch.column(name)).run_ends.to_pylist())
+    start = 0
+    for end in sorted(ends):
+        partition = batch.column("partition")[start].as_py()
+        position = batch.column("position")[start].as_py()
+        yield (
+            task.to_bytes(8) if partition is None else partition.encode(),
+            position or 0,
+            cells if end - start == len(cells) else cells[start:end],
+        )
+        start = end
+
+
+def _scripted_row(cell: str) -> ScriptedRow:
+    import base64
+
+    from pyspark import cloudpickle
+
+    row: ScriptedRow = cloudpickle.loads(base64.b64decode(cell))
+    return row
+
+
+@attrs.frozen
+class StatefulStage:
+    """Plays one key group's batch through the operator core, between Spark's state and its timeout."""
+
+    payload: Payload
+
+    def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        rows = [row for frame in frames for row in zip(frame["source"], frame["ordering"], frame["events"], strict=True)]
+        if key[0] == REPORT_GROUP:
+            yield pd.DataFrame({"result": [report for _, _, report in rows]})
+            return
+        # Millions of objects live until the end of a batch: looking for garbage among them is in vain.
+        gc.disable()
+        try:
+            result = self._process(int(key[0]), [Chunk(*row) for row in rows], state)
+        finally:
+            gc.enable()
+        yield pd.DataFrame({"result": [result]})
+
+    def _process(self, group: int, chunks: list[Chunk], state: Any) -> bytes:
+        stored = state.get[0] if state.exists else None
+        watermark = watermark_from_spark(state.getCurrentWatermarkMs())
+        try:
+            worker = self.payload.load().opened()
+            processed = worker.operator.process(stored, chunks, watermark)
+        except AmadouError as error:
+            return packed_error(error)
+        if processed.state is not None:
+            state.update((processed.state,))
+        elif stored is not None:
+            state.remove()
+        # In every call: without it Spark keeps the old timeout and calls again in each batch.
+        if processed.next_timer is not None:
+            state.setTimeoutTimestamp(timeout_for(processed.next_timer))
+        result: dict[str, Any] = {
+            "group": group,
+            "outputs": processed.outputs,
+            "events": processed.events,
+            "late": processed.late,
+            "fired": processed.fired,
+            "keys": processed.keys,
+            "pending": processed.pending,
+            "bytes": len(processed.state or b""),
+        }
+        if worker.trace is not None:
+            result["trace"] = worker.trace.take()
+            result["state"] = processed.state
+        return pack(result)
+
+
+@attrs.frozen
+class OutputStage:
+    """Writes outputs to the sinks' writers, and sums up the rest in one row for the driver.
+
+    :param run: see `SinkBatch`
+    """
+
+    payload: Payload
+    run: str
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        number = int(context.getLocalProperty("streaming.sql.batchId"))
+        part = f"{context.partitionId():05}"
+        writers: dict[str, SinkWriter] = {}
+        summary = Summary()
+        try:
+            for batch in batches:
+                for packed in batch.column("result").to_pylist():
+                    result = unpack(packed)
+                    summary.add(result)
+                    if summary.error is not None:
+                        continue
+                    for port, wires in result.get("outputs", {}).items():
+                        if port not in writers:
+                            writers[port] = self._open(port, number, part)
+                        writers[port].write(wires)
+            if summary.error is None:
+                finished = {port: writer.finish() for port, writer in writers.items()}
+                summary.parts = {port: [[part, told]] for port, told in finished.items() if told is not None}
+                writers = {}
+        except AmadouError as error:
+            summary.error = error_fields(error)
+        finally:
+            for writer in writers.values():
+                writer.abort()
+        yield pa.record_batch([pa.array([pack(attrs.asdict(summary))], pa.binary())], names=["result"])
+
+    def _open(self, port: str, number: int, part: str) -> SinkWriter:
+        job = self.payload.load().job
+        return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
+
+
+@attrs.define
+class Summary:
+    """What a part of a batch, or a whole one, gave."""
+
+    parts: dict[str, list[Any]] = attrs.field(factory=dict)
+    """What writers finished with, as pairs of part and message, by port."""
+    outputs: dict[str, int] = attrs.field(factory=dict)
+    events: int = 0
+    late: int = 0
+    fired: int = 0
+    groups: dict[int, list[int]] = attrs.field(factory=dict)
+    """Keys, pending timers and bytes of state of each key group that was called."""
+    error: dict[str, Any] | None = None
+    newest: dict[str, int] = attrs.field(factory=dict)
+    trace: list[Any] = attrs.field(factory=list)
+    states: dict[int, bytes | None] = attrs.field(factory=dict)
+
+    def add(self, result: dict[str, Any]) -> None:
+        """Add what one key group gave."""
+        if "error" in result:
+            self.error = self.error or result["error"]
+        elif "newest" in result:
+            for source, newest in result["newest"].items():
+                self.newest[source] = max(newest, self.newest.get(source, newest))
+        else:
+            self.events += result["events"]
+            self.late += result["late"]
+            self.fired += result["fired"]
+            self.groups[result["group"]] = [result["keys"], result["pending"], result["bytes"]]
+            for port, wires in result["outputs"].items():
+                self.outputs[port] = self.outputs.get(port, 0) + len(wires)
+            if "trace" in result:
+                self.trace += result["trace"]
+                self.states[result["group"]] = result["state"]
+
+    def merge(self, other: "Summary") -> None:
+        """Add another part of the same batch."""
+        for port, parts in other.parts.items():
+            self.parts[port] = sorted([*self.parts.get(port, []), *parts])
+        for port, count in other.outputs.items():
+            self.outputs[port] = self.outputs.get(port, 0) + count
+        self.events += other.events
+        self.late += other.late
+        self.fired += other.fired
+        self.groups |= other.groups
+        self.error = self.error or other.error
+        for source, newest in other.newest.items():
+            self.newest[source] = max(newest, self.newest.get(source, newest))
+        self.trace += other.trace
+        self.states |= other.states
+
+
+def error_fields(error: AmadouError) -> dict[str, Any]:
+    """An error in terms of msgpack."""
+    if isinstance(error, CallbackError):
+        return {"callback": error.fields()}
+    return {"message": f"{type(error).__name__}: {error}"}
+
+
+def packed_error(error: AmadouError) -> bytes:
+    """An error as a row of results."""
+    return pack({"error": error_fields(error)})
+
+
+def error_from(fields: dict[str, Any]) -> AmadouError:
+    """The error of some fields."""
+    return CallbackError(**fields["callback"]) if "callback" in fields else RunError(fields["message"])
