@@ -1,0 +1,30 @@
+"""The alarms of `failed_logins.py` over a whole log, without amadou: `python oracle.py LOG [YEAR]`."""
+
+import json
+import sys
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+
+
+def alarms(log, year=2016):
+    failures = {}
+    with open(log, encoding="latin-1") as file:
+        lines = file.readlines()
+    for line in lines:
+        words = line.replace("]\n", "\n").split()
+        if "sshd[" in line and "Failed password for" in line and "port" in words[-3:]:
+            at = datetime.strptime(f"{year} {line[:15]}", "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
+            times = int(words[words.index("repeated") + 1]) if "message repeated" in line else 1
+            failures.setdefault(words[-1 - words[::-1].index("port") - 1], []).extend([at] * times)
+    minute = timedelta(seconds=60)
+    for address, times in failures.items():
+        bursts = [i for i, at in enumerate(times) if i == 0 or at - times[i - 1] > minute] + [len(times)]
+        for start, end in pairwise(bursts):
+            fifth = next((i for i in range(start + 4, end) if times[i] - times[i - 4] <= minute), None)
+            if fifth is not None:
+                yield {"address": address, "timestamp": times[fifth], "since": times[fifth - 4]}
+
+
+if __name__ == "__main__":
+    for alarm in alarms(sys.argv[1], *map(int, sys.argv[2:])):
+        print(json.dumps(alarm, default=lambda at: at.strftime("%Y-%m-%dT%H:%M:%SZ")))

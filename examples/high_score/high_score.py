@@ -1,0 +1,44 @@
+"""Says so when a user beats their own best score: a handler with one value of state for each user."""
+
+import json
+from datetime import datetime
+
+from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject, ValueSpec
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime import main
+from attrs import frozen
+
+
+@frozen
+class HighScore:
+    user: str
+    new: int
+    old: int
+
+
+class HighScores(Handler):
+    """The scores that beat their user's best so far."""
+
+    best = ValueSpec(int, default=0)
+    records = SinkSpec(HighScore)
+
+    def key_event(self, record: bytes) -> KeyedEvent[int]:
+        result = json.loads(record)
+        return KeyedEvent(result["user"], datetime.fromisoformat(result["timestamp"]), result["score"])
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        best = self.best.state_for(subject)
+        if event.value > best.value:
+            self.records.collect(subject, HighScore(subject.key, event.value, best.value))
+            best.value = event.value
+
+
+job = Job(
+    "high-score",
+    handler=HighScores(),
+    sources={"scores": LinesSource(Param("SCORES", default="scores.jsonl"))},
+    sinks={"records": JsonLinesSink(Param("RECORDS", default="records/"))},
+)
+
+if __name__ == "__main__":
+    main(job)
