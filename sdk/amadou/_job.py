@@ -15,7 +15,12 @@ from amadou.errors import AmadouError, JobError, ParamError
 
 
 def _delay(value: Any) -> Any:
-    return timedelta(seconds=value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    try:
+        return timedelta(seconds=value)
+    except (ValueError, OverflowError):  # no number, or beyond measure: `validate` says so
+        return value
 
 
 def _frozen_mapping(value: Any) -> Any:
@@ -155,6 +160,8 @@ class Job:
                 problems.append(f"{kind} must be a mapping of names to amadou.{base.__name__}s, not {connectors!r}")
                 continue
             for name, connector in connectors.items():
+                if not isinstance(name, str) or not name:
+                    problems.append(f"{kind}: the name must be a text, not {name!r}")
                 if not isinstance(connector, base):
                     problems.append(f"{kind}[{name!r}] must be an amadou.{base.__name__}, not {connector!r}")
         if problems or not isinstance(self.handler, Handler):
@@ -164,13 +171,14 @@ class Job:
             problems.append("there is no source")
         if type(self.handler).key_event is Handler.key_event:
             problems += [
-                f"nothing turns the records of the source {name!r} into events: define {handler}.key_event(self, record) "
-                "or give the source a key_event="
+                f"nothing turns the records of the source {name!r} into events: "
+                f"define {handler}.key_event(self, record) or give the source a key_event="
                 for name, source in self.sources.items()
                 if source.key_event is None
             ]
-        ports = {spec._name for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
-        known = ", ".join(sorted(filter(None, ports))) or "none"
+        specs = declared_specs(self.handler).values()
+        ports = {spec._name for spec in specs if isinstance(spec, SinkSpec) and spec._name is not None}
+        known = ", ".join(sorted(ports)) or "none"
         problems += [
             f"no sink serves the port {port!r} of {handler}: add it to sinks" for port in ports - {*self.sinks}
         ]
@@ -184,7 +192,8 @@ def _repeated_names(handler: str, declared: dict[str, Spec]) -> list[str]:
     counts = Counter(spec._name for spec in declared.values() if spec._name is not None)
     return [
         f"the name {name!r} is used by {count} specs of {handler} "
-        f"({', '.join(attribute for attribute, spec in declared.items() if spec._name == name)}): state and ports need a name each"
+        f"({', '.join(attribute for attribute, spec in declared.items() if spec._name == name)}): "
+        "state and ports need a name each"
         for name, count in counts.items()
         if count > 1
     ]

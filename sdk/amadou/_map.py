@@ -1,14 +1,14 @@
 from collections.abc import Iterator, MutableMapping
 from datetime import datetime
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast, get_origin
 
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._spec import MISSING, Spec, shown
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
-from amadou.errors import EncodeError, StateDecodeError
+from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -58,16 +58,30 @@ class MapState(MutableMapping[K, V]):
         self._subject._changed = True
 
     def __delitem__(self, key: K) -> None:
-        if self._remove(key) is MISSING:
+        key_wire = self._key_wire(key)
+        if key_wire not in self._entries:
             raise KeyError(key)
+        self._remove(key_wire)
 
     def pop(self, key: K, default: Any = MISSING) -> Any:
-        wire = self._remove(key)
+        key_wire = self._key_wire(key)
+        wire = self._entries.get(key_wire, MISSING)
         if wire is not MISSING:
-            return self._value_of(wire)
+            value = self._value_of(wire)  # before anything is removed: what cannot be read must stay
+            self._remove(key_wire)
+            return value
         if default is MISSING:
             raise KeyError(key)
         return default
+
+    def popitem(self) -> tuple[K, V]:
+        """Remove and return the entry that was inserted last, as a `dict` does."""
+        if not self._entries:
+            raise KeyError("popitem(): the map is empty")
+        key_wire = next(reversed(self._entries))
+        item = self._spec.decode_key(key_wire), self._value_of(self._entries[key_wire])
+        self._remove(key_wire)
+        return item
 
     def __contains__(self, key: object) -> bool:
         return self._key_wire(cast("K", key)) in self._entries
@@ -86,13 +100,11 @@ class MapState(MutableMapping[K, V]):
             del self._subject._wires[self._spec.name]
             self._subject._changed = True
 
-    def _remove(self, key: K) -> Any:
-        wire = self._entries.pop(self._key_wire(key), MISSING)
-        if wire is not MISSING:
-            if not self._entries:
-                del self._subject._wires[self._spec.name]  # an empty map is no state (`semantics.md` 15)
-            self._subject._changed = True
-        return wire
+    def _remove(self, key_wire: Any) -> None:
+        del self._entries[key_wire]
+        if not self._entries:
+            del self._subject._wires[self._spec.name]  # an empty map is no state (`semantics.md` 15)
+        self._subject._changed = True
 
     def _key_wire(self, key: K) -> Any:
         try:
@@ -102,7 +114,7 @@ class MapState(MutableMapping[K, V]):
 
     def _value_of(self, wire: Any) -> V:
         try:
-            return self._spec.decode_value(wire)
+            return cast("V", self._spec.decode_value(wire))
         except StateDecodeError as error:
             spec = self._spec
             raise StateDecodeError(wire, spec.value_type, error.why, spec.name, self._subject.key) from error
@@ -177,6 +189,9 @@ class MapSpec(Spec, Generic[K, V]):
         return (self._codec or codec_for(self.value_type)).decode
 
     def check(self) -> None:
+        kind = get_origin(self.key_type) or self.key_type
+        if self._key_codec is None and isinstance(kind, type) and kind.__hash__ is None:
+            raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")
         self.encode_key  # noqa: B018
         self.encode_value  # noqa: B018
 

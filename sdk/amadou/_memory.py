@@ -1,11 +1,11 @@
-import base64
-import pickle
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SourceError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class MemorySource(Source):
@@ -27,6 +27,10 @@ class MemorySource(Source):
         return list(self._records)
 
     def read_stream(self, spark: Any, name: str, checkpoint: str) -> Any:
+        # here, since they would be a tenth of what it takes to import amadou
+        import base64
+        import pickle
+
         directory = local_directory(checkpoint, "MemorySource") / "memory" / name
         directory.mkdir(parents=True, exist_ok=True)
         written = sum(int(path.stem.split("-")[1]) for path in directory.glob("records-*.txt"))
@@ -38,7 +42,13 @@ class MemorySource(Source):
             "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
         )
 
-    to_record = staticmethod(lambda cell: pickle.loads(base64.b64decode(cell)))
+    @staticmethod
+    def to_record(cell: str) -> Any:
+        """The record of a cell."""
+        import base64
+        import pickle
+
+        return pickle.loads(base64.b64decode(cell))
 
     def __repr__(self) -> str:
         return f"MemorySource({len(self._records)} records)"
@@ -75,11 +85,13 @@ class MemorySink(Sink):
         return f"MemorySink({len(self.records)} records)"
 
 
-def local_directory(checkpoint: str, who: str) -> Path:
+def local_directory(checkpoint: str, who: str) -> "Path":
     """The checkpoint as a local path.
 
     :raises SourceError: it is elsewhere
     """
+    from pathlib import Path
+
     path = checkpoint.removeprefix("file://").removeprefix("file:")
     if "://" in path:
         raise SourceError(f"{who} keeps its records beside the checkpoint and needs a local one, not {checkpoint}")

@@ -2,7 +2,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 
@@ -83,7 +83,7 @@ def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
     if not values:
         return holder
     if attrs.has(type(holder)):
-        aliases = {field.name: field.alias for field in attrs.fields(type(holder))}
+        aliases = {field.name: field.alias for field in attrs.fields(cast("Any", type(holder)))}
         return attrs.evolve(holder, **{aliases[name]: value for name, value in values.items()})  # type: ignore[misc]
     filled = copy.copy(holder)
     vars(filled).update(values)

@@ -53,7 +53,8 @@ def to_micros(timestamp: datetime) -> int:
         micros = (timestamp - EPOCH) // MICROSECOND
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    _last_micros = (timestamp, micros)
+    if timestamp.tzinfo is UTC:  # within one zone Python compares clock readings, and an hour is there twice in autumn
+        _last_micros = (timestamp, micros)
     return micros
 
 

@@ -1,7 +1,7 @@
 """msgpack as amadou speaks it: exact types, and extensions for what msgpack lacks."""
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -63,7 +63,9 @@ def _to_extension(value: Any) -> Any:
     if kind is tuple:
         return msgpack.ExtType(_TUPLE, pack_nested(list(value)))
     if kind is set or kind is frozenset:
-        return msgpack.ExtType(_SET if kind is set else _FROZENSET, pack_nested(list(value)))
+        # in the order of the packed members, which is the same in each process
+        members = sorted(value, key=pack_nested)
+        return msgpack.ExtType(_SET if kind is set else _FROZENSET, pack_nested(members))
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise NaiveTimestampError(value)
@@ -90,12 +92,25 @@ def _to_extension(value: Any) -> Any:
         codec = codec_for(kind)
     except UnsupportedTypeError:
         raise EncodeError(value, Any, "amadou cannot carry this type; give an attrs class or a dataclass") from None
-    return msgpack.ExtType(_OBJECT, pack_nested([type_reference(kind), codec.encode(value)]))
+    reference = type_reference(kind)
+    if "<locals>" in reference and reference not in _known_types:
+        raise EncodeError(value, Any, "its class is defined inside a function, where no other process finds it")
+    return msgpack.ExtType(_OBJECT, _nested(lambda: pack([reference, codec.encode(value)])))
 
 
 def pack_nested(value: Any) -> bytes:
     """Pack while another value is being packed."""
     return _new_packer().pack(value)  # type: ignore[no-any-return]
+
+
+def _nested(packing: Callable[[], bytes]) -> bytes:
+    """Run what may call `pack` while the packer is busy: it has one buffer."""
+    global _packer
+    busy, _packer = _packer, _new_packer()
+    try:
+        return packing()
+    finally:
+        _packer = busy
 
 
 def _from_extension(code: int, data: bytes) -> Any:

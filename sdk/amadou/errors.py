@@ -23,6 +23,7 @@
     └── RunError               the engine failed for a reason that is not the handler's
 """
 
+from datetime import datetime
 from typing import Any
 
 
@@ -138,15 +139,16 @@ class EventError(AmadouError):
 
 
 class NaiveTimestampError(EventError):
-    """A timestamp has no time zone (`semantics.md` 1).
+    """A timestamp has no time zone, or is none at all (`semantics.md` 1).
 
     :param timestamp: what was given
     """
 
     def __init__(self, timestamp: Any) -> None:
         self.timestamp = timestamp
+        wrong = "has no time zone" if isinstance(timestamp, datetime) else "is no datetime"
         super().__init__(
-            f"the timestamp {timestamp!r} has no time zone: give an aware datetime, "
+            f"the timestamp {timestamp!r} {wrong}: give an aware datetime, "
             "with tzinfo=timezone.utc where the time is meant as UTC"
         )
 
@@ -250,9 +252,9 @@ class StateDecodeError(CodecError):
         self.key = key
         where = "" if spec is None else f"state {spec!r} of key {key!r}: "
         told = f": {why}" if why else ""
+        self.mismatch = f"stored is {_short(stored)}, expected is {_type_name(type_)}{told}"
         super().__init__(
-            f"{where}stored is {_short(stored)}, expected is {_type_name(type_)}{told}. "
-            "Nothing was changed; give the spec a type that can read what is stored"
+            f"{where}{self.mismatch}. Nothing was changed; give the spec a type that can read what is stored"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -1,0 +1,425 @@
+"""The codecs of types with something inside. Apart from the rest because cattrs is slow to import."""
+
+import types
+from collections.abc import Callable, Iterable
+from enum import Enum
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import attrs
+from cattrs import BaseConverter, Converter
+from cattrs.cols import is_namedtuple, namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
+from cattrs.errors import StructureHandlerNotFoundError
+
+from amadou._codec import LEAVES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
+from amadou._wire import pack, unpack
+from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
+
+T = TypeVar("T")
+
+_SEQUENCES: Final = (list, set, frozenset, tuple)
+_CONTAINERS: Final = (*_SEQUENCES, dict)
+_UNIONS: Final = (Union, types.UnionType)
+
+
+def structured_codec(type_: Any) -> "StructuredCodec[Any]":
+    """The codec of an enum, a typed container, a union, an attrs class, a dataclass or a named tuple.
+
+    :raises UnsupportedTypeError: for any other type
+    """
+    _check_supported(type_, type_, set())
+    try:
+        return StructuredCodec(type_)
+    except (StructureHandlerNotFoundError, TypeError, NameError) as error:
+        raise UnsupportedTypeError(type_, str(error)) from error
+
+
+class StructuredCodec(Generic[T]):
+    """Goes through cattrs."""
+
+    def __init__(self, type_: type[T]) -> None:
+        self.type = type_
+        self._unstructure = _converter.get_unstructure_hook(type_)
+        self._structure = _converter.get_structure_hook(type_)
+
+    def encode(self, value: T) -> Any:
+        try:
+            return self._unstructure(value)
+        except EncodeError as error:
+            if error.value is value:
+                raise EncodeError(value, self.type, error.why) from error
+            raise EncodeError(value, self.type, str(error)) from error
+        except AmadouError:
+            raise
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
+            raise EncodeError(value, self.type, f"{type(error).__name__}: {error}") from error
+
+    def decode(self, wire: Any) -> T:
+        try:
+            return self._structure(wire, self.type)  # type: ignore[no-any-return]
+        except StateDecodeError as error:
+            if error.stored is wire:
+                raise StateDecodeError(wire, self.type, error.why) from error
+            raise StateDecodeError(wire, self.type, f"within it {error.mismatch}") from error
+        except KeyError as error:
+            raise StateDecodeError(wire, self.type, f"{error} is missing in it") from error
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StateDecodeError(wire, self.type, f"{type(error).__name__}: {error}") from error
+
+
+def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
+    """Walk a type down to its leaves and refuse what could only fail at run time."""
+    if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
+        return
+    seen.add(type_)
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Literal:
+        if not {type(value) for value in arguments} <= {str, int, bool, bytes, type(None)}:
+            raise UnsupportedTypeError(whole, "a Literal is of str, int, bool, bytes and None")
+        return
+    if origin is Annotated:
+        _check_supported(arguments[0], whole, seen)
+        return
+    if origin in _UNIONS:
+        classes = [get_origin(member) or member for member in arguments if get_origin(member) is not Literal]
+        twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
+        if twice:
+            raise UnsupportedTypeError(whole, f"several of its members are a {', '.join(twice)}: they look alike")
+    if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
+        raise UnsupportedTypeError(whole, f"{type_} is none that can be stored")
+    for argument in arguments:
+        _check_supported(argument, whole, seen)
+    if origin in _CONTAINERS or origin in _UNIONS:
+        return
+    class_ = origin or type_
+    if not isinstance(class_, type):
+        raise UnsupportedTypeError(whole, f"{type_!r} is not a type")
+    if issubclass(class_, Enum):
+        _register_enum(class_)
+    elif _has_fields(class_) or is_namedtuple(class_):
+        try:
+            hints = get_type_hints(class_)
+        except NameError as error:
+            raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
+        for name in _field_names(class_):
+            _check_supported(hints.get(name, Any), whole, seen)
+    else:
+        inner = "" if type_ is whole else f"{_name(class_)} in it: "
+        raise UnsupportedTypeError(
+            whole,
+            f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
+            "dict, set or tuple of those, an attrs class, a dataclass or a named tuple, or give the spec a codec=",
+        )
+
+
+def _name(class_: Any) -> str:
+    if not isinstance(class_, type) or class_.__module__ == "builtins":
+        return getattr(class_, "__name__", str(class_))
+    return f"{class_.__module__}.{class_.__qualname__}"
+
+
+def _has_fields(type_: Any) -> bool:
+    class_ = get_origin(type_) or type_
+    return isinstance(class_, type) and (attrs.has(class_) or hasattr(class_, "__dataclass_fields__"))
+
+
+def _field_names(class_: Any) -> Iterable[str]:
+    if attrs.has(class_):
+        return [field.name for field in attrs.fields(class_) if field.init]
+    if hasattr(class_, "__dataclass_fields__"):
+        return [field.name for field in class_.__dataclass_fields__.values() if field.init]
+    return class_._fields  # type: ignore[no-any-return]
+
+
+# Each pair of hooks below checks both ways: cattrs alone would take the text "ab" for a list of two texts, a subclass
+# for its base and an object for another that has the same attributes, and would lose what it does not expect.
+
+
+def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    if type_ in _in_the_making:  # a class that holds itself: look the hook up when it is there
+        return lambda value: converter.get_unstructure_hook(type_)(value)
+    class_ = get_origin(type_) or type_
+    _in_the_making.add(type_)
+    try:
+        fields = converter.gen_unstructure_attrs_fromdict(type_)
+    finally:
+        _in_the_making.discard(type_)
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not class_:
+            raise EncodeError(value, type_)
+        return fields(value)
+
+    return unstructure
+
+
+_in_the_making: set[Any] = set()
+
+
+def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
+    fields = namedtuple_dict_unstructure_factory(type_, converter)
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not type_:
+            raise EncodeError(value, type_)
+        return fields(value)
+
+    return unstructure
+
+
+def _is_sequence(type_: Any) -> bool:
+    return get_origin(type_) in _SEQUENCES and not _is_fixed_tuple(type_)
+
+
+def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    class_: Any = get_origin(type_)
+    hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
+    if class_ in (set, frozenset):
+        # in an order that is the same in each process: the wire form may become a key or an output
+        def unstructure_set(value: Any) -> list[Any]:
+            if not isinstance(value, class_):
+                raise EncodeError(value, type_)
+            wires = [hook(part) for part in value]
+            try:
+                return sorted(wires)
+            except TypeError:
+                return sorted(wires, key=pack)
+
+        return unstructure_set
+
+    def unstructure(value: Any) -> list[Any]:
+        if not isinstance(value, class_):
+            raise EncodeError(value, type_)
+        return [hook(part) for part in value]
+
+    return unstructure
+
+
+def _structure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    class_: Any = get_origin(type_)
+    member = (*get_args(type_), Any)[0]
+    hook = converter.get_structure_hook(member)
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) is not list:
+            raise StateDecodeError(wire, type_)
+        parts = [hook(part, member) for part in wire]
+        return parts if class_ is list else class_(parts)
+
+    return structure
+
+
+def _is_fixed_tuple(type_: Any) -> bool:
+    return get_origin(type_) is tuple and Ellipsis not in get_args(type_)
+
+
+def _unstructure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    hooks = [converter.get_unstructure_hook(member) for member in get_args(type_)]
+
+    def unstructure(value: Any) -> list[Any]:
+        if not isinstance(value, tuple):
+            raise EncodeError(value, type_)
+        if len(value) != len(hooks):
+            raise EncodeError(value, type_, f"it has {len(value)} parts, not {len(hooks)}")
+        return [hook(part) for hook, part in zip(hooks, value, strict=True)]
+
+    return unstructure
+
+
+def _structure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    members = [(converter.get_structure_hook(member), member) for member in get_args(type_)]
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) is not list or len(wire) != len(members):
+            raise StateDecodeError(wire, type_)
+        return tuple([hook(part, member) for (hook, member), part in zip(members, wire, strict=True)])
+
+    return structure
+
+
+def _is_dict(type_: Any) -> bool:
+    return get_origin(type_) is dict
+
+
+def _is_packed_key(type_: Any) -> bool:
+    return type_ not in LEAVES and not (isinstance(type_, type) and issubclass(type_, Enum))
+
+
+def _unstructure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    key, member = get_args(type_) or (Any, Any)
+    key_hook, hook, packed = converter.get_unstructure_hook(key), converter.get_unstructure_hook(member), False
+    packed = _is_packed_key(key)
+
+    def unstructure(value: Any) -> dict[Any, Any]:
+        if not isinstance(value, dict):
+            raise EncodeError(value, type_)
+        if packed:
+            return {pack(key_hook(key)): hook(part) for key, part in value.items()}
+        return {key_hook(key): hook(part) for key, part in value.items()}
+
+    return unstructure
+
+
+def _structure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    key, member = get_args(type_) or (Any, Any)
+    key_hook, hook = converter.get_structure_hook(key), converter.get_structure_hook(member)
+    packed = _is_packed_key(key)
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) is not dict:
+            raise StateDecodeError(wire, type_)
+        if packed:
+            return {key_hook(unpack(name), key): hook(part, member) for name, part in wire.items()}
+        return {key_hook(name, key): hook(part, member) for name, part in wire.items()}
+
+    return structure
+
+
+def _is_literal(type_: Any) -> bool:
+    return get_origin(type_) is Literal
+
+
+def _unstructure_literal(type_: Any) -> Callable[[Any], Any]:
+    known = {(type(value), value) for value in get_args(type_)}
+
+    def unstructure(value: Any) -> Any:
+        if (type(value), value) not in known:
+            raise EncodeError(value, type_)
+        return value
+
+    return unstructure
+
+
+def _structure_literal(type_: Any) -> Callable[[Any, Any], Any]:
+    known = {(type(value), value) for value in get_args(type_)}
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) in (list, dict) or (type(wire), wire) not in known:
+            raise StateDecodeError(wire, type_)
+        return wire
+
+    return structure
+
+
+def _register_enum(class_: type[Enum]) -> None:
+    by_value = all(type(member.value) in LEAVES for member in class_)
+
+    def unstructure(value: Any) -> Any:
+        if type(value) is not class_:
+            raise EncodeError(value, class_)
+        return value.value if by_value else value.name
+
+    def structure(wire: Any, _: Any) -> Any:
+        try:
+            return class_(wire) if by_value else class_[wire]
+        except (ValueError, KeyError) as error:
+            raise StateDecodeError(wire, class_, "it has no such member") from error
+
+    # by class, since an IntEnum would count as an int otherwise
+    _converter.register_unstructure_hook(class_, unstructure)
+    _converter.register_structure_hook(class_, structure)
+
+
+def _is_union(type_: Any) -> bool:
+    return get_origin(type_) in _UNIONS
+
+
+class _Members:
+    """The members of a union: those whose wire form is the value itself, and the others, each with a tag."""
+
+    def __init__(self, type_: Any) -> None:
+        members = get_args(type_)
+        self.leaves = tuple(member for member in members if member in LEAVES)
+        self.literals = tuple(member for member in members if _is_literal(member))
+        self.others = tuple(member for member in members if member not in self.leaves + self.literals)
+        self.any = any(is_bare(member) and member not in _CONTAINERS for member in members)
+        # Optional needs no tag, but the wire form of an enum or a list may look like that of a leaf.
+        self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
+
+
+def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    members = _Members(type_)
+    if members.any:
+        return AnyCodec(Any).encode
+    hooks = {
+        get_origin(member) or member: (converter.get_unstructure_hook(member), _tag(member))
+        for member in members.others
+    }
+    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
+
+    def unstructure(value: Any) -> Any:
+        for kind in type(value).__mro__:
+            if kind in hooks:
+                hook, tag = hooks[kind]
+                return {"_type": tag, "_value": hook(value)} if members.tagged else hook(value)
+            if kind in members.leaves:
+                return leaf_to_wire(value, kind)
+        if float in members.leaves and isinstance(value, int):
+            return leaf_to_wire(value, float)
+        if literals and (type(value), value) in literals:
+            return value
+        raise EncodeError(value, type_)
+
+    return unstructure
+
+
+def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    members = _Members(type_)
+    if members.any:
+        any_codec = AnyCodec(Any)
+        return lambda wire, _: any_codec.decode(wire)
+    tagged: dict[Any, Any] = {_tag(member): member for member in members.others}
+    literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) in members.leaves:
+            return wire
+        if type(wire) is dict:
+            member = tagged.get(wire.get("_type"))
+            if member is not None:
+                return converter.structure(wire["_value"], member)
+        elif literals and type(wire) is not list and (type(wire), wire) in literals:
+            return wire
+        # An Optional, or written before the union was widened: the first member that can read it.
+        for member in members.others:
+            try:
+                return converter.structure(wire, member)
+            except (StateDecodeError, TypeError, ValueError, KeyError, AttributeError):
+                if not members.tagged:
+                    raise
+        raise StateDecodeError(wire, type_)
+
+    return structure
+
+
+def _tag(member: Any) -> str:
+    return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
+
+
+def _make_converter() -> Converter:
+    converter = Converter(detailed_validation=False)
+    for leaf in LEAVES:
+        converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
+        converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
+    converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
+    converter.register_unstructure_hook_factory(is_namedtuple, _unstructure_namedtuple)
+    converter.register_structure_hook_factory(is_namedtuple, namedtuple_dict_structure_factory)
+    converter.register_unstructure_hook_factory(is_bare, lambda type_: AnyCodec(type_).encode)
+    converter.register_structure_hook_factory(is_bare, lambda type_: _decode_with(AnyCodec(type_)))
+    converter.register_unstructure_hook_factory(_is_sequence, _unstructure_sequence)
+    converter.register_structure_hook_factory(_is_sequence, _structure_sequence)
+    converter.register_unstructure_hook_factory(_is_fixed_tuple, _unstructure_fixed_tuple)
+    converter.register_structure_hook_factory(_is_fixed_tuple, _structure_fixed_tuple)
+    converter.register_unstructure_hook_factory(_is_dict, _unstructure_dict)
+    converter.register_structure_hook_factory(_is_dict, _structure_dict)
+    converter.register_unstructure_hook_factory(_is_literal, _unstructure_literal)
+    converter.register_structure_hook_factory(_is_literal, _structure_literal)
+    converter.register_unstructure_hook_factory(_is_union, _unstructure_union)
+    converter.register_structure_hook_factory(_is_union, _structure_union)
+    return converter
+
+
+def _decode_with(codec: AnyCodec) -> Callable[[Any, Any], Any]:
+    return lambda wire, _: codec.decode(wire)
+
+
+_converter = _make_converter()
