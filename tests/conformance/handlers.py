@@ -1,0 +1,209 @@
+"""Handlers whose script is in their events: an event's value says what `on_event` is to do."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def at(seconds: float) -> datetime:
+    """A time of the script."""
+    return START + timedelta(seconds=seconds)
+
+
+def event(seconds: float, value: Any = None, key: Any = "k") -> KeyedEvent[Any]:
+    """An event of the script."""
+    return KeyedEvent(key, at(seconds), value)
+
+
+class Recorder(Handler):
+    """Reports each callback to the port `seen`: its kind, key, seconds since the start, watermark, tag or value."""
+
+    seen = SinkSpec(tuple)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.report("event", subject, event.timestamp, event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.report("timer", subject, timestamp, subject.timer_tag)
+
+    def report(self, what: str, subject: Subject, timestamp: datetime, detail: Any) -> None:
+        mark = subject.watermark
+        seconds = None if mark is None else (mark - START) / SECOND
+        self.seen.collect(subject, (what, subject.key, (timestamp - START) / SECOND, seconds, detail))
+
+
+class TimerSetter(Recorder):
+    """An event's value is a list of timers, in seconds or as pairs of seconds and tag; collects what set_timer says."""
+
+    answers = SinkSpec(bool)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for timer in event.value or ():
+            seconds, tag = timer if isinstance(timer, tuple) else (timer, "")
+            self.answers.collect(subject, subject.set_timer(at(seconds), tag))
+
+
+class TimerDeleter(TimerSetter):
+    """Its first event sets timers, as `TimerSetter` does; a later one deletes those of its value."""
+
+    set_before = ValueSpec(bool, default=False)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        before = self.set_before.state_for(subject)
+        if not before.value:
+            before.value = True
+            super().on_event(subject, event)
+            return
+        for seconds in event.value:
+            self.answers.collect(subject, subject.delete_timer(at(seconds)))
+
+
+class TimerChain(Recorder):
+    """A timer tries to set one at the time of its tag."""
+
+    answers = SinkSpec(bool)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(event.timestamp, event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        super().on_timer_expired(subject, timestamp)
+        if subject.timer_tag:
+            self.answers.collect(subject, subject.set_timer(at(float(subject.timer_tag))))
+
+
+class TimerUndo(Recorder):
+    """The timer of second 1 deletes the one of second 2."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(at(1))
+        subject.set_timer(at(2))
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        super().on_timer_expired(subject, timestamp)
+        if timestamp == at(1):
+            assert subject.delete_timer(at(2))
+
+
+class LateReporter(Recorder):
+    """Collects each event's value and whether it was late."""
+
+    late = SinkSpec(tuple)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.late.collect(subject, (event.value, subject.is_late))
+
+
+class Keeper(Handler):
+    """An event's value names one of its methods, which is called with the subject."""
+
+    total = ValueSpec(int, default=0)
+    names = ValueSpec(list[str], default=[])
+    lists = MapSpec(str, list[int])
+    found = SinkSpec(object)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        getattr(self, event.value)(subject)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.total.state_for(subject).value += 10
+
+    def set_timer(self, subject: Subject) -> None:
+        subject.set_timer(subject.timestamp + SECOND)
+
+    def add_one(self, subject: Subject) -> None:
+        self.total.state_for(subject).value += 1
+
+    def tell_total(self, subject: Subject) -> None:
+        self.found.collect(subject, self.total.state_for(subject).value)
+
+    def mutate_in_place(self, subject: Subject) -> None:
+        self.names.state_for(subject).value.append("lost")
+
+    def write_then_mutate(self, subject: Subject) -> None:
+        names = ["kept"]
+        self.names.state_for(subject).value = names
+        names.append("lost")
+
+    def read_then_write_back(self, subject: Subject) -> None:
+        state = self.names.state_for(subject)
+        names = state.value
+        names.append("kept")
+        state.value = names
+
+    def tell_names(self, subject: Subject) -> None:
+        self.found.collect(subject, self.names.state_for(subject).value)
+
+    def put_list(self, subject: Subject) -> None:
+        self.lists.state_for(subject)["a"] = [1]
+
+    def mutate_entry(self, subject: Subject) -> None:
+        self.lists.state_for(subject)["a"].append(2)
+
+    def use_methods(self, subject: Subject) -> None:
+        lists = self.lists.state_for(subject)
+        lists.update(b=[2], c=[3])
+        lists.setdefault("d", [4])
+        del lists["b"]
+
+    def tell_lists(self, subject: Subject) -> None:
+        self.found.collect(subject, dict(self.lists.state_for(subject)))
+
+    def mutate_output(self, subject: Subject) -> None:
+        value = ["collected"]
+        self.found.collect(subject, value)
+        value.append("lost")
+
+    def clear_all(self, subject: Subject) -> None:
+        self.total.state_for(subject).clear()
+        self.names.state_for(subject).clear()
+        self.lists.state_for(subject).clear()
+
+
+class Mistake(Exception):
+    """What the failing handlers raise."""
+
+
+class Failing(Recorder):
+    """Counts and reports; raises at the event with the value "fail" and at a timer with the tag "fail"."""
+
+    total = ValueSpec(int, default=0)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        if record.value == "unparsable":
+            raise Mistake("no such record")
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        super().on_event(subject, event)
+        self.total.state_for(subject).value += 1
+        if event.value == "set":
+            subject.set_timer(at(100), "fail")
+        if event.value == "fail":
+            raise Mistake("not this one")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        raise Mistake("not now")
+
+
+def job(handler: Handler, *sources: str, **settings: Any) -> Job:
+    """A job in memory, with a sink for each port."""
+    ports = [name for name in dir(type(handler)) if isinstance(getattr(type(handler), name), SinkSpec)]
+    return Job(
+        "conformance",
+        handler,
+        sources={source: MemorySource() for source in sources or ("events",)},
+        sinks={port: MemorySink() for port in ports},
+        **settings,
+    )

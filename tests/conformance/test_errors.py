@@ -1,0 +1,71 @@
+"""Rule 18 of `semantics.md`: a failing callback stops the run."""
+
+import traceback
+
+import pytest
+from amadou.errors import CallbackError
+from amadou_runtime import TestRun
+
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Failing, at, event, job
+
+
+def failure_of(run: TestRun) -> CallbackError:
+    with pytest.raises(CallbackError) as caught:
+        run.run()
+    return caught.value
+
+
+def printed(error: BaseException) -> str:
+    """What Python prints of an error that nobody caught."""
+    return "".join(traceback.format_exception(error))
+
+
+def test_rule_18_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
+    error = failure_of(test_run(job(Failing())).add_record(event(1, "fail", "a key")))
+    assert (error.handler, error.callback, error.key, error.source) == ("Failing", "on_event", "a key", "events")
+    assert error.error == "Mistake: not this one"
+    for part in ("Failing.on_event failed", "Mistake: not this one", "'a key'", "'fail'"):
+        assert part in str(error)
+
+
+def test_rule_18_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
+    error = failure_of(test_run(job(Failing())).add_record(event(1, "fail")))
+    assert 'raise Mistake("not this one")' in error.user_traceback
+    assert "amadou_runtime" not in error.user_traceback
+    shown = printed(error)
+    assert shown.index("not this one") < shown.index("Failing.on_event failed")
+
+
+def test_rule_18_a_failing_timer_names_itself(test_run: MakeRun) -> None:
+    error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))
+    assert (error.callback, error.key, error.source) == ("on_timer_expired", "k", None)
+    assert "timer 2025-01-01T00:01:40+00:00 with tag 'fail'" in (error.record or "")
+    assert error.watermark == "2025-01-01T00:03:20+00:00"
+
+
+def test_rule_18_a_failing_key_event_names_its_record(test_run: MakeRun) -> None:
+    error = failure_of(test_run(job(Failing())).add_record(event(1, "unparsable")))
+    assert (error.callback, error.source) == ("key_event", "events")
+    assert "'unparsable'" in (error.record or "")
+    assert 'raise Mistake("no such record")' in error.user_traceback
+    assert "amadou_runtime" not in error.user_traceback
+
+
+@pytest.mark.parametrize("mistake", ["fail", "unparsable"])
+def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: MakeRun, mistake: str) -> None:
+    test_job = job(Failing())
+    run = test_run(test_job).add_records([event(1, "a"), event(1, "a")]).end_batch()
+    failure_of(run.add_records([event(2, "undone"), event(3, mistake), event(4, "undone")]))
+    result = run.run()
+    assert [seen[4] for seen in result.records("seen")] == ["a", "a"]
+    assert result.state("total", "k") == 2
+    assert [seen[4] for seen in test_job.sinks["seen"].records] == ["a", "a"]  # type: ignore[attr-defined]
+
+
+def test_rule_18_a_run_that_goes_on_resumes_there(test_run: MakeRun) -> None:
+    run = test_run(job(Failing())).add_record(event(1, "a")).end_batch()
+    failure_of(run.add_records([event(2, "undone"), event(3, "fail")]))
+    result = run.add_record(event(4, "b")).run()
+    assert [seen[3:] for seen in result.records("seen")] == [(None, "a"), (1, "b")]
+    assert result.state("total", "k") == 2

@@ -1,0 +1,66 @@
+"""Rules 5 to 7 of `semantics.md`: the order inside a batch."""
+
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Recorder, TimerSetter, at, event, job
+
+
+class Both(TimerSetter):
+    """Sets timers, and reports its events too."""
+
+    def on_event(self, subject, event):  # type: ignore[no-untyped-def]
+        Recorder.on_event(self, subject, event)
+        super().on_event(subject, event)
+
+
+def test_rule_5_due_timers_fire_before_the_events_of_their_batch(test_run: MakeRun) -> None:
+    run = test_run(job(Both())).add_record(event(0, [3]))
+    run.add_watermark(at(5)).add_record(event(1)).add_record(event(9))
+    assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event", "event"]
+
+
+def test_rule_5_a_timer_that_an_event_made_due_waits_for_the_next_batch(test_run: MakeRun) -> None:
+    run = test_run(job(Both())).add_record(event(0, [3])).add_record(event(9)).end_batch()
+    run.add_record(event(10))
+    assert [seen[:3] for seen in run.run().records("seen")] == [
+        ("event", "k", 0),
+        ("event", "k", 9),
+        ("timer", "k", 3),
+        ("event", "k", 10),
+    ]
+
+
+def test_rule_6_timers_of_a_key_fire_by_timestamp_then_tag(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter()))
+    run.add_record(event(0, [(2, "b"), (1, "z"), (2, ""), (2, "a"), (1.5, "")])).add_watermark(at(5))
+    fired = [(seen[2], seen[4]) for seen in run.run().records("seen")]
+    assert fired == [(1, "z"), (1.5, ""), (2, ""), (2, "a"), (2, "b")]
+
+
+def test_rule_7_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_records([event(5, 0), event(1, 1), event(9, 2), event(1, 3)])
+    assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]
+
+
+def test_rule_7_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder()))
+    run.add_records([event(number % 7, number, f"key-{number % 10}") for number in range(300)])
+    seen = run.run().records("seen")
+    for key in range(10):
+        assert [entry[4] for entry in seen if entry[1] == f"key-{key}"] == list(range(key, 300, 10))
+
+
+def test_rule_7_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "b", "a"))
+    run.add_records([event(1, "b1"), event(3, "b3"), event(4, "b4")], source="b")
+    run.add_records([event(1, "a1"), event(2, "a2"), event(4, "a4")], source="a")
+    assert [seen[4] for seen in run.run().records("seen")] == ["a1", "b1", "a2", "b3", "a4", "b4"]
+
+
+def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "a", "b"))
+    run.add_records([event(5, "a5"), event(1, "a1")], source="a")
+    run.add_records([event(2, "b2"), event(6, "b6"), event(3, "b3")], source="b")
+    seen = [entry[4] for entry in run.run().records("seen")]
+    assert [name for name in seen if name[0] == "a"] == ["a5", "a1"]
+    assert [name for name in seen if name[0] == "b"] == ["b2", "b6", "b3"]
+    assert seen == ["b2", "a5", "a1", "b6", "b3"]

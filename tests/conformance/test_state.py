@@ -1,0 +1,94 @@
+"""Rules 14 and 15 of `semantics.md`: state."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Keeper, Recorder, at, event, job
+
+
+def play(test_run: MakeRun, *batches: list[str]) -> Any:
+    """The result of calling methods of `Keeper`, batch by batch."""
+    run = test_run(job(Keeper()))
+    for batch in batches:
+        run.add_records([event(0, method) for method in batch]).end_batch()
+    return run.run()
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
+def test_rule_14_what_was_written_is_there_for_the_next_callback(test_run: MakeRun, cut: bool) -> None:
+    script = ["add_one", "add_one", "tell_total"]
+    result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
+    assert result.records("found") == [2]
+
+
+def test_rule_14_what_a_callback_wrote_is_there_for_its_timers_and_theirs_for_events(test_run: MakeRun) -> None:
+    run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "set_timer")]).add_watermark(at(5))
+    assert run.add_record(event(6, "tell_total")).run().records("found") == [11]
+
+
+@pytest.mark.parametrize("cut", [False, True], ids=["in one batch", "across batches"])
+def test_rule_14_a_value_changed_in_place_is_not_stored(test_run: MakeRun, cut: bool) -> None:
+    script = ["write_then_mutate", "mutate_in_place", "tell_names"]
+    result = play(test_run, *([method] for method in script)) if cut else play(test_run, script)
+    assert result.records("found") == [["kept"]]
+
+
+def test_rule_14_a_default_is_no_shared_object(test_run: MakeRun) -> None:
+    assert play(test_run, ["mutate_in_place", "tell_names"]).records("found") == [[]]
+
+
+def test_rule_14_a_value_written_back_is_stored(test_run: MakeRun) -> None:
+    result = play(test_run, ["read_then_write_back", "read_then_write_back"], ["tell_names"])
+    assert result.records("found") == [["kept", "kept"]]
+
+
+def test_rule_14_a_maps_entry_changed_in_place_is_not_stored(test_run: MakeRun) -> None:
+    result = play(test_run, ["put_list", "mutate_entry", "tell_lists"], ["tell_lists"])
+    assert result.records("found") == [{"a": [1]}, {"a": [1]}]
+
+
+def test_rule_14_what_a_maps_own_methods_change_is_stored(test_run: MakeRun) -> None:
+    result = play(test_run, ["use_methods", "tell_lists"], ["tell_lists"])
+    assert result.records("found") == [{"c": [3], "d": [4]}] * 2
+
+
+def test_rule_14_an_output_is_what_it_was_when_it_was_collected(test_run: MakeRun) -> None:
+    assert play(test_run, ["mutate_output"]).records("found") == [["collected"]]
+
+
+def test_rule_15_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: MakeRun) -> None:
+    keys = ["1", b"1", 1, ("1", 1), (1, "1"), ((1,), b"1"), "", b"", (), 2**70, -1]
+    run = test_run(job(Keeper()))
+    for count, key in enumerate(keys, start=1):
+        run.add_records([event(0, "add_one", key)] * count)
+    result = run.run()
+    assert {key: result.state(Keeper.total, key) for key in keys} == dict(zip(keys, range(1, 12), strict=True))
+    assert sorted(map(repr, result.keys())) == sorted(map(repr, keys))
+
+
+def test_rule_15_keys_come_back_with_their_type(test_run: MakeRun) -> None:
+    keys = ["1", b"1", 1, ("1", (b"1", 1))]
+    result = test_run(job(Recorder())).add_records([event(0, key=key) for key in keys]).run()
+    found = [seen[1] for seen in result.records("seen")]
+    assert sorted(map(repr, found)) == sorted(map(repr, keys))
+
+
+def test_rule_15_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRun) -> None:
+    run = test_run(job(Keeper())).add_records(
+        [event(0, "add_one"), event(0, "put_list"), event(0, "write_then_mutate")]
+    )
+    run.add_record(event(0, "add_one", "other"))
+    assert sorted(run.run().keys()) == ["k", "other"]
+    assert run.add_record(event(0, "clear_all")).run().keys() == ["other"]
+
+
+def test_rule_15_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_record(event(0))
+    assert run.run().keys() == []
+    run = test_run(job(Keeper())).add_record(event(0, "set_timer"))
+    assert run.run().keys() == ["k"]
+    result = run.add_watermark(datetime(2030, 1, 1, tzinfo=UTC)).run()
+    assert (result.timers("k"), result.state("total", "k")) == ([], 10)

@@ -1,0 +1,82 @@
+"""Rules 1 and 2 of `semantics.md`: timestamps and the watermark."""
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from amadou import KeyedEvent
+from amadou.errors import CallbackError
+
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import MICROSECOND, SECOND, START, Recorder, TimerSetter, at, event, job
+
+
+def test_rule_1_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_record(KeyedEvent("k", datetime(2025, 1, 1), "the record"))
+    with pytest.raises(CallbackError, match="no time zone") as caught:
+        run.run()
+    assert caught.value.handler == "Recorder"
+    assert caught.value.callback == "key_event"
+    assert "the record" in (caught.value.record or "")
+
+
+def test_rule_1_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> None:
+    east = timezone(timedelta(hours=5, minutes=30))
+    early = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=START.tzinfo)
+    run = test_run(job(Recorder()))
+    run.add_record(KeyedEvent("k", at(1.000001).astimezone(east))).add_record(KeyedEvent("k", early))
+    result = run.run()
+    entries = [entry.timestamp for entry in result.trace]
+    assert entries == [at(1.000001), early]
+    assert [entry.tzinfo for entry in entries] == [START.tzinfo] * 2
+
+
+def test_rule_1_a_timer_waits_for_its_last_microsecond(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5.000001]))
+    run.add_watermark(at(5))
+    assert run.run().records("seen") == []
+    run.add_watermark(at(5) + MICROSECOND)
+    assert [seen[:3] for seen in run.run().records("seen")] == [("timer", "k", 5.000001)]
+
+
+def test_rule_2_the_first_batch_has_no_watermark(test_run: MakeRun) -> None:
+    result = test_run(job(Recorder())).add_records([event(10), event(20)]).run()
+    assert watermarks(result) == [None, None]
+
+
+def test_rule_2_the_watermark_is_the_newest_time_of_earlier_batches_less_the_delay(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), watermark_delay=3 * SECOND))
+    run.add_records([event(10), event(20), event(15)]).end_batch()
+    run.add_record(event(30)).end_batch()
+    run.add_record(event(31))
+    assert watermarks(run.run()) == [None, None, None, 17, 27]
+
+
+def test_rule_2_the_watermark_never_goes_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder()))
+    run.add_record(event(20)).end_batch()
+    run.add_record(event(5)).end_batch()
+    run.add_record(event(6)).add_watermark(at(1))
+    run.add_record(event(7))
+    assert watermarks(run.run()) == [None, 20, 20, 20]
+
+
+def test_rule_2_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "fast", "slow"))
+    run.add_record(event(100), source="fast").add_record(event(10), source="slow").end_batch()
+    run.add_record(event(101), source="fast").end_batch()
+    run.add_record(event(20), source="slow").end_batch()
+    run.add_record(event(102), source="fast")
+    assert watermarks(run.run()) == [None, None, 10, 10, 20]
+
+
+def test_rule_3_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "silent"))
+    run.add_record(event(10), source="busy").end_batch()
+    run.add_record(event(11), source="busy")
+    assert watermarks(run.run()) == [None, 10]
+
+
+def watermarks(result: Any) -> list[float | None]:
+    """The watermark that each callback saw, in seconds."""
+    return [seen[3] for seen in result.records("seen")]

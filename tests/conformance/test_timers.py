@@ -1,0 +1,75 @@
+"""Rules 8 to 11 of `semantics.md`: timers."""
+
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import TimerChain, TimerDeleter, TimerSetter, TimerUndo, at, event, job
+
+
+def test_rule_8_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(5)).add_watermark(at(9))
+    assert [seen[:4] for seen in run.run().records("seen")] == [("timer", "k", 5, 5)]
+
+
+def test_rule_8_a_timer_ahead_of_the_watermark_stays_pending(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(4))
+    result = run.run()
+    assert result.records("seen") == []
+    assert [timer.timestamp for timer in result.timers("k")] == [at(5)]
+
+
+def test_rule_9_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0)).add_watermark(at(10))
+    run.add_record(event(11, [9, 10, 10.000001])).add_watermark(at(20))
+    result = run.run()
+    assert result.records("answers") == [False, False, True]
+    assert [seen[2] for seen in result.records("seen")] == [10.000001]
+
+
+def test_rule_9_without_a_watermark_any_time_will_do(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [-5])).add_watermark()
+    result = run.run()
+    assert result.records("answers") == [True]
+    assert [seen[2] for seen in result.records("seen")] == [-5]
+
+
+def test_rule_10_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter()))
+    run.add_record(event(0, [5, 5, (5, "a"), (5, "a")])).add_record(event(1, [5]))
+    run.add_record(event(0, [5], "other")).add_watermark(at(5))
+    result = run.run()
+    assert result.records("answers") == [True] * 6
+    assert sorted((seen[1], seen[4]) for seen in result.records("seen")) == [("k", ""), ("k", "a"), ("other", "")]
+
+
+def test_rule_10_delete_timer_answers_whether_there_was_one(test_run: MakeRun) -> None:
+    run = test_run(job(TimerDeleter())).add_record(event(0, [5, 6])).end_batch()
+    run.add_record(event(1, [5, 5, 7])).add_watermark(at(10))
+    result = run.run()
+    assert result.records("answers") == [True, True, True, False, False]
+    assert [seen[2] for seen in result.records("seen")] == [6]
+
+
+def test_rule_11_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(60))
+    result = run.run()
+    assert [seen[2:4] for seen in result.records("seen")] == [(5, 60)]
+    entry = result.trace[-1]
+    assert (entry.callback, entry.timestamp, entry.watermark) == ("on_timer_expired", at(5), at(60))
+
+
+def test_rule_11_timers_do_not_cascade(test_run: MakeRun) -> None:
+    run = test_run(job(TimerChain())).add_record(event(1, "2")).add_watermark(at(10)).add_watermark(at(20))
+    result = run.run()
+    assert result.records("answers") == [False]
+    assert [seen[2] for seen in result.records("seen")] == [1]
+
+
+def test_rule_11_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
+    run = test_run(job(TimerChain())).add_record(event(1, "15")).add_watermark(at(10)).add_watermark(at(20))
+    result = run.run()
+    assert result.records("answers") == [True]
+    assert [seen[2:4] for seen in result.records("seen")] == [(1, 10), (15, 20)]
+
+
+def test_rule_11_a_timer_may_delete_another_one_that_is_due(test_run: MakeRun) -> None:
+    run = test_run(job(TimerUndo())).add_record(event(0)).add_watermark(at(10))
+    assert [seen[2] for seen in run.run().records("seen")] == [1]
