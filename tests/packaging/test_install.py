@@ -1,0 +1,104 @@
+"""The built wheel, installed where nothing else of this checkout can be seen."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("amadou", "amadou_runtime", "amadou_plugins")
+
+PLAY = """
+import json
+from datetime import datetime
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, ValueSpec
+from amadou_runtime import TestRun
+
+class Count(Handler):
+    count = ValueSpec(int, default=0)
+    counts = SinkSpec(int)
+
+    def key_event(self, record):
+        return KeyedEvent("all", datetime.fromisoformat(record))
+
+    def on_event(self, subject, event):
+        self.count.state_for(subject).value += 1
+        self.counts.collect(subject, self.count.state_for(subject).value)
+
+job = Job("count", Count(), {"times": MemorySource()}, {"counts": MemorySink()})
+print(TestRun(job).add_records(["2025-01-01T00:00:00Z"] * 3).run().records("counts"))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    into = tmp_path_factory.mktemp("dist")
+    # A build environment of its own takes a download each time; where hatchling is at hand it is not needed.
+    isolation = ["--no-isolation"] if find_spec("hatchling") else []
+    run(sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(into), str(ROOT), cwd=into)
+    return next(into.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` directory of an environment that has the wheel."""
+    venv = tmp_path_factory.mktemp("installed") / "venv"
+    run(sys.executable, "-m", "venv", "--without-pip", str(venv), cwd=venv.parent)
+    python = venv / "bin" / "python"
+    run(sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-deps", str(wheel), cwd=venv.parent)
+    # Its dependencies are those of the environment that runs the tests: installing them again would take a minute and
+    # show nothing. Python does not follow the .pth files of such a directory, so an editable amadou in it stays unseen.
+    site = venv / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return venv / "bin"
+
+
+def run(*command: str, cwd: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def test_the_wheel_has_the_three_packages_and_nothing_else(wheel: Path):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {*PACKAGES}
+    assert {f"{package}/py.typed" for package in PACKAGES} <= {*names}
+    assert not [name for name in names if "__pycache__" in name]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_is_imported_from_the_wheel(package: str, installed: Path, tmp_path: Path):
+    file = Path(
+        run(str(installed / "python"), "-c", f"import {package}; print({package}.__file__)", cwd=tmp_path).strip()
+    )
+
+    assert file.is_relative_to(installed.parent)
+    assert (file.parent / "py.typed").exists()
+
+
+def test_a_test_run_plays(installed: Path, tmp_path: Path):
+    assert run(str(installed / "python"), "-c", PLAY, cwd=tmp_path) == "[1, 2, 3]\n"
+
+
+def test_the_command_is_there(installed: Path, tmp_path: Path):
+    shown = run(str(installed / "amadou"), "--help", cwd=tmp_path)
+
+    assert "run" in shown
+    assert "describe" in shown
+
+
+def test_the_metadata_says_licence_and_extras(installed: Path, tmp_path: Path):
+    ask = "from importlib.metadata import metadata; print(metadata('amadou'))"
+
+    told = run(str(installed / "python"), "-c", ask, cwd=tmp_path).splitlines()
+
+    assert "License-Expression: Apache-2.0" in told
+    assert {"Provides-Extra: spark", "Provides-Extra: dev"} <= {*told}
