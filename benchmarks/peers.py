@@ -1,0 +1,166 @@
+"""The peers: each plays the files of a directory, one a batch, and writes the minutes that close as JSON."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from events import DISORDER_SECONDS
+
+EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "tumbling_window"
+MINUTE = 60_000
+
+
+@frozen
+class Batch:
+    """A micro-batch as Spark reports it.
+
+    :param events: rows that came from the source; 0 in a batch that only moves the watermark
+    """
+
+    number: int
+    events: int
+    seconds: float
+
+
+Play = Callable[[Any, Path, Path, Path], list[Batch]]
+"""Plays a directory: (session, input, output, checkpoint) to the batches, in their order."""
+
+
+def new_session(master: str, settings: dict[str, str]) -> Any:
+    """The one session that all peers share.
+
+    :param settings: Spark settings that go before the defaults here
+    """
+    # Python workers import the handler and this module by name; workers of local masters inherit the environment
+    paths = [str(EXAMPLE), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # pandas', from within PySpark's per-key worker
+    from pyspark.sql import SparkSession
+
+    cores = master.partition("[")[2].partition("]")[0].partition(",")[0]
+    partitions = cores if cores.isdigit() else str(os.cpu_count())
+    rocksdb = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    defaults = {
+        "spark.driver.memory": "4g",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": partitions,
+        "spark.sql.streaming.numRecentProgressUpdates": "100000",
+        "spark.sql.streaming.stateStore.providerClass": rocksdb,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    builder = SparkSession.builder.master(master).appName("amadou-throughput")
+    for name, value in {**defaults, **settings}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """The handler of the tumbling-window example."""
+    import amadou_runtime
+    from amadou import Job
+    from amadou_plugins.connectors import JsonLinesSink, LinesSource
+
+    job = Job(
+        "views-per-minute",
+        handler=example_job().handler,
+        sources={"views": LinesSource(str(views), max_files_per_batch=1)},
+        sinks={"sums": JsonLinesSink(str(output))},
+        watermark_delay=DISORDER_SECONDS,
+    )
+    running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
+    running.await_termination()
+    return _batches(running.query)
+
+
+def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """Spark SQL's own window, into Spark's own file sink, which is exactly-once too."""
+    from pyspark.sql.functions import window
+
+    counted = (
+        _parsed(spark, views)
+        .groupBy("channel_id", window("timestamp", "1 minute"))
+        .count()
+        .selectExpr("channel_id", "window.start AS timestamp", "count AS sum")
+    )
+    return _run(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
+
+
+def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """`applyInPandasWithState` as PySpark's pages show it: one Spark group, and one state, for each key."""
+    counted = (
+        _parsed(spark, views)
+        .groupBy("channel_id")
+        .applyInPandasWithState(
+            count_views,
+            outputStructType="channel_id string, timestamp timestamp, sum long",
+            stateStructType="counts string",
+            outputMode="append",
+            timeoutConf="EventTimeTimeout",
+        )
+    )
+    return _run(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
+
+
+def count_views(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    """The naive peer's function: counts by minute (milliseconds) as JSON in the state of each key."""
+    import pandas as pd
+
+    counts: dict[int, int] = {int(minute): n for minute, n in json.loads(state.get[0]).items()} if state.exists else {}
+    if not state.hasTimedOut:
+        for frame in frames:
+            for timestamp in frame["timestamp"]:
+                minute = int(timestamp.timestamp() * 1000) // MINUTE * MINUTE
+                counts[minute] = counts.get(minute, 0) + 1
+    watermark = state.getCurrentWatermarkMs()
+    closed = [(minute, counts.pop(minute)) for minute in sorted(counts) if minute + MINUTE <= watermark]
+    if counts:
+        state.update((json.dumps(counts),))
+        # Spark fires when the watermark is past the timeout
+        state.setTimeoutTimestamp(min(counts) + MINUTE - 1)
+    else:
+        state.remove()
+    if closed:
+        minutes = pd.to_datetime([minute for minute, _ in closed], unit="ms")
+        yield pd.DataFrame({"channel_id": key[0], "timestamp": minutes, "sum": [count for _, count in closed]})
+
+
+def example_job() -> Any:
+    """The job of the tumbling-window example."""
+    if str(EXAMPLE) not in sys.path:
+        sys.path.insert(0, str(EXAMPLE))
+    from views import job
+
+    return job
+
+
+PEERS: dict[str, Play] = {"amadou": play_amadou, "spark-sql": play_spark_sql, "naive": play_naive}
+
+
+def _parsed(spark: Any, views: Path) -> Any:
+    from pyspark.sql.functions import from_json
+
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(views))
+    parsed = lines.select(from_json("value", "channel_id string, timestamp timestamp").alias("view")).select("view.*")
+    return parsed.withWatermark("timestamp", f"{DISORDER_SECONDS} seconds")
+
+
+def _run(writer: Any, checkpoint: Path) -> list[Batch]:
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return _batches(query)
+
+
+def _batches(query: Any) -> list[Batch]:
+    return [
+        Batch(progress.batchId, progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
+        for progress in query.recentProgress
+        if "addBatch" in progress.durationMs
+    ]

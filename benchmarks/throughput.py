@@ -1,0 +1,168 @@
+"""Throughput of the tumbling-window job on Spark, side by side with Spark SQL and per-key `applyInPandasWithState`.
+
+    python benchmarks/throughput.py
+    python benchmarks/throughput.py --keys 1000 --peers amadou,spark-sql --rounds 1 --events 50000
+
+`benchmarks/README.md` says what is measured and how.
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import report
+from events import Dataset, Tally, dataset, tally_of
+from machine import heading, machine
+from peers import PEERS, Batch, new_session
+from report import Run
+from rich.console import Console
+
+NAIVE_MOST_KEYS = 100_000
+NAIVE_WARMUP, NAIVE_BATCHES = 1, 1
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
+
+
+def main() -> int:
+    """Run the benchmark. Returns 1 where the peers' results disagree."""
+    options = parse_options()
+    described = machine()
+    console.print(f"[bold]{heading(described)}[/bold]\n{settings_line(options)}", soft_wrap=True)
+    with tempfile.TemporaryDirectory(prefix="amadou-throughput-") as scratch:
+        runs = measure(options, Path(scratch))
+    if options.json:
+        report.write_json(options.json, described, settings(options), runs)
+    if options.plot:
+        report.draw(options.plot, heading(described), runs)
+    agreed = report.print_agreement(console, runs)
+    console.print(report.table(runs))
+    console.print(report.FOOTNOTE)
+    return 0 if agreed else 1
+
+
+def measure(options: argparse.Namespace, scratch: Path) -> list[Run]:
+    """Play each peer at each key count in turn, round by round: a drift of the machine then hits all alike."""
+    spark = new_session(options.master, dict(options.conf))
+    runs = []
+    try:
+        warm_up(options, spark, scratch)
+        for round_ in range(1, options.rounds + 1):
+            for keys in options.keys:
+                for peer in options.peers:
+                    reason = reason_to_skip(options, peer, keys, round_)
+                    if reason:
+                        console.print(f"round {round_}  {keys:>9,} keys  {peer:<9}  skipped: {reason}")
+                        continue
+                    run = play(options, spark, scratch, peer, keys, round_)
+                    console.print(run.progress_line(), soft_wrap=True)
+                    runs.append(run)
+    finally:
+        spark.stop()
+    return runs
+
+
+def warm_up(options: argparse.Namespace, spark: object, scratch: Path) -> None:
+    """Let each peer run once, for nothing: the first query of a session pays for loading and compiling."""
+    data = dataset(options.data or scratch, 1000, min(options.events, 50_000), 3, options.seed)
+    for peer in options.peers:
+        started = time.perf_counter()
+        play_files(spark, scratch, peer, data)
+        console.print(f"warmed up {peer} in {time.perf_counter() - started:.1f} s")
+
+
+def play(options: argparse.Namespace, spark: object, scratch: Path, peer: str, keys: int, round_: int) -> Run:
+    """One run of one peer over fresh directories."""
+    naive = peer == "naive"
+    events = options.naive_events if naive and options.naive_events else options.events
+    warmup = NAIVE_WARMUP if naive else options.warmup
+    count = NAIVE_BATCHES if naive else options.batches
+    data = dataset(options.data or scratch, keys, events, warmup + count, options.seed)
+    batches, tally = play_files(spark, scratch, peer, data)
+    return Run.of(peer, keys, events, round_, warmup, batches, tally, data.expected)
+
+
+def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[list[Batch], Tally]:
+    """What a peer reported and gave."""
+    work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
+    try:
+        batches = PEERS[peer](spark, data.directory, work / "output", work / "checkpoint")
+        return batches, tally_of(work / "output")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def reason_to_skip(options: argparse.Namespace, peer: str, keys: int, round_: int) -> str | None:
+    """Why a peer does not play, or `None`. The naive one takes minutes a batch from 100,000 keys on."""
+    if peer != "naive":
+        return None
+    if keys > NAIVE_MOST_KEYS and not options.peers_asked:
+        return f"takes long with more than {NAIVE_MOST_KEYS:,} keys; name it in --peers to run it"
+    return "plays in the first round only" if round_ > 1 else None
+
+
+def settings(options: argparse.Namespace) -> dict[str, object]:
+    """The options that decide the figures."""
+    named = ("events", "warmup", "batches", "rounds", "keys", "peers", "naive_events", "seed", "master")
+    return {name: getattr(options, name) for name in named} | {"conf": dict(options.conf)}
+
+
+def settings_line(options: argparse.Namespace) -> str:
+    return (
+        f"{options.events:,} events a batch; {options.warmup} batches to warm up, then {options.batches} measured, "
+        f"in each of {options.rounds} rounds; {options.master}"
+    )
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Throughput of the tumbling-window job on Spark, side by side with its peers in one session.",
+        epilog="Exit status: 0, or 1 where the peers' results disagree with what the input holds.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
+    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
+    parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs at each key count")
+    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
+    parser.add_argument("--peers", type=peer_names, help=f"by comma; all where not given: {','.join(PEERS)}")
+    parser.add_argument(
+        "--naive-events", type=int, help="events in a micro-batch of the naive peer; as the others where not given"
+    )
+    parser.add_argument("--data", type=Path, help="keep the input files in this directory, and use them again")
+    parser.add_argument("--seed", type=int, default=1, help="of the input files")
+    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every batch and the table")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table (.png, .svg; needs matplotlib)")
+    options = parser.parse_args()
+    options.peers_asked = options.peers is not None
+    options.peers = options.peers or list(PEERS)
+    options.data = options.data and options.data.resolve()
+    if min(options.events, options.batches, options.rounds, *options.keys) < 1 or options.warmup < 0:
+        parser.error("--events, --batches, --rounds and --keys must be above zero, --warmup not below")
+    return options
+
+
+def numbers(text: str) -> list[int]:
+    return [int(number.replace("_", "")) for number in text.split(",")]
+
+
+def peer_names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no peer {', '.join(unknown)} (there are: {', '.join(PEERS)})")
+    return names
+
+
+def setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+if __name__ == "__main__":
+    sys.exit(main())
