@@ -2,17 +2,19 @@
 
 import traceback
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from amadou.errors import CallbackError
+import amadou
+from amadou.errors import AmadouError, CallbackError
 
 _RECORD_LIMIT = 500
+_OURS = tuple(str(Path(package).parent) for package in (amadou.__file__, __file__))
 
 
 def callback_error(
-    error: BaseException,
-    frames: TracebackType | None,
+    error: Exception,
     *,
     handler: str,
     callback: str,
@@ -23,17 +25,37 @@ def callback_error(
 ) -> CallbackError:
     """The error that tells which callback failed on what.
 
+    The traceback of the original error, which becomes its cause, is cut down to the user's own frames.
+
     :param error: what was raised
-    :param frames: its traceback from the user's own frame on
     """
-    shown = repr(record)
-    return CallbackError(
+    failed = CallbackError(
         handler=handler,
         callback=callback,
         error=f"{type(error).__name__}: {error}",
-        user_traceback="".join(traceback.format_exception(type(error), error, frames, chain=frames is not None)),
+        user_traceback=_user_traceback(error),
         source=source,
         key=key,
-        record=None if record is None else shown if len(shown) <= _RECORD_LIMIT else f"{shown[:_RECORD_LIMIT]}…",
+        record=None if record is None else _shortened(repr(record)),
         watermark=None if watermark is None else watermark.isoformat(),
     )
+    failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__))
+    return failed
+
+
+def _user_traceback(error: Exception) -> str:
+    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    if isinstance(error, AmadouError):
+        told.__cause__ = told.__context__ = None
+    told.stack = traceback.StackSummary.from_list(frame for frame in told.stack if not frame.filename.startswith(_OURS))
+    return "".join(told.format())
+
+
+def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+        frames = frames.tb_next
+    return frames
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _RECORD_LIMIT else f"{text[:_RECORD_LIMIT]}…"

@@ -3,14 +3,13 @@
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from amadou import KeyedEvent
 from amadou._event import check_key
 from amadou._time import to_micros
 from amadou._wire import pack
-from amadou.errors import AmadouError, EventError, EventTypeError, NaiveTimestampError
+from amadou.errors import AmadouError, EventTypeError, NaiveTimestampError
 
 from amadou_runtime._failure import callback_error
 
@@ -84,7 +83,7 @@ class Keying:
                         packed = by_key[key] = by_group.setdefault(key_group(key, groups), [])
                     packed += event
             except Exception as error:
-                raise self._failed(record, event, error) from error
+                raise self._failed(record, event, error)
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest))
 
     def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
@@ -97,16 +96,15 @@ class Keying:
                     try:
                         pack(event)
                     except AmadouError as error:
-                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error) from error
+                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)
                 raise
         return packed
 
     def _failed(self, record: Any, event: Any, error: Exception) -> AmadouError:
-        within = None if error.__traceback__ is None else error.__traceback__.tb_next
-        told = error if within is not None else self._explained(event, error)
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            error = self._explained(event, error)
         return callback_error(
-            told,
-            self._user_frames(error, within),
+            error,
             handler=self._handler,
             callback="key_event",
             source=self._source,
@@ -128,6 +126,3 @@ class Keying:
         if event.timestamp.tzinfo is None:
             return NaiveTimestampError(event.timestamp)
         return error
-
-    def _user_frames(self, error: Exception, within: TracebackType | None) -> TracebackType | None:
-        return None if isinstance(error, EventError) else within

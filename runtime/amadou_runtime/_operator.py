@@ -155,20 +155,15 @@ class Operator:
         try:
             function()
         except Exception as error:
-            frames = error.__traceback__ and error.__traceback__.tb_next
-            raise callback_error(error, frames, handler=self._name, callback=callback) from error
+            raise callback_error(error, handler=self._name, callback=callback) from error
 
     def _failed(
         self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key, record: Any
     ) -> AmadouError:
         if self._trace is not None:
             self._trace.failed(error)
-        frames = error.__traceback__ and error.__traceback__.tb_next
-        if self._trace is not None and frames is not None:
-            frames = frames.tb_next
         return callback_error(
             error,
-            frames,
             handler=self._name,
             callback=callback,
             source=source,

@@ -30,6 +30,7 @@ class SparkPlayer:
     def __init__(self, job: Job, spark: Any = None) -> None:
         own = own_session(
             spark or session(f"test {job.name}", conf={"spark.ui.enabled": "false"}),
+            1,
             # A script says where batches end: Spark must not make any of its own.
             {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
         )

@@ -180,7 +180,8 @@ def start(
     for sink in job.sinks.values():
         sink.check()
     checkpoint = absolute(checkpoint)
-    own = _query_session(spark, job, conf)
+    assert isinstance(job.key_groups, int)
+    own = own_session(spark, job.key_groups, conf)
     identity = claim(own, checkpoint, job)
     payload = payload_for(job, groups=identity.key_groups)
     delay = f"{int(job.watermark_delay.total_seconds() * 1000)} milliseconds"  # type: ignore[union-attr]
@@ -223,23 +224,6 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
-
-
-def _query_session(spark: Any, job: Job, conf: Mapping[str, str]) -> Any:
-    own = own_session(spark, conf)
-    given = {**dict(spark.sparkContext.getConf().getAll()), **conf}
-    if "spark.sql.shuffle.partitions" not in given:
-        assert isinstance(job.key_groups, int)
-        own.conf.set("spark.sql.shuffle.partitions", min(job.key_groups, spark.sparkContext.defaultParallelism))
-    _quiet(spark)
-    return own
-
-
-def _quiet(spark: Any) -> None:
-    """Keep Spark from printing what the run's own error will say better."""
-    log4j = spark._jvm.org.apache.logging.log4j
-    for logger in ("org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",):
-        log4j.core.config.Configurator.setLevel(logger, log4j.Level.OFF)
 
 
 def _millis(text: str) -> int:

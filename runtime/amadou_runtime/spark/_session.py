@@ -15,6 +15,7 @@ from amadou.errors import PlatformError
 
 JAVA_VERSIONS = (17, 21)
 
+_NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 _SQL_SETTINGS = {
     "spark.sql.streaming.stateStore.providerClass": (
@@ -60,13 +61,22 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     return spark
 
 
-def own_session(spark: Any, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """A session beside the user's, with the same settings but for those that amadou needs and the user did not set."""
+def own_session(spark: Any, key_groups: int, conf: Mapping[str, str]) -> Any:
+    """A session for one query beside the user's: the same settings but for those that amadou needs and the user did
+    not set.
+
+    :param conf: settings for this query, which win
+    """
     own = spark.newSession()
-    given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll)}
-    for name, value in {**_SQL_SETTINGS, **given, **conf}.items():
+    given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
+    # More partitions than cores make a batch slower, fewer leave cores idle; the first run of a checkpoint decides.
+    partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
+    for name, value in {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions, **given}.items():
         if name.startswith("spark.sql.") and own.conf.isModifiable(name):
             own.conf.set(name, value)
+    log4j = spark._jvm.org.apache.logging.log4j
+    # What ends a query is told by the run's own error.
+    log4j.core.config.Configurator.setLevel(_NOISY, log4j.Level.OFF)
     return own
 
 
