@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+from amadou import Codec, Collecting, Sink, SinkBatch, SinkWriter
+
+from amadou_plugins.connectors._json import JsonCodec, json_lines
+
+
+@attrs.frozen
+class ConsoleSink(Sink):
+    """Prints each value to standard output as ``port: {json}``, where the run was started. At-least-once: a batch that
+    is played again is printed again.
+    """
+
+    guarantee = "at-least-once"
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return JsonCodec(type_)
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        return Collecting()
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        lines = [f"{batch.port}: {line.decode()}\n" for part in parts for line in json_lines(batch, part)]
+        print("".join(lines), end="", flush=True)

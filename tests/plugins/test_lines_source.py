@@ -1,0 +1,187 @@
+import bz2
+import gzip
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amadou import Handler, Job, Param
+from amadou.errors import SourceError
+from amadou_plugins.connectors import LinesSource
+from amadou_plugins.connectors import _lines as lines_module
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def records(path: Any) -> list[bytes]:
+    source = LinesSource(path)
+    source.check()
+    return list(source.records())
+
+
+def test_each_line_of_a_file_is_a_record_without_its_ending(tmp_path: Path) -> None:
+    assert records(write(tmp_path / "views.txt", b"1\n2\r\n3\r4")) == [b"1", b"2", b"3", b"4"]
+
+
+def test_blank_lines_are_records(tmp_path: Path) -> None:
+    assert records(write(tmp_path / "views.txt", b"\n1\n\r\n\n2\n")) == [b"", b"1", b"", b"", b"2"]
+
+
+def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
+    assert records(write(tmp_path / "views.txt", b"")) == []
+
+
+def test_bytes_that_are_no_utf8_come_through(tmp_path: Path) -> None:
+    assert records(write(tmp_path / "views.txt", b"\xff\xfe\x80\n\x00\n")) == [b"\xff\xfe\x80", b"\x00"]
+
+
+def test_a_byte_order_mark_is_dropped_at_the_beginning_only(tmp_path: Path) -> None:
+    bom = b"\xef\xbb\xbf"
+    assert records(write(tmp_path / "views.txt", bom + b"1\n" + bom + b"2\n")) == [b"1", bom + b"2"]
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7])
+def test_lines_do_not_depend_on_how_a_file_is_read(tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines_module, "_CHUNK", chunk)
+    assert records(write(tmp_path / "views.txt", b"ab\r\n\r\ncdef\r\rg\n\nh\r")) == b"ab,,cdef,,g,,h".split(b",")
+
+
+def test_compressed_files_are_unpacked(tmp_path: Path) -> None:
+    write(tmp_path / "1.txt.gz", gzip.compress(b"1\n2\n"))
+    write(tmp_path / "2.txt.bz2", bz2.compress(b"3\n"))
+    assert records(tmp_path) == [b"1", b"2", b"3"]
+
+
+def test_a_compressed_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "views.gz", gzip.compress(b"1\n" * 1000)[:-12])
+    with pytest.raises(SourceError, match=r"views\.gz cannot be read"):
+        records(path)
+
+
+def test_a_directory_gives_its_visible_files_by_path(tmp_path: Path) -> None:
+    for name in ("b.txt", "a.txt", "_SUCCESS", ".b.txt.crc", "below/c.txt"):
+        write(tmp_path / name, name.encode())
+    assert records(tmp_path) == [b"a.txt", b"b.txt"]
+
+
+def test_files_follow_each_other_as_on_spark_which_orders_by_uri(tmp_path: Path) -> None:
+    for name in ("a b.txt", "a!b.txt"):
+        write(tmp_path / name, name.encode())
+    assert records(tmp_path) == [b"a!b.txt", b"a b.txt"]
+
+
+def test_a_glob_gives_the_files_that_match(tmp_path: Path) -> None:
+    for name in ("1/a.txt", "1/b.log", "2/a.txt", "2/_a.txt", "3.txt/d"):
+        write(tmp_path / name, name.encode())
+    assert records(str(tmp_path / "*" / "*.txt")) == [b"1/a.txt", b"2/a.txt"]
+    assert records(str(tmp_path / "[12]")) == [b"1/a.txt", b"1/b.log", b"2/a.txt"]
+
+
+def test_a_file_may_have_the_name_of_a_glob(tmp_path: Path) -> None:
+    write(tmp_path / "a1.txt", b"no")
+    assert records(write(tmp_path / "a[1].txt", b"yes")) == [b"yes"]
+
+
+def test_a_relative_path_is_that_of_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "[x]" / "views" / "a.txt", b"1")
+    monkeypatch.chdir(tmp_path / "[x]")
+    assert list(LinesSource("views").records()) == [b"1"]
+    assert list(LinesSource("views/*.txt").records()) == [b"1"]
+
+
+def test_a_file_uri_is_a_local_path(tmp_path: Path) -> None:
+    path = write(tmp_path / "views.txt", b"1")
+    assert records(f"file://{path}") == records(f"file:{path}") == [b"1"]
+
+
+def test_only_a_single_file_is_bounded(tmp_path: Path) -> None:
+    path = write(tmp_path / "views.txt", b"1")
+    assert LinesSource(path).bounded
+    assert not LinesSource(tmp_path).bounded
+    assert not LinesSource(str(tmp_path / "*.txt")).bounded
+    assert not LinesSource("s3://bucket/views/").bounded
+
+
+def test_a_missing_path_is_told_before_the_run(tmp_path: Path) -> None:
+    for path in (tmp_path / "none", tmp_path / "none" / "*.txt"):
+        with pytest.raises(SourceError, match=r"there is no .*none: create it, or correct the path"):
+            LinesSource(str(path)).check()
+
+
+def test_a_glob_may_match_nothing_yet(tmp_path: Path) -> None:
+    assert records(str(tmp_path / "*.txt")) == []
+
+
+def test_a_file_that_spark_would_skip_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"begin with '\.' or '_': rename"):
+        records(write(tmp_path / "_views.txt", b"1"))
+
+
+@pytest.mark.parametrize("name", ["a[1].txt", "a{1}.txt", "a\\1.txt", "a?.txt"])
+def test_names_for_which_spark_would_read_other_files_twice_are_refused(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "other.txt", b"1")
+    write(tmp_path / name, b"1")
+    with pytest.raises(SourceError, match="rename the file or its directory"):
+        records(tmp_path)
+
+
+def test_a_colon_in_a_name_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "00:01.txt", b"1")
+    for source in (LinesSource(path), LinesSource(tmp_path)):
+        with pytest.raises(SourceError, match="':' in its name"):
+            source.check()
+
+
+def test_remote_paths_are_left_to_spark(tmp_path: Path) -> None:
+    source = LinesSource("s3://bucket/views/")
+    source.check()
+    with pytest.raises(SourceError, match="embedded engine reads local files only"):
+        list(source.records())
+
+
+@pytest.mark.parametrize("files", [0, -1, 1.5, "2", True])
+def test_a_batch_of_no_files_is_refused(files: Any) -> None:
+    with pytest.raises(SourceError, match="max_files_per_batch must be a whole number from 1"):
+        LinesSource("views", max_files_per_batch=files)
+
+
+def test_parameters_take_the_place_of_settings(tmp_path: Path) -> None:
+    write(tmp_path / "views.txt", b"1")
+
+    class Ignore(Handler):
+        def on_event(self, subject: Any, event: Any) -> None: ...
+
+    source = LinesSource(Param("VIEWS"), max_files_per_batch=Param("FILES", type=int), key_event=lambda line: None)
+    job = Job("ignore", Ignore(), {"views": source}, {})
+    filled = job.with_params({"VIEWS": str(tmp_path), "FILES": "3"}).sources["views"]
+    assert isinstance(filled, LinesSource)
+    assert (filled.path, filled.max_files_per_batch, filled.key_event) == (str(tmp_path), 3, source.key_event)
+
+
+def test_a_source_can_be_pickled() -> None:
+    source = LinesSource(Path("views"), max_files_per_batch=2)
+    assert pickle.loads(pickle.dumps(source)) == source
+
+
+@pytest.mark.spark
+def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: Any) -> None:
+    directory = tmp_path / "we[ir]d{x} *"
+    single = write(directory / "[one] ?.txt", b"1\xff\xfe\r\n2\r3\n\n4")
+    write(tmp_path / "plain" / "a b.txt", b"5\n\n\n")
+    write(tmp_path / "plain" / "a!b.txt", b"\xef\xbb\xbf6\n\xef\xbb\xbf7\r")
+    write(tmp_path / "plain" / "z.gz", gzip.compress(b"8\r\n9"))
+    write(tmp_path / "plain" / "_no.txt", b"no")
+    paths = (single, tmp_path / "plain", tmp_path / "plain" / "*.txt", tmp_path / "p*")
+    for number, path in enumerate(paths):
+        rows: list[Any] = []
+        source = LinesSource(path)
+        stream = source.read_stream(spark, "views", str(tmp_path)).writeStream
+        stream = stream.foreachBatch(lambda frame, _, rows=rows: rows.extend(frame.collect()))
+        stream = stream.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
+        stream.trigger(availableNow=True).start().awaitTermination()
+        rows.sort(key=lambda row: (row.partition, row.position))
+        assert [bytes(row.record) for row in rows] == records(path)
