@@ -27,12 +27,14 @@ class MapState(MutableMapping[K, V]):
     def __init__(self, spec: "MapSpec[K, V]", subject: Subject) -> None:
         self._spec = spec
         self._subject = subject
-        entries = subject._wires.get(spec.name)
+        entries = subject._wires.get(spec._name)
         if entries is None:
             entries = {}
         elif type(entries) is not dict:
             raise StateDecodeError(entries, dict, "stored is no map", spec.name, subject.key)
         self._entries: dict[Any, Any] = entries
+
+    # The methods that run once an event do not call one another, and scalars take no call at all.
 
     def __getitem__(self, key: K) -> V:
         wire = self._entries.get(self._key_wire(key), MISSING)
@@ -41,21 +43,31 @@ class MapState(MutableMapping[K, V]):
         return self._value_of(wire)
 
     def get(self, key: K, default: Any = None) -> Any:
-        wire = self._entries.get(self._key_wire(key), MISSING)
-        return default if wire is MISSING else self._value_of(wire)
+        spec = self._spec
+        try:
+            wire = self._entries.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
+        except EncodeError as error:
+            raise self._misfit(error, key, spec.key_type) from error
+        if wire is MISSING:
+            return default
+        return wire if type(wire) is spec.scalar_value else self._value_of(wire)
 
     def __setitem__(self, key: K, value: V) -> None:
         spec = self._spec
         try:
-            wire = spec.encode_value(value)
+            wire = value if type(value) is spec.scalar_value else spec.encode_value(value)
         except EncodeError as error:
-            raise EncodeError(value, spec.value_type, error.why, spec.name, self._subject.key) from error
+            raise self._misfit(error, value, spec.value_type) from error
+        try:
+            key_wire = key if type(key) is spec.scalar_key else spec.encode_key(key)
+        except EncodeError as error:
+            raise self._misfit(error, key, spec.key_type) from error
         entries = self._entries
-        key_wire = self._key_wire(key)
+        subject = self._subject
         if not entries:
-            self._subject._wires[spec.name] = entries
+            subject._wires[spec.name] = entries
         entries[key_wire] = wire
-        self._subject._changed = True
+        subject._changed = True
 
     def __delitem__(self, key: K) -> None:
         key_wire = self._key_wire(key)
@@ -87,8 +99,7 @@ class MapState(MutableMapping[K, V]):
         return self._key_wire(cast("K", key)) in self._entries
 
     def __iter__(self) -> Iterator[K]:
-        decode = self._spec.decode_key
-        return (decode(wire) for wire in self._entries)
+        return map(self._spec.decode_key, self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -110,7 +121,10 @@ class MapState(MutableMapping[K, V]):
         try:
             return self._spec.encode_key(key)
         except EncodeError as error:
-            raise EncodeError(key, self._spec.key_type, error.why, self._spec.name, self._subject.key) from error
+            raise self._misfit(error, key, self._spec.key_type) from error
+
+    def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
+        return EncodeError(value, type_, error.why, self._spec.name, self._subject.key)
 
     def _value_of(self, wire: Any) -> V:
         try:
@@ -147,13 +161,17 @@ class MapSpec(Spec, Generic[K, V]):
         self._name = name
         self._key_codec = key_codec
         self._codec = codec
+        self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
+        """The type of keys that are their own wire form, where they are."""
+        self.scalar_value = value_type if codec is None and value_type in SCALARS else None
+        """The type of values that are their own wire form, where they are."""
 
     def state_for(self, subject: Subject) -> MapState[K, V]:
         """The state of a subject."""
         state = subject._states.get(self._name)  # type: ignore[arg-type]
         if state is None:
             state = subject._states[self.name] = MapState(self, subject)
-        return cast("MapState[K, V]", state)
+        return state  # type: ignore[no-any-return]
 
     # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
     # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
@@ -164,7 +182,7 @@ class MapSpec(Spec, Generic[K, V]):
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             return _datetime_key
         codec = self._key_codec or codec_for(self.key_type)
-        if self.key_type in SCALARS:
+        if self.scalar_key is not None:
             return codec.encode
         return lambda key: pack(codec.encode(key))
 
@@ -174,7 +192,7 @@ class MapSpec(Spec, Generic[K, V]):
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             return from_micros
         codec = self._key_codec or codec_for(self.key_type)
-        if self.key_type in SCALARS:
+        if self.scalar_key is not None:
             return codec.decode
         return lambda wire: codec.decode(unpack(wire))
 

@@ -68,10 +68,12 @@ class StructuredCodec(Generic[T]):
 
 def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
     """Walk a type down to its leaves and refuse what could only fail at run time."""
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is Callable:
+        raise UnsupportedTypeError(whole, "functions cannot be stored")
     if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
         return
     seen.add(type_)
-    origin, arguments = get_origin(type_), get_args(type_)
     if origin is Literal:
         if not {type(value) for value in arguments} <= {str, int, bool, bytes, type(None)}:
             raise UnsupportedTypeError(whole, "a Literal is of str, int, bool, bytes and None")
@@ -153,6 +155,25 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
 
 
 _in_the_making: set[Any] = set()
+
+
+def _is_open(type_: Any) -> bool:
+    """Whether a generic class stands without its arguments."""
+    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and _has_fields(type_)
+
+
+def _filled(type_: Any) -> Any:
+    return type_[tuple(Any for _ in type_.__parameters__)]
+
+
+def _unstructure_open(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
+    return converter.get_unstructure_hook(_filled(type_))
+
+
+def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    filled = _filled(type_)
+    hook = converter.get_structure_hook(filled)
+    return lambda wire, _: hook(wire, filled)
 
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
@@ -401,6 +422,8 @@ def _make_converter() -> Converter:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
         converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
     converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
+    converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
+    converter.register_structure_hook_factory(_is_open, _structure_open)
     converter.register_unstructure_hook_factory(is_namedtuple, _unstructure_namedtuple)
     converter.register_structure_hook_factory(is_namedtuple, namedtuple_dict_structure_factory)
     converter.register_unstructure_hook_factory(is_bare, lambda type_: AnyCodec(type_).encode)

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -72,14 +72,14 @@ class Subject:
     timer_tag: str
     """The tag of the timer in hand; empty in `on_event` and for timers without one."""
 
-    def __init__(self, key: Key, batch: Batch, wires: dict[str, Any], timers: dict[str, set[int]]) -> None:
+    def __init__(self, key: Key, batch: Batch, wires: dict[str, Any], timers: dict[int, Any]) -> None:
         self.key = key
         self.source = None
         self.is_late = False
         self.timer_tag = ""
         self._batch = batch
         self._wires = wires
-        self._timers = timers
+        self._timers = timers  # by time in microseconds: a tag, or a list of several
         self._states: dict[str, Any] = {}
         self._changed = False
 
@@ -107,15 +107,17 @@ class Subject:
         watermark = batch.watermark_micros
         if watermark is not None and micros <= watermark:
             return False
-        times = self._timers.get(tag)
-        if times is None:
+        tags = self._timers.get(micros)
+        if tags is None:
             if type(tag) is not str:
                 raise TypeError(f"a timer's tag is a str, not {tag!r}")
-            self._timers[tag] = {micros}
-        elif micros in times:
+            self._timers[micros] = tag
+        elif tag in tags if type(tags) is list else tag == tags:
             return True
+        elif type(tags) is list:
+            tags.append(tag)
         else:
-            times.add(micros)
+            self._timers[micros] = [tags, tag]
         batch.pending += 1
         self._changed = True
         return True
@@ -130,19 +132,25 @@ class Subject:
 
     def timers(self) -> list[Timer]:
         """The pending timers of this key, by timestamp and tag."""
-        pending = sorted((micros, tag) for tag, times in self._timers.items() for micros in times)
+        pending = sorted((micros, tag) for micros, tags in self._timers.items() for tag in tags_of(tags))
         return [Timer(from_micros(micros), tag) for micros, tag in pending]
 
     def _discard_timer(self, micros: int, tag: str) -> bool:
-        times = self._timers.get(tag)
-        if times is None or micros not in times:
+        tags = self._timers.get(micros)
+        if tags is None or tag not in tags_of(tags):
             return False
-        times.remove(micros)
-        if not times:
-            del self._timers[tag]
+        if type(tags) is list and len(tags) > 1:
+            tags.remove(tag)
+        else:
+            del self._timers[micros]
         self._batch.pending -= 1
         self._changed = True
         return True
 
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
+
+
+def tags_of(tags: Any) -> Sequence[str]:
+    """The tags of the timers of one time: most often there is one, which stands alone in state."""
+    return tags if type(tags) is list else (tags,)

@@ -88,10 +88,10 @@ def _to_extension(value: Any) -> Any:
 
     try:
         if kind is object:
-            raise UnsupportedTypeError(kind, "")
+            raise UnsupportedTypeError(kind, "it holds nothing")
         codec = codec_for(kind)
-    except UnsupportedTypeError:
-        raise EncodeError(value, Any, "amadou cannot carry this type; give an attrs class or a dataclass") from None
+    except UnsupportedTypeError as error:
+        raise EncodeError(value, Any, f"{type_reference(kind)} cannot be carried: {error.why}") from None
     reference = type_reference(kind)
     if "<locals>" in reference and reference not in _known_types:
         raise EncodeError(value, Any, "its class is defined inside a function, where no other process finds it")

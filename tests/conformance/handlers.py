@@ -171,7 +171,7 @@ class Keeper(Handler):
         self.lists.state_for(subject).clear()
 
 
-class Mistake(Exception):
+class Mistake(Exception):  # noqa: N818 - its name is seen in messages
     """What the failing handlers raise."""
 
 

@@ -1,0 +1,534 @@
+"""What a codec takes comes back through msgpack with the type that it went in with, and nothing is shared."""
+
+import enum
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any, Generic, Literal, NamedTuple, Optional, TypeVar
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import attrs
+import msgpack
+import pytest
+from amadou import codec_for
+from amadou._wire import pack, unpack
+from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.sdk import postponed
+
+T = TypeVar("T")
+NOON = datetime(2025, 1, 1, 12, 0, 0, 1, tzinfo=UTC)
+
+
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class Mode(enum.StrEnum):
+    ON = "on"
+    OFF = "off"
+
+
+class Level(enum.IntEnum):
+    LOW = 1
+    HIGH = 2
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Corner(enum.Enum):
+    LEFT = (0, 1)
+    RIGHT = (1, 1)
+
+
+@attrs.frozen
+class Point:
+    x: int
+    y: float = 0.0
+
+
+@attrs.define
+class Shape:
+    name: str
+    points: list[Point] = attrs.field(factory=list)
+    tags: dict[str, set[str]] = attrs.field(factory=dict)
+    when: datetime | None = None
+    anything: Any = None
+    bare: list = attrs.field(factory=list)  # type: ignore[type-arg]
+
+
+@attrs.frozen
+class Labelled(Point):
+    label: str = ""
+
+
+@attrs.frozen
+class Box(Generic[T]):
+    content: T
+
+
+@attrs.frozen
+class Tree:
+    value: int
+    children: "list[Tree]" = attrs.field(factory=list)
+    parent: "Tree | None" = None
+
+
+@dataclass
+class Account:
+    owner: str
+    balance: Decimal
+    history: list[tuple[datetime, Decimal]] = field(default_factory=list)
+
+
+class Pair(NamedTuple):
+    left: int
+    right: list[str] = []
+
+
+class Plain:
+    pass
+
+
+@attrs.frozen
+class WithPlain:
+    inner: list[Plain]
+
+
+def through_msgpack(type_: Any, value: Any) -> Any:
+    codec = codec_for(type_)
+    return codec.decode(unpack(pack(codec.encode(value))))
+
+
+def comes_back(type_: Any, value: Any) -> None:
+    found = through_msgpack(type_, value)
+    assert found == value
+    assert type(found) is type(value)
+    assert repr(found) == repr(value)
+
+
+POINT = Point(1, 2.5)
+EXAMPLES: list[tuple[Any, Any]] = [
+    (str, "ä\0\U0001f600"),
+    (bytes, b"\0\xff"),
+    (int, 2**200),
+    (int, -(2**63) - 1),
+    (float, float("inf")),
+    (bool, True),
+    (None, None),
+    (type(None), None),
+    (datetime, NOON),
+    (date, date(1, 1, 1)),
+    (timedelta, timedelta(days=-400, microseconds=1)),
+    (Decimal, Decimal("1.00")),
+    (Decimal, Decimal("-Infinity")),
+    (UUID, UUID(int=5)),
+    (Color, Color.RED),
+    (Mode, Mode.ON),
+    (Level, Level.HIGH),
+    (Right, Right.READ | Right.WRITE),
+    (Corner, Corner.RIGHT),
+    (list, [1, "1", b"1", None, 1.0, [NOON]]),
+    (dict, {1: "a", "1": (1, 2), b"1": {"deep": {UUID(int=1)}}, (1, "t"): Decimal("0.10")}),
+    (tuple, (1, (2, [3]))),
+    (set, {1, "a"}),
+    (frozenset, frozenset({(1, 2)})),
+    (Any, Shape("s", [POINT], bare=[1, (2,)])),
+    (Any, [Account("a", Decimal("1.10")), Pair(1, ["r"]), Color.BLUE, Mode.ON, timedelta(1), date(2025, 1, 1)]),
+    (object, {"k": {"k": [None]}}),
+    (list[int], []),
+    (list[Point], [POINT, Point(3)]),
+    (set[str], {"a", "b"}),
+    (set[Point], {POINT}),
+    (frozenset[int | str], frozenset({1, "a"})),
+    (set[frozenset[int]], {frozenset({1, 2}), frozenset({3})}),
+    (tuple[int, str, bytes], (1, "a", b"b")),
+    (tuple[float, ...], (1.0, 2.0)),
+    (tuple[()], ()),
+    (dict[str, list[int]], {"a": [1], "b": []}),
+    (dict[int, str], {2**70: "big"}),
+    (dict[datetime, int], {NOON: 1}),
+    (dict[tuple[int, str], Point], {(1, "a"): POINT}),
+    (dict[Color, bool], {Color.RED: False}),
+    (dict[Level, int], {Level.LOW: 1}),
+    (dict[Point, int], {POINT: 1}),
+    (dict[frozenset[str], int], {frozenset({"a", "b"}): 1}),
+    (dict[str, Any], {"a": [1, (2,)], "b": POINT}),
+    (Optional[int], None),
+    (Optional[int], 5),
+    (int | None, 0),
+    (Point | None, POINT),
+    (Point | None, None),
+    (Optional[Any], [1]),
+    (Color | None, None),
+    (list[int] | None, [1]),
+    (int | str, "1"),
+    (int | float, 1),
+    (int | float, 1.0),
+    (int | bool, True),
+    (bytes | list, [1]),
+    (bytes | list, b"1"),
+    (str | Mode, Mode.ON),
+    (str | Mode, "on"),
+    (int | Level, Level.LOW),
+    (int | Level, 1),
+    (str | UUID | datetime, NOON),
+    (Point | Shape | int, Shape("s", when=NOON)),
+    (Point | Labelled, Labelled(1, 2.0, "l")),
+    (Point | Labelled, POINT),
+    (list[int] | dict[str, int], {"a": 1}),
+    (list[int] | dict[str, int], [1]),
+    (list[Point | int | None], [POINT, 1, None]),
+    (Literal["a", 1, None], 1),
+    (Optional[Literal["a"]], "a"),
+    (Optional[Literal["a"]], None),
+    (Literal["a"] | int, "a"),
+    (Literal["a"] | list[str], ["a"]),
+    (Point, POINT),
+    (Shape, Shape("s", [POINT], {"t": {"u"}}, NOON, {"any": (1,)}, [1, (2,)])),
+    (Labelled, Labelled(1, 2.0, "l")),
+    (Box[int], Box(5)),
+    (Box[Point], Box(POINT)),
+    (Box[list[datetime]], Box([NOON])),
+    (Box, Box((1, "a"))),
+    (Tree, Tree(1, [Tree(2, [Tree(3)]), Tree(4)], Tree(5))),
+    (Account, Account("a", Decimal("1.10"), [(NOON, Decimal(5))])),
+    (Pair, Pair(1, ["a"])),
+    (list[Pair], [Pair(1), Pair(2, ["b"])]),
+    (postponed.Outer, postponed.Outer([postponed.Inner(NOON)], {"a": postponed.Inner(NOON)})),
+    (postponed.Record, postponed.Record(1, postponed.Inner(NOON))),
+]
+
+
+@pytest.mark.parametrize(("type_", "value"), EXAMPLES, ids=[f"{type_}-{value!r:.40}" for type_, value in EXAMPLES])
+def test_a_value_comes_back_with_its_exact_type(type_: Any, value: Any) -> None:
+    comes_back(type_, value)
+
+
+@given(st.text())
+def test_texts_come_back(value: str) -> None:
+    comes_back(str, value)
+
+
+@given(st.binary())
+def test_bytes_come_back(value: bytes) -> None:
+    comes_back(bytes, value)
+
+
+@given(st.integers() | st.integers(-(2**300), 2**300))
+def test_integers_of_any_size_come_back(value: int) -> None:
+    comes_back(int, value)
+    comes_back(Any, [value])
+
+
+@given(st.floats())
+def test_floats_come_back(value: float) -> None:
+    assert repr(through_msgpack(float, value)) == repr(value)
+
+
+@given(st.decimals())
+def test_decimals_come_back(value: Decimal) -> None:
+    assert repr(through_msgpack(Decimal, value)) == repr(value)
+
+
+ZONES = st.sampled_from(
+    [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11)), ZoneInfo("Europe/Berlin")]
+)
+
+
+@given(st.datetimes(datetime(2, 1, 1), datetime(9998, 1, 1), timezones=ZONES))
+def test_datetimes_come_back_in_utc_to_the_microsecond(value: datetime) -> None:
+    for type_ in (datetime, Any, datetime | None):
+        found = through_msgpack(type_, value)
+        assert found - value == timedelta(0)  # equality is false in the repeated hour of autumn
+        assert found.tzinfo is UTC
+
+
+@given(st.timedeltas())
+def test_timedeltas_come_back(value: timedelta) -> None:
+    comes_back(timedelta, value)
+
+
+@given(st.dates())
+def test_dates_come_back(value: date) -> None:
+    comes_back(date, value)
+
+
+LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text()
+    | st.binary()
+    | st.dates()
+    | st.uuids()
+    | st.datetimes(timezones=st.just(UTC))
+    | st.timedeltas()
+)
+KEYS = st.text() | st.integers() | st.tuples(st.integers(), st.text())
+NESTED = st.recursive(
+    LEAVES,
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(KEYS, inner, max_size=4)
+        | st.tuples(inner, inner)
+        | st.builds(Box, inner)
+        | st.sets(st.integers() | st.text(), max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(NESTED)
+def test_any_nested_value_comes_back_without_a_declared_type(value: Any) -> None:
+    found = through_msgpack(Any, value)
+    assert found == value
+    assert type(found) is type(value)
+
+
+@given(st.dictionaries(st.text(), st.lists(st.tuples(st.integers(), st.none() | st.floats(allow_nan=False)))))
+def test_typed_nested_containers_come_back(value: dict[str, list[tuple[int, float | None]]]) -> None:
+    comes_back(dict[str, list[tuple[int, float | None]]], value)
+
+
+@given(st.sets(st.text()))
+def test_a_set_has_one_wire_form_whatever_the_order_it_was_filled_in(value: set[str]) -> None:
+    other = set(sorted(value, reverse=True))
+    for type_ in (set[str], set, Any):
+        assert pack(codec_for(type_).encode(value)) == pack(codec_for(type_).encode(other))
+
+
+MUTATIONS: list[tuple[Any, Callable[[], Any], Callable[[Any], Any]]] = [
+    (list[int], lambda: [1], lambda value: value.append(2)),
+    (list, lambda: [[1]], lambda value: value[0].append(2)),
+    (Any, lambda: {"a": [1]}, lambda value: value["a"].append(2)),
+    (dict[str, list[int]], lambda: {"a": [1]}, lambda value: value["a"].append(2)),
+    (set[str], lambda: {"a"}, lambda value: value.add("b")),
+    (tuple[list[int], int], lambda: ([1], 1), lambda value: value[0].append(2)),
+    (list[int] | None, lambda: [1], lambda value: value.append(2)),
+    (list[int] | str, lambda: [1], lambda value: value.append(2)),
+    (Shape, lambda: Shape("s", tags={"a": {"b"}}), lambda value: value.tags["a"].add("c")),
+    (Shape, lambda: Shape("s", bare=[[1]]), lambda value: value.bare[0].append(2)),
+    (Shape, lambda: Shape("s", anything={"a": [1]}), lambda value: value.anything["a"].append(2)),
+    (Account, lambda: Account("a", Decimal(1)), lambda value: value.history.append((NOON, Decimal(1)))),
+    (Pair, lambda: Pair(1, ["a"]), lambda value: value.right.append("b")),
+    (Box[list[int]], lambda: Box([1]), lambda value: value.content.append(2)),
+]
+
+
+@pytest.mark.parametrize(("type_", "make", "mutate"), MUTATIONS, ids=[str(type_) for type_, *_ in MUTATIONS])
+def test_the_wire_form_shares_nothing_with_the_value(
+    type_: Any, make: Callable[[], Any], mutate: Callable[[Any], Any]
+) -> None:
+    codec, value = codec_for(type_), make()
+    wire = codec.encode(value)
+    mutate(value)
+    assert codec.decode(wire) == make()
+    mutate(codec.decode(wire))
+    assert codec.decode(wire) == make()
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        (str, b"a"),
+        (str, 1),
+        (int, "1"),
+        (int, 1.0),
+        (int, None),
+        (float, "1"),
+        (float, 10**400),
+        (bytes, "a"),
+        (bool, 1),
+        (datetime, date(2025, 1, 1)),
+        (date, NOON),
+        (timedelta, 5),
+        (Decimal, 1.5),
+        (UUID, "00000000-0000-0000-0000-000000000005"),
+        (type(None), 0),
+        (Color, "red"),
+        (Mode, "on"),
+        (Level, 1),
+        (list, (1,)),
+        (dict, [1]),
+        (list[int], ["a"]),
+        (list[int], (1,)),
+        (list[str], "ab"),
+        (set[int], [1]),
+        (dict[str, int], {1: 1}),
+        (dict[str, int], {"a": "b"}),
+        (dict[str, int], [("a", 1)]),
+        (tuple[int, str], (1,)),
+        (tuple[int, str], (1, "a", 2)),
+        (tuple[int, str], ("a", 1)),
+        (tuple[int, ...], [1]),
+        (int | str, 1.0),
+        (int | None, "a"),
+        (Point | None, 5),
+        (Point | int, Shape("s")),
+        (Literal["a"], "b"),
+        (Literal[1], True),
+        (Point, None),
+        (Point, {"x": 1}),
+        (Point, Point("a")),  # type: ignore[arg-type]
+        (Point, Labelled(1)),
+        (list[Point], [Labelled(1)]),
+        (Shape, Shape("s", "ab")),  # type: ignore[arg-type]
+        (Shape, Shape("s", anything=Plain())),
+        (Account, Account("a", 1.5)),  # type: ignore[arg-type]
+        (Pair, (1, ["a"])),
+        (Box[int], Box("a")),
+        (Tree, Tree(1, [Tree("a")])),  # type: ignore[arg-type]
+        (Any, Plain()),
+        (Any, [1, {"a": (Plain(),)}]),
+        (Any, lambda: None),
+        (Any, "\ud800"),
+    ],
+    ids=str,
+)
+def test_a_value_that_does_not_fit_is_refused_with_value_and_type(type_: Any, value: Any) -> None:
+    with pytest.raises(EncodeError) as caught:
+        codec_for(type_).encode(value)
+    assert caught.value.value is not None or value is None
+    assert "cannot store" in str(caught.value)
+
+
+@pytest.mark.parametrize("type_", [datetime, datetime | None, list[datetime], Any, dict[str, Any]])
+def test_a_naive_datetime_is_refused_wherever_it_stands(type_: Any) -> None:
+    naive = datetime(2025, 1, 1)
+    value = {"a": naive} if type_ == dict[str, Any] else [naive] if type_ == list[datetime] else naive
+    with pytest.raises(NaiveTimestampError, match="no time zone"):
+        codec_for(type_).encode(value)
+
+
+def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
+    assert type(through_msgpack(str, Mode.ON)) is str
+    assert type(through_msgpack(int, Level.LOW)) is int
+    assert type(through_msgpack(float, 1)) is float
+    assert through_msgpack(dict[str, int], defaultdict(int, a=1)) == {"a": 1}
+    assert through_msgpack(Any, OrderedDict(a=[1])) == {"a": [1]}
+
+
+@pytest.mark.parametrize(
+    ("type_", "wire"),
+    [
+        (int, "1"),
+        (str, b"1"),
+        (bool, 1),
+        (datetime, 5),
+        (list[str], "ab"),
+        (list[int], ["a"]),
+        (list[int], {"a": 1}),
+        (set[int], 5),
+        (tuple[int, str], [1]),
+        (tuple[int, str], "ab"),
+        (tuple[int, ...], "ab"),
+        (dict[str, int], [1]),
+        (dict[str, int], {"a": "b"}),
+        (int | None, "a"),
+        (Point | None, [1]),
+        (Color, "green"),
+        (Literal["a"], "b"),
+        (Literal["a"], ["a"]),
+        (Point, 5),
+        (Point, {}),
+        (Point, {"x": "a"}),
+        (Pair, 5),
+        (Account, {"owner": "a"}),
+        (list, 5),
+        (Any, 5),
+        (list, pack((1,))),
+    ],
+    ids=str,
+)
+def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, wire: Any) -> None:
+    with pytest.raises(StateDecodeError) as caught:
+        codec_for(type_).decode(wire)
+    assert "expected is" in str(caught.value)
+    assert str(caught.value).count("Nothing was changed") == 1
+
+
+@pytest.mark.parametrize(
+    ("type_", "told"),
+    [
+        (Plain, "attrs class"),
+        (list[Plain], "Plain in it"),
+        (dict[str, list[Plain | None]], "Plain in it"),
+        (WithPlain, "Plain in it"),
+        (Box[Plain], "Plain in it"),
+        (Callable[[int], int], "functions cannot be stored"),
+        (list[int] | list[str], "look alike"),
+        (Literal[Color.RED], "Literal"),
+        (complex, "attrs class"),
+        (5, "not a type"),
+        ("int", "not a type"),
+        ([int], "not a type"),
+        (postponed.Dangling, "Missing"),
+    ],
+    ids=str,
+)
+def test_a_type_that_cannot_be_carried_is_refused_with_the_reason(type_: Any, told: str) -> None:
+    with pytest.raises(UnsupportedTypeError) as caught:
+        codec_for(type_)
+    assert told in str(caught.value)
+
+
+def test_a_class_without_a_place_to_be_imported_from_is_refused() -> None:
+    @attrs.frozen
+    class Local:
+        x: int
+
+    comes_back(Local, Local(1))
+    with pytest.raises(EncodeError, match="inside a function"):
+        codec_for(Any).encode([Local(1)])
+
+
+def test_a_failed_value_leaves_nothing_in_what_is_packed_next() -> None:
+    for bad in ([1, 2, Plain()], [1, Shape("s", anything=Plain())], {"a": {1: Plain()}}):
+        with pytest.raises(CodecError):
+            codec_for(Any).encode(bad)
+        comes_back(Any, [1, Shape("s", bare=[2]), 3])
+
+
+def test_unknown_extensions_are_told() -> None:
+    with pytest.raises(StateDecodeError, match="extension 99"):
+        unpack(msgpack.packb(msgpack.ExtType(99, b"")))
+
+
+@attrs.frozen
+class PointLater:
+    """`Point` of a later release."""
+
+    x: int
+    z: str = "new"
+
+
+def test_attributes_with_defaults_may_be_added_and_others_removed() -> None:
+    assert codec_for(PointLater).decode(codec_for(Point).encode(POINT)) == PointLater(1)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide", "value"),
+    [
+        (int, int | str, 1),
+        (Point, Point | None, POINT),
+        (Point, Point | Shape | None, POINT),
+        (Point | None, Point | Shape | None, POINT),
+        (Point | int, Point | Shape | int, POINT),
+        (list[int], list[int] | None, [1]),
+        (Color, Color | int, Color.RED),
+    ],
+    ids=str,
+)
+def test_a_widened_union_reads_what_was_stored_before(narrow: Any, wide: Any, value: Any) -> None:
+    assert codec_for(wide).decode(codec_for(narrow).encode(value)) == value

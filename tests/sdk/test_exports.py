@@ -1,0 +1,106 @@
+"""What the three packages export, what they may import, and that importing them stays cheap."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import amadou
+import amadou.errors
+import amadou_plugins
+import amadou_runtime
+import pytest
+
+ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (amadou, amadou_runtime, amadou_plugins)}
+PUBLIC = {*amadou.__all__, *(name for name in vars(amadou.errors) if not name.startswith("_"))}
+
+
+def test_amadou_exports() -> None:
+    assert amadou.__all__ == [
+        "AmadouError",
+        "Codec",
+        "Collecting",
+        "Handler",
+        "Job",
+        "Key",
+        "KeyedEvent",
+        "MapSpec",
+        "MapState",
+        "MemorySink",
+        "MemorySource",
+        "Param",
+        "Sink",
+        "SinkBatch",
+        "SinkSpec",
+        "SinkWriter",
+        "Source",
+        "Subject",
+        "Timer",
+        "ValueSpec",
+        "ValueState",
+        "codec_for",
+        "errors",
+        "from_millis",
+        "to_millis",
+        "truncate",
+    ]
+
+
+@pytest.mark.parametrize("package", [amadou, amadou_runtime, amadou_plugins])
+def test_what_is_exported_exists(package: object) -> None:
+    names = getattr(package, "__all__", [])
+    assert names == sorted(names)
+    assert [name for name in names if not hasattr(package, name)] == []
+
+
+def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
+    forbidden = {"pyspark", "amadou_runtime", "amadou_plugins"}
+    assert [found for found in imports_of("amadou") if top(found[1]) in forbidden] == []
+
+
+def test_the_runtime_imports_pyspark_only_inside_its_spark_package() -> None:
+    outside = [
+        found for found in imports_of("amadou_runtime") if top(found[1]) == "pyspark" and not within_spark(found[0])
+    ]
+    assert outside == []
+
+
+def test_plugins_import_only_what_a_third_party_could() -> None:
+    wrong = []
+    for path, module, names in imports_of("amadou_plugins"):
+        if top(module) == "amadou_runtime":
+            wrong.append((path, module))
+        elif top(module) == "amadou":
+            if module not in ("amadou", "amadou.errors"):
+                wrong.append((path, module))
+            wrong += [(path, f"{module}.{name}") for name in names if name not in PUBLIC]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ROOTS)
+def test_importing_a_package_loads_nothing_heavy(package: str) -> None:
+    script = f"import sys, {package}; print(sorted({{'pyspark', 'pandas', 'pyarrow', 'cattrs'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def imports_of(package: str) -> Iterator[tuple[str, str, list[str]]]:
+    """The imports of a package's files, lazy ones too: file, module and, for `from` imports, the names."""
+    root = ROOTS[package]
+    for path in sorted(root.rglob("*.py")):
+        file = str(path.relative_to(root))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    yield file, alias.name, []
+            elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+                yield file, node.module, [alias.name for alias in node.names]
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def within_spark(file: str) -> bool:
+    return Path(file).parts[0] == "spark"

@@ -1,0 +1,95 @@
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta, timezone
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+from amadou import from_millis, to_millis, truncate
+from amadou.errors import NaiveTimestampError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+BERLIN = ZoneInfo("Europe/Berlin")
+ZONES = st.sampled_from(
+    [UTC, timezone(timedelta(hours=5, minutes=45)), timezone(-timedelta(hours=11)), BERLIN, ZoneInfo("Asia/Kolkata")]
+)
+TIMES = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=ZONES)
+STEPS = st.timedeltas(MICROSECOND, timedelta(days=40))
+
+# The second 02:30 of the night in which Berlin's clocks go back.
+FIRST = datetime(2025, 10, 26, 2, 30, tzinfo=BERLIN, fold=0)
+SECOND = datetime(2025, 10, 26, 2, 30, tzinfo=BERLIN, fold=1)
+
+
+def micros(timestamp: datetime) -> int:
+    return (timestamp - EPOCH) // MICROSECOND
+
+
+@given(st.lists(st.tuples(TIMES, STEPS), min_size=1))
+@example([(FIRST, MINUTE), (SECOND, MINUTE), (FIRST, MINUTE)])
+def test_truncate_is_floor_division_of_microseconds(asked: list[tuple[datetime, timedelta]]) -> None:
+    # Several in a row: the answer must not depend on what was asked before.
+    for timestamp, step in asked:
+        length = step // MICROSECOND
+        answer = truncate(timestamp, step)
+        assert micros(answer) == micros(timestamp) // length * length
+        assert answer.tzinfo is UTC
+
+
+@given(TIMES, st.lists(STEPS, min_size=2))
+def test_the_same_time_under_another_step_is_another_question(timestamp: datetime, steps: list[timedelta]) -> None:
+    for step in steps:
+        length = step // MICROSECOND
+        assert micros(truncate(timestamp, step)) % length == 0
+        assert timedelta(0) <= timestamp - truncate(timestamp, step) < step
+
+
+def test_truncate_floors_before_1970() -> None:
+    assert truncate(EPOCH - MICROSECOND, MINUTE) == EPOCH - MINUTE
+    assert truncate(EPOCH - MINUTE, MINUTE) == EPOCH - MINUTE
+
+
+def test_a_day_begins_at_midnight_utc_in_every_zone() -> None:
+    early_in_kathmandu = datetime(2025, 1, 2, 1, 0, tzinfo=timezone(timedelta(hours=5, minutes=45)))
+    assert truncate(early_in_kathmandu, timedelta(days=1)) == datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def test_truncate_tells_the_two_hours_of_autumn_apart() -> None:
+    assert truncate(FIRST, HOUR) == datetime(2025, 10, 26, 0, tzinfo=UTC)
+    assert truncate(SECOND, HOUR) == datetime(2025, 10, 26, 1, tzinfo=UTC)
+
+
+def test_the_last_step_of_time_has_a_beginning() -> None:
+    end = datetime.max.replace(tzinfo=UTC)
+    assert truncate(end, MINUTE) == end.replace(second=0, microsecond=0)
+
+
+@pytest.mark.parametrize("step", [timedelta(0), -MINUTE])
+def test_truncate_needs_a_positive_step(step: timedelta) -> None:
+    truncate(EPOCH, MINUTE)
+    with pytest.raises(ValueError, match="must be positive"):
+        truncate(EPOCH, step)
+
+
+@pytest.mark.parametrize("function", [lambda timestamp: truncate(timestamp, MINUTE), to_millis])
+@pytest.mark.parametrize("timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01", None])
+def test_what_is_no_aware_datetime_is_refused(function: Callable[[Any], Any], timestamp: Any) -> None:
+    with pytest.raises(NaiveTimestampError, match="give an aware datetime") as caught:
+        function(timestamp)
+    assert caught.value.timestamp == timestamp
+
+
+@given(TIMES)
+def test_millis_are_rounded_down(timestamp: datetime) -> None:
+    assert to_millis(timestamp) == micros(timestamp) // 1000
+    assert timedelta(0) <= timestamp - from_millis(to_millis(timestamp)) < timedelta(milliseconds=1)
+
+
+@given(st.integers(-(10**13), 10**14))
+def test_millis_come_back(millis: int) -> None:
+    assert to_millis(from_millis(millis)) == millis
+    assert from_millis(millis).tzinfo is UTC
