@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from amadou import Job, Key, KeyedEvent, Subject
-from amadou._subject import Batch, Port
+from amadou._subject import Batch, Port, tags_of
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, TimerError
@@ -103,9 +103,9 @@ class Operator:
         queue = [
             (micros, subject.key, tag, subject)
             for subject in subjects
-            for tag, times in subject._timers.items()
-            for micros in times
+            for micros, tags in subject._timers.items()
             if micros <= watermark
+            for tag in tags_of(tags)
         ]
         try:
             queue.sort(key=lambda due: due[:3])

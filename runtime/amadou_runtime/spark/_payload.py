@@ -1,6 +1,7 @@
 """How a job travels to the workers."""
 
 import dataclasses
+import gc
 import hashlib
 import sys
 import sysconfig
@@ -65,10 +66,20 @@ class Payload:
             know_types(types)
             _workers.clear()
             worker = _workers[self.digest] = Worker(job, self.groups, self.traced)
+            _rest_collector()
         return worker
 
 
 _workers: dict[str, Worker] = {}
+
+
+def _rest_collector() -> None:
+    """Keep Python from looking for garbage among the many objects of a batch, which all go when it ends: that took a
+    third of a batch's time. Cycles that callbacks leave are collected a hundred times less often.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(200_000, 50, 1000)
 
 
 class _KeyedSource(Source):

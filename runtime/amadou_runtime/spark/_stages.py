@@ -4,7 +4,6 @@ A failing callback does not fail its task: it travels as a row, so that no task 
 can tell the user what happened.
 """
 
-import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -159,13 +158,7 @@ class StatefulStage:
         if key[0] == REPORT_GROUP:
             yield pd.DataFrame({"result": [report for _, _, report in rows]})
             return
-        # Millions of objects live until the end of a batch: looking for garbage among them is in vain.
-        gc.disable()
-        try:
-            result = self._process(int(key[0]), [Chunk(*row) for row in rows], state)
-        finally:
-            gc.enable()
-        yield pd.DataFrame({"result": [result]})
+        yield pd.DataFrame({"result": [self._process(int(key[0]), [Chunk(*row) for row in rows], state)]})
 
     def _process(self, group: int, chunks: list[Chunk], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
