@@ -3,6 +3,7 @@
 ::
 
     AmadouError
+    ├── LoadError              the job that a command names cannot be found or imported
     ├── JobError               the job does not hold together: every mistake, at once
     ├── ParamError             a deployment parameter is missing, unknown or cannot be read
     ├── CallbackError          a handler's callback failed, or returned what cannot be used
@@ -29,6 +30,25 @@ from typing import Any
 
 class AmadouError(Exception):
     """The root of amadou's errors. What a program needs to know stands in attributes."""
+
+
+class LoadError(AmadouError):
+    """The job that a command names cannot be found or imported.
+
+    :param target: what was named, `FILE:name` or `MODULE:name`
+    :param why: what is wrong, and what to do
+    :param user_traceback: the formatted traceback where importing failed, cut down to the user's own frames
+    """
+
+    def __init__(self, target: str, why: str, user_traceback: str | None = None) -> None:
+        self.target = target
+        self.why = why
+        self.user_traceback = user_traceback
+        before = "" if user_traceback is None else f"{user_traceback.rstrip()}\n\n"
+        super().__init__(f"{before}cannot load {target}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.target, self.why, self.user_traceback)
 
 
 class JobError(AmadouError):

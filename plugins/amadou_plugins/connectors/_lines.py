@@ -53,7 +53,9 @@ class LinesSource(Source):
 
     @property
     def bounded(self) -> bool:
-        return not self._is_remote and not self._is_glob and not os.path.isdir(self._local)
+        if self._is_remote or self._is_glob or str(self.path).endswith("/"):
+            return False
+        return not os.path.isdir(self._local)
 
     def check(self) -> None:
         if self._is_remote:

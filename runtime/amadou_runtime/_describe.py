@@ -1,0 +1,131 @@
+"""Shows what a job is made of."""
+
+import inspect
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from amadou import Job, Param
+from amadou._params import settings_of
+from amadou._spec import MISSING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def describe(job: Job, given: Mapping[str, str], console: "Console") -> None:
+    """Print tables of a job's handler, state, ports, sources and parameters. Parameters need not be given.
+
+    :param given: the parameters that are, by name
+    :raises ParamError: the job takes no such parameter, or its text cannot be read
+    """
+    params = {param.name: param for param in job.params}
+    if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
+        job = job.with_params(given)
+    console.print(_job_table(job), "")
+    for table in (_state(job), _ports(job), _sources(job), _params(params, given)):
+        if table.row_count:
+            console.print(table)
+
+
+def _job_table(job: Job) -> "Table":
+    table = _table(job.name, "", "", show_header=False)
+    handler = type(job.handler)
+    name = handler.__qualname__ if handler.__module__ == "__main__" else f"{handler.__module__}.{handler.__qualname__}"
+    table.add_row("handler", name)
+    summary = (inspect.cleandoc(handler.__doc__ or "").splitlines() or [""])[0]
+    if summary:
+        table.add_row("", summary)
+    table.add_row("timers", "yes" if job.has_timers else "no")
+    table.add_row("watermark delay", _setting(job.watermark_delay))
+    table.add_row("late events", _setting(job.late_events))
+    table.add_row("on error", _setting(job.on_error))
+    table.add_row("key groups", _setting(job.key_groups))
+    return table
+
+
+def _state(job: Job) -> "Table":
+    table = _table("State", "name", "kind", "type")
+    for name, spec in job.specs.items():
+        table.add_row(name, type(spec).__name__, spec.shown_type())
+    return table
+
+
+def _ports(job: Job) -> "Table":
+    table = _table("Ports", "port", "type", "sink", "guarantee")
+    for name, spec in job.ports.items():
+        table.add_row(name, spec.shown_type(), _connector(job.sinks[name]), job.sinks[name].guarantee)
+    return table
+
+
+def _sources(job: Job) -> "Table":
+    table = _table("Sources", "source", "from", "bounded", "events by")
+    for name, source in job.sources.items():
+        open_settings = any(isinstance(setting, Param) for setting in settings_of(source).values())
+        bounded = "?" if open_settings else "yes" if source.bounded else "no"
+        by = (
+            "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
+        )
+        table.add_row(name, _connector(source), bounded, by)
+    return table
+
+
+def _params(params: Mapping[str, Param], given: Mapping[str, str]) -> "Table":
+    table = _table("Parameters", "name", "type", "default", "value")
+    for name, param in params.items():
+        default = "" if param.default is MISSING else repr(param.default)
+        table.add_row(name, getattr(param.type, "__name__", repr(param.type)), default, _value(param, given))
+    return table
+
+
+def _value(param: Param, given: Mapping[str, str]) -> str:
+    if not _is_given(param, given):
+        return f"missing: -p {param.name}=…"
+    origin = "-p" if param.name in given else "environment" if param.name in os.environ else "default"
+    return f"{param.value(given)!r} ({origin})"
+
+
+def _is_given(param: Param, given: Mapping[str, str]) -> bool:
+    return param.name in given or param.name in os.environ or param.default is not MISSING
+
+
+def _connector(connector: Any) -> str:
+    """A connector as it was written, without what was left to its defaults."""
+    kind = type(connector)
+    if not attrs.has(kind):
+        return repr(connector)
+    settings = [
+        _setting(value) if field.default is attrs.NOTHING else f"{field.name}={_setting(value)}"
+        for field in attrs.fields(kind)
+        if (value := getattr(connector, field.name)) is not field.default and not callable(value)
+    ]
+    return f"{kind.__name__}({', '.join(settings)})"
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Param):
+        return f"-p {value.name}"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s" if value else "none"
+    return value if value in ("deliver", "fail") else repr(value)
+
+
+def _table(title: str, *columns: str, show_header: bool = True) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD if show_header else None,
+        show_header=show_header,
+        header_style="dim",
+        padding=(0, 2, 0, 0) if not show_header else (0, 1),
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

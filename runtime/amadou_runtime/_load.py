@@ -1,0 +1,120 @@
+"""Finds the job that a command names."""
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from amadou import AmadouError, Job
+from amadou.errors import LoadError
+
+_loaded_files: set[str] = set()
+
+
+def load_job(target: str) -> Job:
+    """Import a module and take the job from it.
+
+    A file is imported as a module named by its stem, with its directory first on `sys.path`: as a script would be,
+    but for its `__name__`. Modules are looked for in the working directory too.
+
+    :param target: `FILE:name` or `MODULE:name`; the name is `job` without one
+    :raises LoadError: there is no such file, module or job, or importing failed
+    """
+    place, name = _parted(target)
+    is_file = place.endswith(".py") or os.sep in place or os.path.isfile(place)
+    module = _file(target, Path(place)) if is_file else _module(target, place)
+    found = getattr(module, name, None)
+    if isinstance(found, Job):
+        return found
+    jobs = [name for name, value in vars(module).items() if isinstance(value, Job)]
+    told = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
+    if jobs:
+        raise LoadError(target, f"{told}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
+    raise LoadError(target, f"{told}, nor any other Job: write {name} = Job(…) at its top level")
+
+
+def _parted(target: str) -> tuple[str, str]:
+    place, colon, name = target.rpartition(":")
+    if not colon or os.sep in name:  # no name; the colon, if any, is part of a path
+        return target, "job"
+    if not place or not name.isidentifier():
+        raise LoadError(target, "name the job as FILE:name or MODULE:name, such as views.py:job")
+    return place, name
+
+
+def _file(target: str, path: Path) -> ModuleType:
+    if not path.is_file():
+        what = "is a directory, not a file" if path.is_dir() else "does not exist"
+        raise LoadError(target, f"the file {path} {what} (looked in {Path.cwd()})")
+    path = path.resolve()
+    name = path.stem
+    if "." in name:
+        raise LoadError(target, f"a module cannot be named {name!r}: rename the file")
+    known = sys.modules.get(name)
+    if known is not None:
+        origin = getattr(known, "__file__", None)
+        if origin is not None and Path(origin).resolve() == path:
+            return known
+        if name not in _loaded_files:
+            raise LoadError(target, f"the module {name!r} is already taken by {origin or 'Python'}: rename the file")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise LoadError(target, f"{path} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    _put_first(str(path.parent))
+    sys.modules[name] = module
+    _loaded_files.add(name)
+    try:
+        with _import_told(target):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _module(target: str, name: str) -> ModuleType:
+    _put_first(os.getcwd())
+    with _import_told(target, name):
+        return importlib.import_module(name)
+
+
+def _put_first(directory: str) -> None:
+    if sys.path[:1] != [directory]:
+        sys.path.insert(0, directory)
+
+
+@contextmanager
+def _import_told(target: str, name: str = "") -> Iterator[None]:
+    """Tell what kept a user's module from getting to its end."""
+    try:
+        yield
+    except (AmadouError, KeyboardInterrupt):
+        raise
+    except SystemExit as error:
+        raise LoadError(
+            target, "it ended the program while it was imported: put main(job) under if __name__ == '__main__':"
+        ) from error
+    except BaseException as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            hint = f"; did you mean {name}.py?" if os.path.exists(f"{name}.py") else ""
+            raise LoadError(target, f"there is no module {error.name!r}, here or installed{hint}") from None
+        shown = traceback.TracebackException.from_exception(error)
+        shown.stack[:] = [frame for frame in shown.stack if not _is_ours(frame.filename)]
+        why = f"importing it failed: {type(error).__name__}: {error}"
+        raise LoadError(target, why, "".join(shown.format())) from error
+
+
+def _is_ours(filename: str) -> bool:
+    return filename in (__file__, importlib.__file__) or filename.startswith("<frozen importlib")
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"a {type(value).__name__}"

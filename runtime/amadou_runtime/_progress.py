@@ -1,0 +1,86 @@
+"""Shows where a run stands: one live line on a terminal, a log line now and then elsewhere."""
+
+import sys
+import time
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, TextIO
+
+from amadou_runtime._summary import Progress, shown_bytes, shown_watermark
+
+_FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+class ProgressDisplay:
+    """Shows the progress of a run while its context lasts: hand it to `run(…, on_progress=…)`.
+
+    :param stream: where to; standard error without it
+    :param every: the time between two lines where the stream is no terminal
+    """
+
+    def __init__(self, stream: TextIO | None = None, *, every: timedelta = timedelta(seconds=5)) -> None:
+        self._stream = sys.stderr if stream is None else stream
+        self._every = every.total_seconds()
+        self._last: Progress | None = None
+        self._logged = 0.0
+        self._live: Any = None
+
+    def __enter__(self) -> "ProgressDisplay":
+        if self._stream.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(file=self._stream)
+            self._live = Live(
+                console=console,
+                get_renderable=self._live_line,
+                refresh_per_second=8,
+                transient=True,
+                redirect_stdout=False,
+            )
+            self._live.start()
+        return self
+
+    def __call__(self, progress: Progress) -> None:
+        """Show where the run stands now."""
+        self._last = progress
+        if self._live is None and progress.seconds - self._logged >= self._every:
+            self._log(progress)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        elif self._last is not None and self._last.seconds != self._logged:
+            self._log(self._last)
+
+    def _log(self, progress: Progress) -> None:
+        self._logged = progress.seconds
+        print(f"{progress.job}: {progress_line(progress)}", file=self._stream, flush=True)
+
+    def _live_line(self) -> Any:
+        from rich.text import Text
+
+        frame = _FRAMES[int(time.monotonic() * 8) % len(_FRAMES)]
+        told = "starting …" if self._last is None else progress_line(self._last)
+        return Text(f"{frame} {told}", no_wrap=True, overflow="ellipsis")
+
+
+def progress_line(progress: Progress) -> str:
+    """A run's progress in a line: what is looked at most comes first, for a narrow terminal cuts off the rest."""
+    minutes, seconds = divmod(int(progress.seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    elapsed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+    return " · ".join(
+        (
+            elapsed,
+            f"{progress.batches:,} batches",
+            f"{progress.events_per_second:,.0f} events/s",
+            f"watermark {shown_watermark(progress.watermark)}",
+            f"state {shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
+            f"{progress.late:,} late",
+            f"{progress.timers_pending:,} timers pending",
+        )
+    )

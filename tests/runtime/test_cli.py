@@ -1,0 +1,215 @@
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from amadou_runtime._load import load_job
+from amadou_runtime._main import main
+from amadou_runtime.cli import app
+from typer.testing import CliRunner, Result
+
+VIEWS = '''
+import json
+from datetime import datetime, timedelta
+
+from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, ValueSpec
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime._main import main
+
+
+class Totals(Handler):
+    """Totals by channel."""
+
+    total = ValueSpec(int, default=0)
+    totals = SinkSpec(dict[str, int])
+
+    def key_event(self, record):
+        view = json.loads(record)
+        return KeyedEvent(view["channel"], datetime.fromisoformat(view["at"]), view["views"])
+
+    def on_event(self, subject, event):
+        total = self.total.state_for(subject)
+        total.value += event.value
+        self.totals.collect(subject, {subject.key: total.value})
+
+
+job = Job(
+    "totals",
+    handler=Totals(),
+    sources={"views": LinesSource(Param("VIEWS", default="views.jsonl"))},
+    sinks={"totals": JsonLinesSink("out")},
+)
+
+if __name__ == "__main__":
+    main(job)
+'''
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("COLUMNS", "100")
+    views(tmp_path / "views.jsonl", 1, 2)
+    path = tmp_path / "cli_totals.py"
+    path.write_text(VIEWS)
+    yield path
+    sys.modules.pop("cli_totals", None)
+
+
+def views(path: Path, *counts: object) -> None:
+    path.write_text(
+        "".join(json.dumps({"channel": "a", "at": "2025-01-01T00:00:00Z", "views": count}) + "\n" for count in counts)
+    )
+
+
+def amadou(*arguments: str) -> Result:
+    return CliRunner().invoke(app, arguments)
+
+
+def outputs(directory: str = "out") -> list[object]:
+    return [json.loads(line) for path in sorted(Path(directory).iterdir()) for line in path.read_text().splitlines()]
+
+
+def test_a_job_is_run_and_its_summary_told() -> None:
+    result = amadou("run", "cli_totals.py:job", "--engine", "embedded")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith("totals: 2 events in ")
+    assert outputs() == [{"a": 1}, {"a": 3}]
+
+
+def test_parameters_are_given_on_the_command_line(tmp_path: Path) -> None:
+    views(tmp_path / "a=b.jsonl", 7)
+    assert amadou("run", "cli_totals.py", "-p", "VIEWS=a=b.jsonl", "--engine", "embedded").exit_code == 0
+    assert outputs() == [{"a": 7}]
+
+
+@pytest.mark.parametrize("option", ["-p", "--param", "--conf"])
+@pytest.mark.parametrize("text", ["VIEWS", "=views"])
+def test_a_setting_without_a_name_or_value_is_a_usage_error(option: str, text: str) -> None:
+    result = amadou("run", "cli_totals.py", option, text)
+    assert result.exit_code == 2
+    assert f"takes NAME=VALUE, not '{text}'" in result.stderr
+
+
+@pytest.mark.parametrize(
+    "options", [("--checkpoint", "state"), ("--trigger", "5 seconds"), ("--master", "local"), ("--conf", "a=b")]
+)
+def test_options_of_spark_are_usage_errors_on_the_embedded_engine(options: tuple[str, str]) -> None:
+    result = amadou("run", "cli_totals.py", "--engine", "embedded", *options)
+    assert result.exit_code == 2
+    assert f"{options[0]} is for the Spark engine" in result.stderr
+
+
+def test_once_and_trigger_exclude_each_other() -> None:
+    result = amadou("run", "cli_totals.py", "--once", "--trigger", "5 seconds")
+    assert result.exit_code == 2
+    assert "--once and --trigger exclude each other" in result.stderr
+
+
+def test_an_error_is_a_message_without_a_traceback_of_ours() -> None:
+    for arguments, message in (
+        (("none.py",), "cannot load none.py: the file none.py does not exist"),
+        (("cli_totals.py", "-p", "VIEW=1"), "the job 'totals' takes no parameter VIEW (it takes: VIEWS)"),
+        (("cli_totals.py", "-p", "VIEWS=none.jsonl"), "LinesSource('none.jsonl'): there is no file or directory"),
+    ):
+        result = amadou("run", *arguments, "--engine", "embedded")
+        assert result.exit_code == 1
+        assert result.stderr.startswith(message)
+        assert "Traceback" not in result.stderr
+
+
+def test_a_failing_callback_shows_the_users_traceback_first(tmp_path: Path, program: Path) -> None:
+    views(tmp_path / "views.jsonl", 1, "many")
+    result = amadou("run", "cli_totals.py", "--engine", "embedded")
+    assert result.exit_code == 1
+    lines = result.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1].startswith(f'  File "{program}"')
+    assert "amadou_runtime" not in result.stderr
+    assert "Totals.on_event failed: TypeError" in result.stderr
+    assert "  key       'a'" in lines
+
+
+def test_a_program_shows_its_own_errors_likewise(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    views(tmp_path / "views.jsonl", "many")
+    job = load_job("cli_totals.py")
+    with pytest.raises(SystemExit) as ended:
+        main(job, ["--engine", "embedded"])
+    assert ended.value.code == 1
+    assert capsys.readouterr().err.startswith("Traceback (most recent call last):\n")
+
+
+def test_a_program_takes_the_options_of_run_without_the_target(capsys: pytest.CaptureFixture[str]) -> None:
+    job = load_job("cli_totals.py")
+    with pytest.raises(SystemExit) as ended:
+        main(job, ["-p", "VIEWS=views.jsonl", "--engine", "embedded"])
+    assert ended.value.code == 0
+    assert outputs() == [{"a": 1}, {"a": 3}]
+    with pytest.raises(SystemExit):
+        main(job, ["--help"])
+    shown = capsys.readouterr().out
+    assert "Run the job totals to the end" in shown
+    assert "TARGET" not in shown
+    for option in ("--param", "--checkpoint", "--engine", "--once", "--trigger", "--master", "--conf"):
+        assert option in shown
+
+
+def test_a_job_file_is_a_program(program: Path) -> None:
+    ran = subprocess.run([sys.executable, program, "--engine", "embedded"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr.startswith("totals: 2 events")
+    assert outputs() == [{"a": 1}, {"a": 3}]
+
+
+def test_a_job_is_described() -> None:
+    result = amadou("describe", "cli_totals.py", "-p", "VIEWS=views.jsonl")
+    assert result.exit_code == 0
+    for text in (
+        "totals",
+        "cli_totals.Totals",
+        "Totals by channel.",
+        "LinesSource('views.jsonl')",
+        "'views.jsonl' (-p)",
+    ):
+        assert text in result.stdout
+    assert amadou("describe", "none.py").exit_code == 1
+
+
+def test_describing_needs_neither_pyspark_nor_java(program: Path) -> None:
+    script = (
+        "import sys; sys.modules['pyspark'] = None\n"
+        "from amadou_runtime.cli import app\n"
+        f"app(['describe', {str(program)!r}])"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PATH": ""})
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "cli_totals.Totals" in ran.stdout
+
+
+def test_the_runtime_does_not_import_what_only_the_command_needs() -> None:
+    script = "import amadou_runtime, amadou_runtime._main, sys; print(sorted({'typer', 'rich'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+
+
+def test_the_version_is_told() -> None:
+    assert amadou("--version").stdout == f"amadou {version('amadou')}\n"
+
+
+def test_help_shows_the_commands_with_examples() -> None:
+    for arguments, texts in (
+        (("--help",), ("describe", "run", "amadou run views.py --once")),
+        (
+            ("run", "--help"),
+            ("TARGET", "--checkpoint", 'amadou run views.py -p VIEWS=in/ --checkpoint state/ --trigger "5'),
+        ),
+        (("describe", "--help"), ("TARGET", "amadou describe views.py:job -p VIEWS=in/")),
+    ):
+        result = amadou(*arguments)
+        assert result.exit_code == 0
+        for text in texts:
+            assert text in result.stdout

@@ -1,0 +1,135 @@
+import io
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from amadou import Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
+from amadou.errors import ParamError
+from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_runtime._describe import describe
+from rich.console import Console
+
+
+class Views(Handler):
+    """Views of each channel.
+
+    And more about them.
+    """
+
+    counts = MapSpec(datetime, int)
+    names = ValueSpec(list[str] | None)
+    sums = SinkSpec(dict[str, int])
+    alarms = SinkSpec(str)
+
+    def __init__(self) -> None:
+        self.limit = Param("LIMIT", default=3, type=int)
+
+    def key_event(self, record: Any) -> None: ...
+
+    def on_event(self, subject: Any, event: Any) -> None: ...
+
+
+class Timed(Views):
+    def on_timer_expired(self, subject: Any, timestamp: datetime) -> None: ...
+
+
+def by_line(line: bytes) -> None: ...
+
+
+def job_of(handler: Handler, **settings: Any) -> Job:
+    return Job(
+        "views",
+        handler,
+        {"views": LinesSource(Param("VIEWS"), key_event=by_line), "memory": MemorySource([1, 2])},
+        {"sums": JsonLinesSink("sums/"), "alarms": ConsoleSink()},
+        **settings,
+    )
+
+
+def described(job: Job, **given: str) -> str:
+    out = io.StringIO()
+    describe(job, given, Console(file=out, width=80, markup=False, highlight=False))
+    return out.getvalue()
+
+
+def row(shown: str, name: str) -> list[str]:
+    [line] = [line for line in shown.splitlines() if line.split()[:1] == [name]]
+    return [cell.strip() for cell in line.strip().split("  ") if cell.strip()]
+
+
+def test_the_handler_is_shown_with_the_first_line_of_its_docstring() -> None:
+    shown = described(job_of(Views()))
+    assert row(shown, "handler")[1].endswith("test_describe.Views")
+    assert "Views of each channel." in shown
+    assert "more about them" not in shown
+
+
+def test_timers_are_shown() -> None:
+    assert row(described(job_of(Views())), "timers") == ["timers", "no"]
+    assert row(described(job_of(Timed())), "timers") == ["timers", "yes"]
+
+
+def test_settings_are_shown() -> None:
+    shown = described(job_of(Views(), watermark_delay=timedelta(seconds=90), key_groups=8))
+    assert "watermark delay  90 s" in shown
+    assert "key groups       8" in shown
+    assert "watermark delay  -p DELAY" in described(job_of(Views(), watermark_delay=Param("DELAY")))
+
+
+def test_state_is_shown_with_its_types() -> None:
+    shown = described(job_of(Views()))
+    assert row(shown, "counts") == ["counts", "MapSpec", "datetime → int"]
+    assert row(shown, "names") == ["names", "ValueSpec", "list[str] | None"]
+
+
+def test_ports_are_shown_with_their_sinks_and_guarantees() -> None:
+    shown = described(job_of(Views()))
+    assert row(shown, "sums") == ["sums", "dict[str, int]", "JsonLinesSink('sums/')", "exactly-once"]
+    assert row(shown, "alarms") == ["alarms", "str", "ConsoleSink()", "at-least-once"]
+
+
+def test_sources_are_shown_and_whether_they_end() -> None:
+    shown = described(job_of(Views()))
+    assert row(shown, "memory") == ["memory", "MemorySource(2 records)", "yes", "key_event of the handler"]
+    assert "LinesSource(-p VIEWS)" in shown
+    assert "by_line" in shown
+
+
+def test_a_directory_does_not_end() -> None:
+    job = Job("views", Views(), {"in": LinesSource("in/")}, {"sums": MemorySink(), "alarms": MemorySink()})
+    assert row(described(job), "in")[:3] == ["in", "LinesSource('in/')", "no"]
+
+
+def test_parameters_are_shown_given_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("VIEWS", raising=False)
+    shown = described(job_of(Views()))
+    assert row(shown, "VIEWS") == ["VIEWS", "str", "missing: -p VIEWS=…"]
+    assert row(shown, "LIMIT") == ["LIMIT", "int", "3", "3 (default)"]
+    assert row(described(job_of(Views()), VIEWS="in/"), "VIEWS") == ["VIEWS", "str", "'in/' (-p)"]
+    monkeypatch.setenv("VIEWS", "env/")
+    shown = described(job_of(Views()))
+    assert row(shown, "VIEWS") == ["VIEWS", "str", "'env/' (environment)"]
+    assert "LinesSource('env/')" in shown
+
+
+def test_an_unknown_or_unreadable_parameter_is_an_error() -> None:
+    with pytest.raises(ParamError, match="takes no parameter VIEW "):
+        described(job_of(Views()), VIEW="in/")
+    with pytest.raises(ParamError, match="LIMIT cannot be read"):
+        described(job_of(Views()), LIMIT="many")
+
+
+def test_tables_without_rows_are_left_out() -> None:
+    class Ignore(Handler):
+        def key_event(self, record: Any) -> None: ...
+
+        def on_event(self, subject: Any, event: Any) -> None: ...
+
+    shown = described(Job("ignore", Ignore(), {"memory": MemorySource()}, {}))
+    assert "Sources" in shown
+    for title in ("State", "Ports", "Parameters"):
+        assert title not in shown
+
+
+def test_nothing_is_wider_than_the_console() -> None:
+    assert max(len(line) for line in described(job_of(Views())).splitlines()) <= 80

@@ -1,0 +1,145 @@
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from amadou.errors import JobError, LoadError
+from amadou_runtime._load import load_job
+
+JOB = """
+from amadou import Handler, Job, MemorySource
+
+class Ignore(Handler):
+    def key_event(self, record): return None
+    def on_event(self, subject, event): ...
+
+{name} = Job("{name}", Ignore(), {{"records": MemorySource()}}, {{}})
+"""
+
+
+@pytest.fixture(autouse=True)
+def imports_undone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.chdir(tmp_path)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def write(path: Path, *names: str, more: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(JOB.format(name=name) for name in names) + more)
+    return path
+
+
+def refusal(target: object) -> str:
+    with pytest.raises(LoadError) as caught:
+        load_job(str(target))
+    assert caught.value.target == str(target)
+    return str(caught.value)
+
+
+def test_a_job_is_taken_from_a_file(tmp_path: Path) -> None:
+    path = write(tmp_path / "in" / "load_a.py", "job", "other")
+    assert load_job(str(path)).name == "job"
+    assert load_job(f"{path}:other").name == "other"
+    assert load_job("in/load_a.py:other").name == "other"
+
+
+def test_a_file_is_a_module_of_its_stem_and_sees_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "load_neighbour.py").write_text("NAME = 'job'")
+    path = write(tmp_path / "load_b.py", "job", more="import load_neighbour")
+    assert type(load_job(str(path)).handler).__module__ == "load_b"
+    assert sys.path[0] == str(tmp_path)
+
+
+def test_a_job_is_taken_from_a_module_of_the_working_directory(tmp_path: Path) -> None:
+    write(tmp_path / "load_package" / "views.py", "job", "other")
+    assert load_job("load_package.views").name == "job"
+    assert load_job("load_package.views:other").name == "other"
+
+
+def test_a_file_is_imported_once(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_c.py", "job")
+    assert load_job(str(path)) is load_job(str(path)) is load_job("load_c")
+
+
+def test_files_of_one_name_in_two_directories_are_two_jobs(tmp_path: Path) -> None:
+    first = write(tmp_path / "1" / "load_d.py", "job")
+    second = write(tmp_path / "2" / "load_d.py", "job", "other")
+    load_job(str(first))
+    assert load_job(f"{second}:other").name == "other"
+
+
+def test_a_file_that_is_named_like_a_module_in_use_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "json.py", "job")
+    assert "the module 'json' is already taken by" in refusal(path)
+
+
+def test_a_missing_file_is_told() -> None:
+    assert "the file in/views.py does not exist" in refusal("in/views.py:job")
+    assert f"looked in {os.getcwd()}" in refusal("views.py")
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    assert "is a directory, not a file" in refusal(f"{tmp_path}/")
+
+
+def test_a_missing_module_is_told() -> None:
+    assert "there is no module 'load_none'" in refusal("load_none.views:job")
+
+
+def test_a_missing_name_is_told_with_the_jobs_there_are(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_e.py", "one", "two")
+    assert refusal(path) == f"cannot load {path}: {path} has no 'job'; its jobs: {path}:one, {path}:two"
+
+
+def test_a_module_without_jobs_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_f.py")
+    assert "has no 'job', nor any other Job: write job = Job(…)" in refusal(path)
+
+
+def test_a_name_that_is_no_job_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_g.py", more="job = 3")
+    assert "'job' in" in refusal(path)
+    assert "is no amadou.Job, but 3" in refusal(path)
+
+
+@pytest.mark.parametrize("target", [":job", "views.py:a b", "views.py:"])
+def test_a_target_that_is_none_is_told(target: str) -> None:
+    assert "name the job as FILE:name or MODULE:name" in refusal(target)
+
+
+def test_an_error_while_importing_shows_the_users_traceback_first(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_h.py", more="def broken():\n    return 1 / 0\n\nbroken()\n")
+    for target in (str(path), "load_h"):
+        lines = refusal(target).splitlines()
+        assert lines[0] == "Traceback (most recent call last):"
+        assert lines[1] == f'  File "{path}", line 4, in <module>'
+        assert lines[-1] == f"cannot load {target}: importing it failed: ZeroDivisionError: division by zero"
+
+
+def test_a_missing_module_that_the_file_imports_is_the_files_error(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_i.py", more="import load_none")
+    for target in (str(path), "load_i"):
+        assert "ModuleNotFoundError: No module named 'load_none'" in refusal(target)
+
+
+def test_a_failed_import_can_be_tried_again(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_j.py", more="1 / 0")
+    refusal(path)
+    write(path, "job")
+    assert load_job(str(path)).name == "job"
+
+
+def test_a_file_that_runs_its_job_when_imported_is_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_k.py", more="raise SystemExit(0)")
+    assert "put main(job) under if __name__ == '__main__'" in refusal(path)
+
+
+def test_a_job_that_does_not_hold_together_tells_its_own_problems(tmp_path: Path) -> None:
+    path = write(tmp_path / "load_l.py", more="from amadou import Job, Handler\njob = Job('', Handler(), {}, {})")
+    with pytest.raises(JobError, match="there is no source"):
+        load_job(str(path))

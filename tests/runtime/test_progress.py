@@ -1,0 +1,99 @@
+import io
+from contextlib import suppress
+from datetime import timedelta
+
+import attrs
+import pytest
+from amadou_runtime import Progress
+from amadou_runtime._progress import ProgressDisplay, progress_line
+
+PROGRESS = Progress(
+    job="views",
+    batches=1200,
+    events=5_000_000,
+    events_per_second=123_456.7,
+    watermark=1735689660000000,
+    state_bytes=5 * 1024 * 1024,
+    keys=1000,
+    late=3,
+    timers_pending=4000,
+    seconds=0.0,
+)
+LINE = (
+    "1,200 batches · 123,457 events/s · watermark 2025-01-01T00:01:00Z · state 5.0 MiB of 1,000 keys · 3 late · "
+    "4,000 timers pending"
+)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def at(seconds: float) -> Progress:
+    return attrs.evolve(PROGRESS, seconds=seconds)
+
+
+def test_a_line_tells_where_a_run_stands() -> None:
+    assert progress_line(at(65.9)) == f"1:05 · {LINE}"
+    assert progress_line(at(3600 * 30 + 1)) == f"30:00:01 · {LINE}"
+    assert "watermark none" in progress_line(attrs.evolve(PROGRESS, watermark=None))
+
+
+def test_on_no_terminal_a_line_is_logged_each_few_seconds_and_at_the_end() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream) as display:
+        for quarter in range(50):
+            display(at(quarter / 4))
+    assert [line.split(" · ")[0] for line in stream.getvalue().splitlines()] == [
+        "views: 0:05",
+        "views: 0:10",
+        "views: 0:12",
+    ]
+
+
+def test_the_time_between_two_lines_can_be_chosen() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream, every=timedelta(seconds=1)) as display:
+        for second in range(4):
+            display(at(second))
+    assert len(stream.getvalue().splitlines()) == 3
+
+
+def test_a_short_run_logs_its_end_also_where_it_fails() -> None:
+    stream = io.StringIO()
+    with suppress(RuntimeError), ProgressDisplay(stream) as display:
+        display(at(0.5))
+        raise RuntimeError
+    assert stream.getvalue() == f"views: 0:00 · {LINE}\n"
+
+
+def test_a_run_that_never_came_to_a_batch_logs_nothing() -> None:
+    stream = io.StringIO()
+    with ProgressDisplay(stream):
+        pass
+    assert stream.getvalue() == ""
+
+
+def test_a_terminal_shows_one_live_line_and_is_left_clean(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with ProgressDisplay(stream) as display:
+        display(at(1))
+        display._live.refresh()
+        assert LINE in stream.getvalue()
+    shown = stream.getvalue()
+    assert shown.count("\n") <= 1
+    assert shown.endswith("\x1b[2K")  # the line is erased
+
+
+def test_a_narrow_terminal_cuts_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    with ProgressDisplay(stream) as display:
+        display(at(1))
+        display._live.refresh()
+        assert "0:01 · 1,200 batches" in stream.getvalue()
+        assert "pending" not in stream.getvalue()
