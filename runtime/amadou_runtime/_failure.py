@@ -39,6 +39,8 @@ def callback_error(
         record=None if record is None else _shortened(repr(record)),
         watermark=None if watermark is None else watermark.isoformat(),
     )
+    if isinstance(error, AmadouError):
+        error.__cause__, error.__suppress_context__ = None, True  # how amadou came to it is no help to the user
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__))
     return failed
 

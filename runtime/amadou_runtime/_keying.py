@@ -75,7 +75,8 @@ class Keying:
                 for event in events:
                     key, timestamp, _ = event
                     if timestamp > newest:
-                        newest = timestamp
+                        # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
+                        newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
                     if type(key) is not str:
                         check_key(key)
                     packed = by_key.get(key)

@@ -87,7 +87,17 @@ class Operator:
             count += len(events) // 3
         for subject in subjects.values():
             if subject._changed:
-                group.store(subject)
+                try:
+                    group.store(subject)
+                except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
+                    raise callback_error(
+                        error,
+                        handler=self._name,
+                        callback="on_event" if subject.source is not None else "on_timer_expired",
+                        source=subject.source,
+                        key=subject.key,
+                        watermark=batch.watermark,
+                    )
             subject._states.clear()  # breaks the cycle of subject and state, so that no garbage waits for collection
         group.pending += batch.pending
         outputs = {name: port.wires for name, port in ports.items() if port.wires}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -18,11 +19,17 @@ from amadou_runtime._trace import Trace, TraceEntry, trace_entries
 from amadou_runtime._watermark import Watermark
 
 
+_numbers = count()
+
+
 class ScriptedEvent:
     """An event that a script brings past `key_event`."""
 
     def __init__(self, event: KeyedEvent[Any]) -> None:
         self.event = event
+
+    def __repr__(self) -> str:
+        return repr(self.event)
 
 
 class Player(Protocol):
@@ -106,6 +113,7 @@ class TestRun:
         self._raw: list[list[Any]] = []
         self._state: bytes | None = None
         self._batches = 0
+        self._number = next(_numbers)
         self._memory_sinks = {port: sink for port, sink in job.sinks.items() if isinstance(sink, MemorySink)}
 
     def add_record(self, record: Any, source: str | None = None) -> "TestRun":
@@ -187,7 +195,7 @@ class TestRun:
         self._raw += played.trace
         self._state = played.state
         for port, sink in self._memory_sinks.items():
-            batch = SinkBatch(f"test-{id(self)}", self._job.name, port, self._batches, port_codec(self._job, port))
+            batch = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, port_codec(self._job, port))
             sink.commit(batch, [[wire for *_, outputs, _ in played.trace for name, wire in outputs if name == port]])
         self._batches += 1
 
