@@ -57,10 +57,12 @@ _READERS: dict[Any, Callable[[str], Any]] = {bool: _read_bool, timedelta: lambda
 
 
 def settings_of(holder: Any) -> dict[str, Any]:
-    """The settings of a connector, handler or job by attribute."""
+    """The settings of a connector, handler or job by attribute: its own, and parameters that stand on its class."""
     if attrs.has(type(holder)):
         return {field.name: getattr(holder, field.name) for field in attrs.fields(type(holder))}
-    return dict(getattr(holder, "__dict__", {}))
+    declared = {name: value for owner in reversed(type(holder).__mro__) for name, value in vars(owner).items()}
+    of_class = {name: value for name, value in declared.items() if isinstance(value, Param)}
+    return {**of_class, **getattr(holder, "__dict__", {})}
 
 
 def params_of(holders: Iterable[Any]) -> list[Param]:

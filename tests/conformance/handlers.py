@@ -7,7 +7,6 @@ from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, 
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
-MICROSECOND = timedelta(microseconds=1)
 
 
 def at(seconds: float) -> datetime:

@@ -61,11 +61,3 @@ def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: 
     assert [seen[4] for seen in result.records("seen")] == ["a", "a"]
     assert result.state("total", "k") == 2
     assert [seen[4] for seen in test_job.sinks["seen"].records] == ["a", "a"]  # type: ignore[attr-defined]
-
-
-def test_rule_18_a_run_that_goes_on_resumes_there(test_run: MakeRun) -> None:
-    run = test_run(job(Failing())).add_record(event(1, "a")).end_batch()
-    failure_of(run.add_records([event(2, "undone"), event(3, "fail")]))
-    result = run.add_record(event(4, "b")).run()
-    assert [seen[3:] for seen in result.records("seen")] == [(None, "a"), (1, "b")]
-    assert result.state("total", "k") == 2

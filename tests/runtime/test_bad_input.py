@@ -1,0 +1,259 @@
+"""Bad input gets a clear error: it names handler, callback, key and record, and shows the user's own traceback."""
+
+import enum
+import json
+import traceback
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Any
+
+import attrs
+import pytest
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, JobError
+from amadou_runtime import TestRun
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class Color(enum.StrEnum):
+    RED = "red"
+
+
+class Plain:
+    def __repr__(self) -> str:
+        return "Plain()"
+
+
+@attrs.frozen
+class Sum:
+    sum: int
+
+
+class Scripted(Handler):
+    """Does what a record or an event's value says: both are functions."""
+
+    total = ValueSpec(int, default=0)
+    by_time = MapSpec(datetime, list[int])
+    sums = SinkSpec(Sum)
+    anything = SinkSpec(object)
+
+    def key_event(self, record: Any) -> Any:
+        return record() if callable(record) else record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        DEEDS[event.value](self, subject)
+
+
+DEEDS: dict[str, Callable[[Any, Subject], Any]] = {
+    "set a timer": lambda handler, subject: subject.set_timer(START),
+    "set a naive timer": lambda handler, subject: subject.set_timer(datetime(2025, 1, 1)),
+    "store a text as a number": lambda handler, subject: setattr(handler.total.state_for(subject), "value", "five"),
+    "put a bad value": lambda handler, subject: handler.by_time.state_for(subject).update({START: ["a"]}),
+    "put under a bad key": lambda handler, subject: handler.by_time.state_for(subject).update({"noon": [1]}),
+    "collect another class": lambda handler, subject: handler.sums.collect(subject, {"sum": 1}),
+    "collect a wrong part": lambda handler, subject: handler.sums.collect(subject, Sum("one")),  # type: ignore[arg-type]
+    "collect what cannot be carried": lambda handler, subject: handler.anything.collect(subject, [Plain()]),
+    "divide": lambda handler, subject: 1 / 0,
+}
+
+
+def job(handler: Handler) -> Job:
+    return Job(
+        "bad-input",
+        handler,
+        sources={"in": MemorySource()},
+        sinks={"sums": MemorySink(), "anything": MemorySink()},
+    )
+
+
+def failure(record: Any) -> CallbackError:
+    with pytest.raises(CallbackError) as caught:
+        TestRun(job(Scripted())).add_record(record).run()
+    return caught.value
+
+
+def printed(error: BaseException) -> str:
+    """What Python prints of an error that nobody caught."""
+    return "".join(traceback.format_exception(error))
+
+
+def shows_only_the_users_frames(error: CallbackError) -> bool:
+    files = [line for line in error.user_traceback.splitlines() if line.strip().startswith("File ")]
+    return all("amadou/_" not in line and "amadou_runtime" not in line for line in files)
+
+
+def test_a_record_that_key_event_cannot_parse() -> None:
+    class Parser(Scripted):
+        def key_event(self, record: bytes) -> Any:
+            return KeyedEvent(json.loads(record)["key"], START)
+
+    with pytest.raises(CallbackError) as caught:
+        TestRun(job(Parser())).add_record(b'{"key": "a"').run()
+    error = caught.value
+    assert (error.handler, error.callback, error.source) == ("Parser", "key_event", "in")
+    assert error.record == repr(b'{"key": "a"')
+    assert error.error.startswith("JSONDecodeError: Expecting")
+    assert 'return KeyedEvent(json.loads(record)["key"], START)' in error.user_traceback
+    assert shows_only_the_users_frames(error)
+    assert printed(error).index("json.loads(record)") < printed(error).index("Parser.key_event failed")
+
+
+def test_a_generator_that_fails_half_way() -> None:
+    def half() -> Any:
+        yield KeyedEvent("a", START)
+        raise ValueError("the second half")
+
+    error = failure(half)
+    assert (error.callback, error.error) == ("key_event", "ValueError: the second half")
+    assert shows_only_the_users_frames(error)
+
+
+@pytest.mark.parametrize(
+    "timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01T00:00:00Z", 1735689600, None]
+)
+def test_a_timestamp_that_is_no_aware_datetime(timestamp: Any) -> None:
+    record = KeyedEvent("a", timestamp)
+    error = failure(record)
+    assert (error.handler, error.callback, error.key, error.record) == ("Scripted", "key_event", "a", repr(record))
+    assert ("no time zone" in error.error) == (type(timestamp) is datetime)
+    assert "datetime" in error.error
+    assert shows_only_the_users_frames(error)
+
+
+@pytest.mark.parametrize(
+    "key", [1.5, True, None, ["a"], {"a": 1}, Color.RED, ("a", None), (("a", 1.0),), date(2025, 1, 1), bytearray(b"a")]
+)
+def test_a_key_of_an_unsupported_type(key: Any) -> None:
+    record = KeyedEvent(key, START)
+    error = failure(record)
+    assert (error.callback, error.record) == ("key_event", repr(record))
+    assert error.error.startswith("KeyTypeError: the key ")
+    assert "a key is a str, bytes or int, or a tuple of those" in error.error
+    assert shows_only_the_users_frames(error)
+
+
+def test_a_scripted_event_is_shown_as_the_event_that_it_is() -> None:
+    event = KeyedEvent("a", datetime(2025, 1, 1), 5)
+    with pytest.raises(CallbackError) as caught:
+        TestRun(job(Scripted())).add_event(event).run()
+    assert caught.value.record == repr(event)
+
+
+def test_a_key_that_is_no_valid_text() -> None:
+    error = failure(KeyedEvent("\ud800", START))
+    assert (error.callback, error.key) == ("key_event", "\ud800")
+    assert "surrogates not allowed" in error.error
+    assert shows_only_the_users_frames(error)
+
+
+@pytest.mark.parametrize("returned", [5, "abc", [5], ["abc"], [None], ("a", START), object()])
+def test_key_event_that_returns_no_event(returned: Any) -> None:
+    error = failure(lambda: returned)
+    assert error.callback == "key_event"
+    assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them or None")
+    assert shows_only_the_users_frames(error)
+
+
+@pytest.mark.parametrize("value", [Plain(), [Plain()], {"a": (Plain(),)}, lambda: None, "\ud800", datetime(2025, 1, 1)])
+def test_an_events_value_that_cannot_be_carried(value: Any) -> None:
+    record = KeyedEvent("the key", START, value)
+    run = TestRun(job(Scripted())).add_records([KeyedEvent("the key", START, "divide"), record])
+    with pytest.raises(CallbackError) as caught:
+        run.run()
+    error = caught.value
+    assert (error.callback, error.key, error.record) == ("key_event", "the key", repr(record))
+    assert error.error.startswith(("EncodeError: cannot store", "NaiveTimestampError: "))
+    assert shows_only_the_users_frames(error)
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        ("set a timer", "TimerError: Scripted set a timer but does not define on_timer_expired"),
+        ("set a naive timer", "TimerError: Scripted set a timer but does not define on_timer_expired"),
+        ("store a text as a number", "EncodeError: total: cannot store 'five' (str) as int"),
+        ("put a bad value", "EncodeError: by_time: cannot store ['a'] (list) as list[int]"),
+        ("put under a bad key", "EncodeError: by_time: cannot store 'noon' (str) as datetime"),
+        ("collect another class", "EncodeError: sums: cannot store {'sum': 1} (dict) as Sum"),
+        ("collect a wrong part", "EncodeError: sums: cannot store Sum(sum='one') (Sum) as Sum: cannot store 'one' "),
+        ("collect what cannot be carried", "EncodeError: anything: cannot store [Plain()] (list) as object"),
+        ("divide", "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_a_mistake_in_a_callback(deed: str, told: str) -> None:
+    record = KeyedEvent(("the", "key"), START, deed)
+    error = failure(record)
+    assert error.error.startswith(told)
+    assert (error.handler, error.callback, error.key) == ("Scripted", "on_event", ("the", "key"))
+    assert (error.source, error.record) == ("in", repr(record))
+    assert "DEEDS[event.value](self, subject)" in error.user_traceback
+    assert error.user_traceback.count("Traceback (most recent call last)") == 1
+    assert shows_only_the_users_frames(error)
+
+
+def test_what_python_prints_begins_with_the_users_frames() -> None:
+    shown = printed(failure(KeyedEvent("a", START, "store a text as a number")))
+    first = next(line for line in shown.splitlines() if line.strip().startswith("File "))
+    assert "test_bad_input.py" in first
+    assert shown.count("The above exception was the direct cause") == 1
+    assert shown.index("cannot store 'five'") < shown.index("Scripted.on_event failed")
+    assert "During handling" not in shown
+
+
+@pytest.mark.parametrize("bad", ["state", "map key", "map value", "port"])
+def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) -> None:
+    class Surrogate(Handler):
+        text = ValueSpec(str)
+        texts = MapSpec(str, str)
+        out = SinkSpec(str)
+
+        def key_event(self, record: Any) -> Any:
+            return record
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if bad == "state":
+                self.text.state_for(subject).value = "\ud800"
+            elif bad == "map key":
+                self.texts.state_for(subject)["\ud800"] = "a"
+            elif bad == "map value":
+                self.texts.state_for(subject)["a"] = "\ud800"
+            else:
+                self.out.collect(subject, "\ud800")
+
+    made = Job("bad", Surrogate(), sources={"in": MemorySource()}, sinks={"out": MemorySink()})
+    run = TestRun(made).add_record(KeyedEvent("a", START))
+    if bad == "port":
+        run.run()  # in memory nothing is packed
+        return
+    with pytest.raises(CallbackError, match="surrogates") as caught:
+        run.run()
+    assert caught.value.key == "a"
+
+
+class TwoOfOneName(Scripted):
+    first = ValueSpec(int, name="same")
+    second = ValueSpec(int, name="same")
+
+
+class Unsupported(Scripted):
+    odd = ValueSpec(complex)
+
+
+@pytest.mark.parametrize(
+    ("handler", "sinks", "told"),
+    [
+        (TwoOfOneName, ["sums", "anything"], "the name 'same' is used by 2 specs of TwoOfOneName (first, second)"),
+        (Unsupported, ["sums", "anything"], "Unsupported.odd: the type complex is not supported"),
+        (Scripted, ["sums"], "no sink serves the port 'anything' of Scripted: add it to sinks"),
+        (
+            Scripted,
+            ["sums", "anything", "more"],
+            "the sink 'more' serves no port of Scripted (its ports: anything, sums)",
+        ),
+    ],
+)
+def test_a_job_that_does_not_hold_together(handler: type[Handler], sinks: list[str], told: str) -> None:
+    with pytest.raises(JobError) as caught:
+        Job("bad", handler(), sources={"in": MemorySource()}, sinks={name: MemorySink() for name in sinks})
+    assert told in str(caught.value)

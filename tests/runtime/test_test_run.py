@@ -1,0 +1,257 @@
+"""`TestRun` and `TestResult` on the embedded engine; what holds on both is in `tests/conformance`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import attrs
+import pytest
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, Param, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortError
+from amadou_runtime import TestRun
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+@attrs.frozen
+class Sum:
+    key: str
+    sum: int
+
+
+class Adder(Handler):
+    """Adds numbers up; a timer a second later tells the sum."""
+
+    sums = SinkSpec(Sum)
+    notes = SinkSpec(str)
+    total = ValueSpec(int, default=0)
+    seen = MapSpec(datetime, int)
+    limit: Any = 100
+
+    def key_event(self, record: tuple[str, int, int]) -> KeyedEvent[int]:
+        key, seconds, number = record
+        return KeyedEvent(key, START + seconds * SECOND, number)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        total = self.total.state_for(subject)
+        total.value += event.value
+        if total.value > self.limit:
+            raise ValueError("too much")
+        self.seen.state_for(subject)[event.timestamp] = event.value
+        subject.set_timer(event.timestamp + SECOND, "tell")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.sums.collect(subject, Sum(str(subject.key), self.total.state_for(subject).value))
+        self.notes.collect(subject, subject.timer_tag)
+
+
+def adder(*sources: str, handler: Handler | None = None, **settings: Any) -> Job:
+    return Job(
+        "adder",
+        handler or Adder(),
+        sources={source: MemorySource([("unused", 0, 0)]) for source in sources or ("in",)},
+        sinks={"sums": MemorySink(), "notes": MemorySink()},
+        **settings,
+    )
+
+
+def test_a_run_gives_what_each_port_collected() -> None:
+    result = TestRun(adder()).add_records([("a", 0, 1), ("a", 0, 2)]).add_watermark(START + SECOND).run()
+    assert result.records("sums") == [Sum("a", 3)]
+    assert result.records("notes") == ["tell"]
+    assert result.watermark == START + SECOND
+
+
+def test_a_run_without_a_script_gives_nothing() -> None:
+    result = TestRun(adder()).run()
+    assert (result.records("sums"), result.keys(), result.watermark, result.trace) == ([], [], None, [])
+
+
+def test_a_run_may_go_on_and_shows_all_that_came_so_far() -> None:
+    run = TestRun(adder()).add_record(("a", 0, 1))
+    first = run.run()
+    assert first.records("sums") == []
+    second = run.add_record(("a", 1, 2)).add_watermark(START + 5 * SECOND).run()
+    assert second.records("sums") == [Sum("a", 3), Sum("a", 3)]
+    third = run.add_record(("a", 10, 4)).add_watermark(START + 20 * SECOND).run()
+    assert third.records("sums") == [Sum("a", 3), Sum("a", 3), Sum("a", 7)]
+    assert run.run().records("sums") == third.records("sums")
+    assert first.records("sums") == []
+    assert len(first.trace) == 1
+
+
+def test_a_watermark_without_a_time_goes_up_to_the_newest_event_whatever_the_delay() -> None:
+    run = TestRun(adder(watermark_delay=60)).add_records([("a", 0, 1), ("b", 7, 1)])
+    assert run.add_watermark().run().watermark == START + 7 * SECOND
+
+
+def test_end_batch_lets_the_watermark_follow_with_the_delay() -> None:
+    run = TestRun(adder(watermark_delay=5)).add_record(("a", 7, 1)).end_batch()
+    assert run.run().watermark == START + 2 * SECOND
+
+
+def test_a_watermark_before_any_event_leaves_none() -> None:
+    assert TestRun(adder()).add_watermark().run().watermark is None
+
+
+def test_a_naive_watermark_is_refused_at_once() -> None:
+    with pytest.raises(NaiveTimestampError):
+        TestRun(adder()).add_watermark(datetime(2025, 1, 1))
+
+
+def test_state_keys_and_timers_can_be_looked_at() -> None:
+    result = TestRun(adder()).add_records([("a", 0, 1), ("b", 5, 2)]).run()
+    assert sorted(map(str, result.keys())) == ["a", "b"]
+    assert result.state(Adder.total, "b") == 2
+    assert result.state("total", "b") == 2
+    assert result.state(Adder.seen, "a") == {START: 1}
+    assert result.state(Adder.total, "nobody") == 0
+    assert result.state(Adder.seen, "nobody") == {}
+    assert [(timer.timestamp, timer.tag) for timer in result.timers("b")] == [(START + 6 * SECOND, "tell")]
+    assert result.timers("nobody") == []
+
+
+def test_an_unknown_spec_or_port_is_told_with_the_known_ones() -> None:
+    result = TestRun(adder()).run()
+    with pytest.raises(ValueError, match=r"no state spec 'totals' \(the handler's specs: total, seen\)"):
+        result.state("totals", "a")
+    with pytest.raises(PortError, match="sum"):
+        result.records("sum")
+
+
+def test_the_trace_reads_as_a_story() -> None:
+    result = TestRun(adder()).add_record(("a", 0, 1)).add_watermark(START + SECOND).run()
+    assert [str(entry) for entry in result.trace] == [
+        "2025-01-01T00:00:00+00:00  on_event (in)  key='a' value=1",
+        "2025-01-01T00:00:01+00:00  on_timer_expired  key='a' tag='tell'\n"
+        "    → sums: Sum(key='a', sum=1)\n"
+        "    → notes: 'tell'",
+    ]
+
+
+def test_the_jobs_memory_sinks_get_the_values_of_each_run() -> None:
+    job = adder()
+    for number in (1, 2):
+        TestRun(job).add_record(("a", 0, number)).add_watermark(START + SECOND).run()
+    assert job.sinks["sums"].records == [Sum("a", 1), Sum("a", 2)]  # type: ignore[attr-defined]
+
+
+def test_the_newest_event_is_found_in_the_repeated_hour_of_autumn() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    earlier = datetime(2025, 10, 26, 2, 50, tzinfo=berlin, fold=0)
+    later = datetime(2025, 10, 26, 2, 10, tzinfo=berlin, fold=1)
+    run = TestRun(adder()).add_event(KeyedEvent("a", earlier, 1)).add_event(KeyedEvent("a", later, 1))
+    assert run.add_watermark().run().watermark == datetime(2025, 10, 26, 1, 10, tzinfo=UTC)
+
+
+def test_the_jobs_sources_are_left_alone() -> None:
+    assert TestRun(adder()).add_record(("a", 0, 1)).run().keys() == ["a"]
+
+
+def test_with_several_sources_the_script_says_which() -> None:
+    run = TestRun(adder("left", "right"))
+    with pytest.raises(ValueError, match=r"several sources: say source= \(left, right\)"):
+        run.add_record(("a", 0, 1))
+    with pytest.raises(ValueError, match=r"no source 'middle' \(its sources: left, right\)"):
+        run.add_record(("a", 0, 1), source="middle")
+    result = run.add_record(("a", 0, 1), source="right").add_records([("a", 1, 1)], source="left").run()
+    assert [entry.source for entry in result.trace] == ["right", "left"]
+
+
+def test_each_source_may_key_its_own_records() -> None:
+    job = Job(
+        "adder",
+        Adder(),
+        sources={
+            "tuples": MemorySource(),
+            "texts": MemorySource(key_event=lambda text: KeyedEvent(text, START, len(text))),
+        },
+        sinks={"sums": MemorySink(), "notes": MemorySink()},
+    )
+    result = TestRun(job).add_record(("a", 0, 1), source="tuples").add_record("bcd", source="texts").run()
+    assert (result.state("total", "a"), result.state("total", "bcd")) == (1, 3)
+
+
+@pytest.mark.parametrize("returned", [None, [], ()])
+def test_key_event_may_find_no_event(returned: Any) -> None:
+    job = adder(handler=KeyedAs(lambda record: returned))
+    assert TestRun(job).add_record("any").run().trace == []
+
+
+def test_key_event_may_find_several_events_one_after_the_other() -> None:
+    job = adder(handler=KeyedAs(lambda record: (KeyedEvent(key, START, 1) for key in record)))
+    assert sorted(map(str, TestRun(job).add_record("aab").run().keys())) == ["a", "b"]
+
+
+class KeyedAs(Adder):
+    def __init__(self, key_event: Any) -> None:
+        self.key_event = key_event
+
+
+def test_an_event_may_come_past_key_event() -> None:
+    result = TestRun(adder()).add_event(KeyedEvent(("a", 1), START, 5)).run()
+    assert result.state("total", ("a", 1)) == 5
+
+
+def test_a_failing_run_may_go_on_after_its_last_complete_batch() -> None:
+    run = TestRun(adder()).add_record(("a", 0, 1)).end_batch().add_records([("a", 0, 1), ("a", 1, 100)])
+    with pytest.raises(CallbackError, match="too much"):
+        run.run()
+    result = run.add_record(("a", 2, 3)).run()
+    assert result.state("total", "a") == 4
+    assert len(result.trace) == 2
+
+
+def test_parameters_come_from_the_test() -> None:
+    handler = Adder()
+    handler.limit = Param("LIMIT", type=int)
+    with pytest.raises(ParamError, match="LIMIT is not given"):
+        TestRun(adder(handler=handler))
+    run = TestRun(adder(handler=handler), params={"LIMIT": "5"}).add_record(("a", 0, 6))
+    with pytest.raises(CallbackError, match="too much"):
+        run.run()
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(ValueError, match='the engine is "embedded" or "spark", not \'flink\''):
+        TestRun(adder(), engine="flink")  # type: ignore[arg-type]
+
+
+def test_open_comes_before_the_first_callback_and_close_at_the_end() -> None:
+    calls: list[str] = []
+
+    class Opened(Adder):
+        def open(self) -> None:
+            calls.append("open")
+
+        def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+            calls.append("on_event")
+
+        def close(self) -> None:
+            calls.append("close")
+
+    run = TestRun(adder(handler=Opened())).add_record(("a", 0, 1)).end_batch().add_record(("a", 1, 1))
+    run.run()
+    run.close()
+    run.close()
+    assert calls == ["open", "on_event", "on_event", "close"]
+
+
+@pytest.mark.parametrize("callback", ["open", "close"])
+def test_a_failing_open_or_close_names_itself(callback: str) -> None:
+    class Broken(Adder):
+        pass
+
+    def fail(self: Any) -> None:
+        raise ValueError("no connection")
+
+    setattr(Broken, callback, fail)
+    with pytest.raises(CallbackError, match="no connection") as caught:
+        open_and_close(TestRun(adder(handler=Broken())))
+    assert (caught.value.handler, caught.value.callback) == ("Broken", callback)
+
+
+def open_and_close(run: TestRun) -> None:
+    run.run()
+    run.close()

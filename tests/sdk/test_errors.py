@@ -1,0 +1,103 @@
+import pickle
+from datetime import datetime
+from typing import Any
+
+import pytest
+from amadou import errors
+from amadou.errors import (
+    AmadouError,
+    CallbackError,
+    CheckpointError,
+    EncodeError,
+    JobError,
+    KeyTypeError,
+    LoadError,
+    NaiveTimestampError,
+    ParamError,
+    PortError,
+    StateDecodeError,
+    TimerError,
+    UnsupportedTypeError,
+)
+
+CALLBACK = {
+    "handler": "MyHandler",
+    "callback": "on_event",
+    "error": "ValueError: no",
+    "user_traceback": 'Traceback (most recent call last):\n  File "views.py", line 5, in on_event\nValueError: no\n',
+    "source": "views",
+    "key": ("k", 1),
+    "record": "b'record'",
+    "watermark": "2025-01-01T00:00:00+00:00",
+}
+EXAMPLES: list[AmadouError] = [
+    JobError("job", ("first", "second")),
+    ParamError(("first",)),
+    CallbackError(**CALLBACK),  # type: ignore[arg-type]
+    NaiveTimestampError(datetime(2025, 1, 1)),
+    KeyTypeError(1.5),
+    TimerError("MyHandler"),
+    UnsupportedTypeError(complex, "no"),
+    UnsupportedTypeError(list[complex], "no"),
+    EncodeError("five", int, "no", "spec", "k"),
+    EncodeError("five", int | None),
+    StateDecodeError("five", list[int], "no", "spec", "k"),
+    StateDecodeError(b"", Any),
+    PortError("port", ("other",)),
+    LoadError("views.py:job", "no"),
+    LoadError("views.py:job", "no", "Traceback"),
+    CheckpointError("dir", "no"),
+    *(
+        getattr(errors, name)("message")
+        for name in ("AmadouError", "EventError", "EventTypeError", "CodecError", "SourceError", "SinkError")
+    ),
+    errors.PlatformError("message"),
+    errors.RunError("message"),
+]
+
+
+def public_errors() -> set[type]:
+    return {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmadouError)}
+
+
+def test_every_error_is_among_the_examples_and_in_the_tree_at_the_top() -> None:
+    assert {type(example) for example in EXAMPLES} == public_errors()
+    assert [kind.__name__ for kind in public_errors() if kind.__name__ not in (errors.__doc__ or "")] == []
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_comes_through_pickle_with_its_text_and_attributes(error: AmadouError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is type(error)
+    assert str(again) == str(error)
+    assert vars(again) == vars(error)
+
+
+def test_a_callback_error_shows_the_users_traceback_first_then_what_was_in_hand() -> None:
+    assert str(CallbackError(**CALLBACK)) == (  # type: ignore[arg-type]
+        "Traceback (most recent call last):\n"
+        '  File "views.py", line 5, in on_event\n'
+        "ValueError: no\n"
+        "\n"
+        "MyHandler.on_event failed: ValueError: no\n"
+        "  source    views\n"
+        "  key       ('k', 1)\n"
+        "  record    b'record'\n"
+        "  watermark 2025-01-01T00:00:00+00:00"
+    )
+
+
+def test_a_callback_error_that_comes_again_after_pickle_still_shows_the_traceback() -> None:
+    error = CallbackError(**CALLBACK)  # type: ignore[arg-type]
+    error.__cause__ = ValueError("no")
+    assert "views.py" in str(pickle.loads(pickle.dumps(error)))
+
+
+def test_a_job_error_lists_its_problems() -> None:
+    assert str(JobError("views", ("first", "second"))) == "job 'views' cannot run:\n  - first\n  - second"
+
+
+def test_long_values_are_cut_in_messages_and_whole_in_attributes() -> None:
+    error = EncodeError("x" * 5000, int)
+    assert len(str(error)) < 300
+    assert error.value == "x" * 5000

@@ -1,0 +1,218 @@
+import pickle
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from amadou import (
+    Handler,
+    Job,
+    KeyedEvent,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    Param,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+)
+from amadou.errors import JobError, ParamError
+
+
+class Counter(Handler):
+    """A handler without mistakes."""
+
+    total = ValueSpec(int, default=0)
+    by_name = MapSpec(str, int)
+    sums = SinkSpec(int)
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        raise NotImplementedError
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        raise NotImplementedError
+
+
+def job(handler: Any = None, **settings: Any) -> Job:
+    """A job without mistakes but for what the test gives."""
+    settings = {"sources": {"in": MemorySource()}, "sinks": {"sums": MemorySink()}, **settings}
+    return Job(settings.pop("name", "counter"), handler or Counter(), **settings)
+
+
+def problems_of(handler: Any = None, **settings: Any) -> tuple[str, ...]:
+    with pytest.raises(JobError) as caught:
+        job(handler, **settings)
+    assert all(f"- {problem}" in str(caught.value) for problem in caught.value.problems)
+    return caught.value.problems
+
+
+def handler_with(**attributes: Any) -> Handler:
+    """An instance of a `Counter` with other attributes on its class."""
+    return type("Odd", (Counter,), attributes)()  # type: ignore[no-any-return]
+
+
+class Shared(Handler):
+    first = ValueSpec(int, name="same")
+    second = MapSpec(str, int, name="same")
+    port = SinkSpec(int)
+
+    def key_event(self, record: Any) -> None: ...
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
+
+
+class Silent(Handler):
+    pass
+
+
+def test_a_job_knows_its_specs_and_ports() -> None:
+    made = job()
+    assert list(made.specs) == ["total", "by_name"]
+    assert list(made.ports) == ["sums"]
+    assert not made.has_timers
+    made.validate()
+
+
+def test_specs_are_inherited_and_may_be_replaced() -> None:
+    made = job(handler_with(total=ValueSpec(str), more=ValueSpec(int)))
+    assert sorted(made.specs) == ["by_name", "more", "total"]
+    assert made.specs["total"].type is str
+
+
+def test_a_handler_with_the_callback_has_timers() -> None:
+    assert job(handler_with(on_timer_expired=lambda self, subject, timestamp: None)).has_timers
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"name": ""}, "the name must be a text, not ''"),
+        ({"name": 5}, "the name must be a text, not 5"),
+        ({"handler": Counter}, "the handler is the class Counter: give an instance, Counter()"),
+        ({"handler": "counter"}, "the handler must be an instance of a subclass of amadou.Handler, not 'counter'"),
+        ({"sources": {}}, "there is no source"),
+        ({"sources": {"in": "file"}}, "sources['in'] must be an amadou.Source, not 'file'"),
+        ({"sources": {"": MemorySource()}}, "sources: the name must be a text, not ''"),
+        ({"sources": MemorySink()}, "sources must be a mapping of names to amadou.Sources, not MemorySink(0 records)"),
+        ({"sinks": {"sums": MemorySource()}}, "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)"),
+        ({"sinks": {}}, "no sink serves the port 'sums' of Counter: add it to sinks"),
+        (
+            {"sinks": {"sums": MemorySink(), "sum": MemorySink()}},
+            "the sink 'sum' serves no port of Counter (its ports: sums)",
+        ),
+        ({"watermark_delay": -1}, "watermark_delay must be a timedelta or seconds, not below zero, not "),
+        ({"watermark_delay": "5"}, "watermark_delay must be a timedelta or seconds, not below zero, not '5'"),
+        ({"watermark_delay": True}, "watermark_delay must be a timedelta or seconds, not below zero, not True"),
+        ({"watermark_delay": float("nan")}, "watermark_delay must be a timedelta or seconds, not below zero, not nan"),
+        ({"key_groups": 0}, "key_groups must be a whole number from 1 to 32768, not 0"),
+        ({"key_groups": 1.5}, "key_groups must be a whole number from 1 to 32768, not 1.5"),
+        ({"late_events": "lose"}, "late_events must be \"deliver\", not 'lose'"),
+        ({"on_error": "ignore"}, "on_error must be \"fail\", not 'ignore'"),
+        (
+            {"handler": handler_with(key_event=Handler.key_event)},
+            "nothing turns the records of the source 'in' into events: define Odd.key_event(self, record) "
+            "or give the source a key_event=",
+        ),
+        ({"handler": handler_with(on_event=Handler.on_event)}, "Odd does not define on_event(self, subject, event)"),
+        ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
+        ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
+        ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
+        ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),  # type: ignore[arg-type]
+        ({"handler": handler_with(sums=SinkSpec(complex))}, "Odd.sums: the type complex is not supported: "),
+        (
+            {"handler": Shared(), "sinks": {"port": MemorySink()}},
+            "the name 'same' is used by 2 specs of Shared (first, second): state and ports need a name each",
+        ),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_mistake_is_named(settings: dict[str, Any], told: str) -> None:
+    (problem,) = problems_of(**settings)
+    assert told in problem
+
+
+def test_a_nameless_spec_of_an_instance_is_named_by_its_attribute() -> None:
+    handler = Counter()
+    handler.extra = ValueSpec(int)  # type: ignore[attr-defined]
+    assert problems_of(handler) == ("Counter.extra has no name: a spec that is made at run time needs a name=",)
+
+
+def test_a_port_and_a_state_cannot_share_a_name() -> None:
+    (problem,) = problems_of(handler_with(other=ValueSpec(int, name="sums")))
+    assert "the name 'sums' is used by 2 specs" in problem
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    problems = problems_of(
+        handler_with(odd=ValueSpec(complex)), name="", sinks={"sum": MemorySink()}, watermark_delay=-1, key_groups=0
+    )
+    assert len(problems) == 6
+
+
+def test_a_handler_without_anything_is_told_what_to_define() -> None:
+    problems = problems_of(Silent(), sinks={})
+    assert [problem.partition("define")[2] for problem in problems] == [
+        " on_event(self, subject, event)",
+        " Silent.key_event(self, record) or give the source a key_event=",
+    ]
+
+
+def test_a_source_may_bring_its_own_key_event() -> None:
+    class OnlyEvents(Counter):
+        key_event = Handler.key_event  # type: ignore[assignment]
+
+    job(OnlyEvents(), sources={"in": MemorySource(key_event=lambda record: None)})
+
+
+@pytest.mark.parametrize("delay", [5, 5.0, timedelta(seconds=5)])
+def test_a_delay_is_a_timedelta_or_seconds(delay: Any) -> None:
+    assert job(watermark_delay=delay).watermark_delay == timedelta(seconds=5)
+
+
+def test_a_job_is_frozen() -> None:
+    made = job()
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        made.name = "other"  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        made.sinks["other"] = MemorySink()  # type: ignore[index]
+
+
+def test_a_job_can_be_pickled() -> None:
+    made = pickle.loads(pickle.dumps(job(watermark_delay=5)))
+    assert (made.name, list(made.sources), list(made.sinks)) == ("counter", ["in"], ["sums"])
+    assert made.watermark_delay == timedelta(seconds=5)
+
+
+def test_parameters_are_found_everywhere_and_filled_in_a_copy() -> None:
+    handler = Counter()
+    handler.limit = Param("LIMIT", type=int)  # type: ignore[attr-defined]
+    made = job(handler, watermark_delay=Param("DELAY", default=1.5, type=float), key_groups=Param("GROUPS", type=int))
+    assert sorted(param.name for param in made.params) == ["DELAY", "GROUPS", "LIMIT"]
+    filled = made.with_params({"LIMIT": "5", "GROUPS": "8"})
+    assert (filled.handler.limit, filled.key_groups) == (5, 8)  # type: ignore[attr-defined]
+    assert filled.watermark_delay == timedelta(seconds=1.5)
+    assert filled.params == []
+    assert isinstance(made.handler.limit, Param)  # type: ignore[attr-defined]
+
+
+def test_a_parameter_may_stand_on_the_class() -> None:
+    handler = handler_with(limit=Param("LIMIT", type=int), other=Param("OTHER", default=0))
+    made = job(handler)
+    assert sorted(param.name for param in made.params) == ["LIMIT", "OTHER"]
+    filled: Any = made.with_params({"LIMIT": "5"}).handler
+    assert (filled.limit, filled.other) == (5, 0)
+    assert isinstance(type(handler).limit, Param)  # type: ignore[attr-defined]
+
+
+def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
+    made = job(watermark_delay=Param("DELAY", type=float), key_groups=Param("GROUPS", type=int))
+    with pytest.raises(ParamError) as caught:
+        made.with_params({"GROUPS": "many", "GROUP": "5"})
+    unknown, *others = caught.value.problems
+    assert unknown == "the job 'counter' takes no parameter GROUP (it takes: DELAY, GROUPS)"
+    assert sorted(problem.split()[2] for problem in others) == ["DELAY", "GROUPS"]
+
+
+def test_a_parameter_is_checked_like_any_setting() -> None:
+    with pytest.raises(JobError, match="key_groups must be"):
+        job(key_groups=Param("GROUPS", type=int)).with_params({"GROUPS": "0"})

@@ -1,0 +1,56 @@
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from amadou import Param
+from amadou.errors import ParamError
+
+
+def test_what_is_given_wins_over_the_environment_and_that_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    param = Param("AMADOU_TEST_LIMIT", default=1, type=int)
+    assert param.value({}) == 1
+    monkeypatch.setenv("AMADOU_TEST_LIMIT", "2")
+    assert param.value({}) == 2
+    assert param.value({"AMADOU_TEST_LIMIT": "3"}) == 3
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "value"),
+    [
+        (str, "", ""),
+        (int, " 5 ", 5),
+        (float, "1e3", 1000.0),
+        (bool, "true", True),
+        (bool, "No", False),
+        (bool, "0", False),
+        (timedelta, "1.5", timedelta(seconds=1.5)),
+        (str.upper, "a", "A"),
+    ],
+)
+def test_a_text_is_read_as_the_type(type_: Any, text: str, value: Any) -> None:
+    assert Param("P", type=type_).value({"P": text}) == value
+
+
+@pytest.mark.parametrize(
+    ("type_", "text", "told"),
+    [
+        (int, "five", "the parameter P cannot be read from 'five' as int: "),
+        (bool, "maybe", "the parameter P cannot be read from 'maybe' as bool: use true or false"),
+        (timedelta, "1h", "the parameter P cannot be read from '1h' as timedelta: "),
+        (timedelta, "1e300", "the parameter P cannot be read from '1e300' as timedelta: "),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_told(type_: Any, text: str, told: str) -> None:
+    with pytest.raises(ParamError) as caught:
+        Param("P", type=type_).value({"P": text})
+    (problem,) = caught.value.problems
+    assert problem.startswith(told)
+
+
+def test_a_missing_parameter_says_how_to_give_it() -> None:
+    with pytest.raises(ParamError, match=r"P is not given: use -p P=VALUE or set it in the environment"):
+        Param("P").value({})
+
+
+def test_a_default_may_be_none() -> None:
+    assert Param("P", default=None).value({}) is None
