@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from amadou import Key
 
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Keeper, Recorder, at, event, job
@@ -60,7 +61,7 @@ def test_rule_14_an_output_is_what_it_was_when_it_was_collected(test_run: MakeRu
 
 
 def test_rule_15_state_of_each_key_is_its_own_whatever_the_type_of_the_key(test_run: MakeRun) -> None:
-    keys = ["1", b"1", 1, ("1", 1), (1, "1"), ((1,), b"1"), "", b"", (), 2**70, -1]
+    keys: list[Key] = ["1", b"1", 1, ("1", 1), (1, "1"), ((1,), b"1"), "", b"", (), 2**70, -1]
     run = test_run(job(Keeper()))
     for count, key in enumerate(keys, start=1):
         run.add_records([event(0, "add_one", key)] * count)

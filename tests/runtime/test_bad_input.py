@@ -113,7 +113,7 @@ def test_a_generator_that_fails_half_way() -> None:
     "timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01T00:00:00Z", 1735689600, None]
 )
 def test_a_timestamp_that_is_no_aware_datetime(timestamp: Any) -> None:
-    record = KeyedEvent("a", timestamp)
+    record = KeyedEvent[Any]("a", timestamp)
     error = failure(record)
     assert (error.handler, error.callback, error.key, error.record) == ("Scripted", "key_event", "a", repr(record))
     assert ("no time zone" in error.error) == (type(timestamp) is datetime)
@@ -125,7 +125,7 @@ def test_a_timestamp_that_is_no_aware_datetime(timestamp: Any) -> None:
     "key", [1.5, True, None, ["a"], {"a": 1}, Color.RED, ("a", None), (("a", 1.0),), date(2025, 1, 1), bytearray(b"a")]
 )
 def test_a_key_of_an_unsupported_type(key: Any) -> None:
-    record = KeyedEvent(key, START)
+    record = KeyedEvent[Any](key, START)
     error = failure(record)
     assert (error.callback, error.record) == ("key_event", repr(record))
     assert error.error.startswith("KeyTypeError: the key ")

@@ -186,7 +186,7 @@ def test_key_event_may_find_several_events_one_after_the_other() -> None:
 
 class KeyedAs(Adder):
     def __init__(self, key_event: Any) -> None:
-        self.key_event = key_event
+        self.key_event = key_event  # type: ignore[method-assign]
 
 
 def test_an_event_may_come_past_key_event() -> None:

@@ -117,7 +117,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
         ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
-        ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),  # type: ignore[arg-type]
+        ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),
         ({"handler": handler_with(sums=SinkSpec(complex))}, "Odd.sums: the type complex is not supported: "),
         (
             {"handler": Shared(), "sinks": {"port": MemorySink()}},

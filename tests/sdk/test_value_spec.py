@@ -83,7 +83,7 @@ def test_changing_what_was_read_or_written_stores_nothing(subject: Subject) -> N
     names.append("lost")
     state.value.append("lost")
     assert state.value == ["kept"]
-    Handler.score.state_for(subject).value.history.append(1)  # type: ignore[union-attr]
+    Handler.score.state_for(subject).value.history.append(1)
     assert Handler.score.state_for(new_subject()).value == Score(0)
 
 
@@ -135,7 +135,7 @@ def test_check_finds_a_type_that_cannot_be_stored_and_a_default_that_does_not_fi
     with pytest.raises(UnsupportedTypeError, match="complex"):
         ValueSpec(complex, name="z").check()
     with pytest.raises(EncodeError, match="'zero'"):
-        ValueSpec(int, "zero", name="n").check()  # type: ignore[arg-type]
+        ValueSpec(int, "zero", name="n").check()
 
 
 def test_specs_and_states_show_themselves(subject: Subject) -> None:
