@@ -27,7 +27,7 @@ class MapState(MutableMapping[K, V]):
     def __init__(self, spec: "MapSpec[K, V]", subject: Subject) -> None:
         self._spec = spec
         self._subject = subject
-        entries = subject._wires.get(spec._name)
+        entries = subject._wires.get(spec._name)  # type: ignore[arg-type]
         if entries is None:
             entries = {}
         elif type(entries) is not dict:
@@ -171,7 +171,7 @@ class MapSpec(Spec, Generic[K, V]):
         state = subject._states.get(self._name)  # type: ignore[arg-type]
         if state is None:
             state = subject._states[self.name] = MapState(self, subject)
-        return state  # type: ignore[no-any-return]
+        return state
 
     # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
     # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.

@@ -1,5 +1,6 @@
 from datetime import date, datetime, timedelta, timezone
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from amadou import Timer
@@ -44,6 +45,14 @@ def test_the_same_timer_twice_is_one() -> None:
     zone = timezone(timedelta(hours=3))
     assert [subject.set_timer(START), subject.set_timer(START.astimezone(zone))] == [True, True]
     assert subject.timers() == [Timer(START, "")]
+
+
+def test_the_two_hours_of_autumn_are_two_times() -> None:
+    berlin = ZoneInfo("Europe/Berlin")
+    subject = new_subject()
+    for fold in (0, 1):
+        subject.set_timer(datetime(2025, 10, 26, 2, 30, tzinfo=berlin, fold=fold))
+    assert [timer.timestamp.hour for timer in subject.timers()] == [0, 1]
 
 
 def test_a_time_at_or_before_the_watermark_sets_nothing() -> None:
