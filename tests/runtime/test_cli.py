@@ -172,6 +172,7 @@ def test_a_job_is_described() -> None:
         "totals",
         "cli_totals.Totals",
         "Totals by channel.",
+        "dict[str, int]",
         "LinesSource('views.jsonl')",
         "'views.jsonl' (-p)",
     ):
