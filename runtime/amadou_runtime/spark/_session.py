@@ -30,6 +30,9 @@ _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
 }
+_QUIET = {
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+}
 
 
 def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
@@ -51,14 +54,23 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     builder = SparkSession.builder.appName(app_name)
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
-    settings = {**_LAUNCH_SETTINGS, **({} if submitted else {"spark.log.level": "ERROR"}), **conf}
+    settings = {**_LAUNCH_SETTINGS, **conf} if submitted else {**_LAUNCH_SETTINGS, **_QUIET, **conf}
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
         spark = builder.getOrCreate()
     except Exception as error:  # py4j and pyspark raise all kinds here
         raise PlatformError(f"Spark does not start: {error}") from error
+    _import_wheels(spark.sparkContext)
     return spark
+
+
+def _import_wheels(context: Any) -> None:
+    """Let the workers import from wheels among `--py-files`: Spark sends them there, but only knows .zip and .egg."""
+    for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
+        name = path.rpartition("/")[2]
+        if name.endswith(".whl") and name not in context._python_includes:
+            context._python_includes.append(name)
 
 
 def own_session(spark: Any, key_groups: int, conf: Mapping[str, str]) -> Any:
