@@ -2,7 +2,6 @@ from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar
-from uuid import UUID
 
 from amadou._wire import pack, unpack
 from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
@@ -32,7 +31,8 @@ class Codec(Protocol[T]):
 
 
 SCALARS: Final = (str, int, float, bool, bytes)
-LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal, UUID)
+LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
+"""Types whose values are their own wire form; `UUID` too, which `_structured` adds since it is slow to import."""
 _BARE_CONTAINERS: Final = (list, dict, tuple, set, frozenset)
 
 
@@ -58,7 +58,7 @@ def _codec_for(type_: Any) -> Codec[Any]:
         return AnyCodec(type_)
     if type_ is None or type_ in LEAVES:
         return _LeafCodec(type(None) if type_ is None else type_)
-    from amadou._structured import structured_codec  # cattrs takes as long to import as all the rest
+    from amadou._structured import structured_codec  # cattrs and uuid take as long to import as all the rest
 
     return structured_codec(type_)
 
@@ -143,6 +143,6 @@ def _exact_leaf(value: Any, type_: Any) -> Any:
         return timedelta(value.days, value.seconds, value.microseconds)
     if type_ is str:
         return str.__str__(value)
-    if type_ is UUID:
-        return UUID(int=value.int)
+    if type_.__name__ == "UUID":
+        return type_(int=value.int)
     return type_(value)

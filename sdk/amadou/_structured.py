@@ -4,18 +4,21 @@ import types
 from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from uuid import UUID
 
 import attrs
 from cattrs import BaseConverter, Converter
 from cattrs.cols import is_namedtuple, namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
 from cattrs.errors import StructureHandlerNotFoundError
 
-from amadou._codec import LEAVES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
+from amadou._codec import LEAVES as _PLAIN_LEAVES
+from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 
 T = TypeVar("T")
 
+LEAVES: Final = (*_PLAIN_LEAVES, UUID)
 _SEQUENCES: Final = (list, set, frozenset, tuple)
 _CONTAINERS: Final = (*_SEQUENCES, dict)
 _UNIONS: Final = (Union, types.UnionType)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
 import msgpack
 
@@ -76,7 +75,7 @@ def _to_extension(value: Any) -> Any:
         return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
     if kind is Decimal:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
-    if kind is UUID:
+    if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here: it is slow to import
         return msgpack.ExtType(_UUID, value.bytes)
     if kind is int:
         return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, signed=True))
@@ -127,6 +126,8 @@ def _from_extension(code: int, data: bytes) -> Any:
     if code == _DECIMAL:
         return Decimal(data.decode())
     if code == _UUID:
+        from uuid import UUID
+
         return UUID(bytes=data)
     if code == _BIG_INT:
         return int.from_bytes(data, signed=True)
