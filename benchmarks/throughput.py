@@ -75,7 +75,7 @@ def warm_up(options: argparse.Namespace, spark: object, scratch: Path) -> None:
 def play(options: argparse.Namespace, spark: object, scratch: Path, peer: str, keys: int, round_: int) -> Run:
     """One run of one peer over fresh directories."""
     naive = peer == "naive"
-    events = options.naive_events if naive and options.naive_events else options.events
+    events = options.naive_events if naive else options.events
     warmup = NAIVE_WARMUP if naive else options.warmup
     count = NAIVE_BATCHES if naive else options.batches
     data = dataset(options.data or scratch, keys, events, warmup + count, options.seed)
@@ -126,9 +126,14 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
     parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs at each key count")
     parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
-    parser.add_argument("--peers", type=peer_names, help=f"by comma; all where not given: {','.join(PEERS)}")
     parser.add_argument(
-        "--naive-events", type=int, help="events in a micro-batch of the naive peer; as the others where not given"
+        "--peers", type=peer_names, default=argparse.SUPPRESS, help=f"by comma; all where not given: {','.join(PEERS)}"
+    )
+    parser.add_argument(
+        "--naive-events",
+        type=int,
+        default=argparse.SUPPRESS,
+        help="events in a micro-batch of the naive peer; as the others where not given",
     )
     parser.add_argument("--data", type=Path, help="keep the input files in this directory, and use them again")
     parser.add_argument("--seed", type=int, default=1, help="of the input files")
@@ -137,16 +142,23 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every batch and the table")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table (.png, .svg; needs matplotlib)")
     options = parser.parse_args()
-    options.peers_asked = options.peers is not None
-    options.peers = options.peers or list(PEERS)
+    options.peers_asked = "peers" in options
+    options.peers = options.peers if options.peers_asked else list(PEERS)
+    options.naive_events = getattr(options, "naive_events", options.events)
     options.data = options.data and options.data.resolve()
-    if min(options.events, options.batches, options.rounds, *options.keys) < 1 or options.warmup < 0:
-        parser.error("--events, --batches, --rounds and --keys must be above zero, --warmup not below")
+    if (
+        min(options.events, options.naive_events, options.batches, options.rounds, *options.keys) < 1
+        or options.warmup < 0
+    ):
+        parser.error("--events, --naive-events, --batches, --rounds and --keys must be above zero, --warmup not below")
     return options
 
 
 def numbers(text: str) -> list[int]:
-    return [int(number.replace("_", "")) for number in text.split(",")]
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not whole numbers, by comma") from error
 
 
 def peer_names(text: str) -> list[str]:
