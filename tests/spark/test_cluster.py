@@ -33,13 +33,11 @@ def spark_home() -> Path:
 
 
 @pytest.fixture
-def py_files(tmp_path: Path) -> Path:
-    """The built wheel, under a name that Spark puts on its executors' path: it leaves out `.whl`."""
+def wheel(tmp_path: Path) -> Path:
     isolation = ["--no-isolation"] if find_spec("hatchling") else []
     build = [sys.executable, "-m", "build", "--wheel", *isolation, "--outdir", str(tmp_path), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    return wheel.rename(wheel.with_suffix(".zip"))
+    return next(tmp_path.glob("*.whl"))
 
 
 @pytest.fixture
@@ -132,11 +130,11 @@ def logs(into: Path) -> str:
 
 
 def test_the_example_gives_the_same_records_on_a_cluster(
-    spark_home: Path, py_files: Path, python: Path, tmp_path: Path
+    spark_home: Path, wheel: Path, python: Path, tmp_path: Path
 ) -> None:
     with cluster(spark_home, tmp_path) as url:
         submit = [
-            *(str(spark_home / "bin" / "spark-submit"), "--master", url, "--py-files", str(py_files)),
+            *(str(spark_home / "bin" / "spark-submit"), "--master", url, "--py-files", str(wheel)),
             *("--executor-memory", "800m", "--conf", "spark.driver.host=127.0.0.1", str(EXAMPLE / "views.py")),
             *("--once", "-p", f"VIEWS={EXAMPLE / 'views'}", "-p", f"SUMS={tmp_path / 'sums'}"),
             *("--checkpoint", str(tmp_path / "checkpoint")),
