@@ -1,6 +1,5 @@
 """What a run did, in numbers."""
 
-
 import attrs
 from amadou._time import from_micros
 

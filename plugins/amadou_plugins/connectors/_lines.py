@@ -101,9 +101,11 @@ class LinesSource(Source):
             path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
         else:
             path = _spark_escaped(self._local)
+        # Each row carries it, and a path costs twice what a name does; in one directory names tell files apart.
+        one_directory = not self._is_remote and not self._is_glob
         return reader.text(path).selectExpr(
             "CAST(value AS BINARY) AS record",
-            "_metadata.file_path AS partition",
+            f"_metadata.{'file_name' if one_directory else 'file_path'} AS partition",
             "_metadata.file_block_start AS position",
         )
 

@@ -18,7 +18,16 @@ from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._session import own_session
-from amadou_runtime.spark._stages import KEYED, RESULT, STATE, KeyingStage, OutputStage, StatefulStage, Summary, error_from
+from amadou_runtime.spark._stages import (
+    KEYED,
+    RESULT,
+    STATE,
+    KeyingStage,
+    OutputStage,
+    StatefulStage,
+    Summary,
+    error_from,
+)
 from amadou_runtime.spark._time import watermark_from_spark
 
 AVAILABLE_NOW = "available-now"

@@ -18,9 +18,10 @@ from amadou_runtime.spark._payload import Payload
 from amadou_runtime.spark._spread import group_numbers
 from amadou_runtime.spark._time import timeout_for, to_spark, watermark_from_spark
 
-KEYED = "group int, event_time timestamp, source string, ordering binary, events binary"
+KEYED = "group int, event_time timestamp, chunk binary"
 """Columns after keying. Rows that hold events have no event time: Spark drops late rows before we see them, and never
-one without a time. Marker rows hold nothing but the newest event time; Spark's watermark follows them."""
+one without a time. Marker rows hold nothing but the newest event time; Spark's watermark follows them. Few columns:
+each costs every key group in every batch a conversion to pandas."""
 RESULT = "result binary"
 STATE = "state binary"
 
@@ -66,7 +67,7 @@ class KeyingStage:
                 except AmadouError as error:
                     failed = True
                     rows = _Rows()
-                    rows.add(REPORT_GROUP, None, "", b"", packed_error(error))
+                    rows.add(REPORT_GROUP, None, packed_error(error))
                 yield rows.to_arrow()
 
     def _key(self, cells: list[Any], ordering: bytes, rows: "_Rows") -> None:
@@ -77,7 +78,7 @@ class KeyingStage:
             packed = worker.keying[self.source].pack(map(to_record, cells) if to_record else cells)
             rows.add_events(self.source, ordering, packed, numbers)
             if packed.newest is not None:
-                rows.add(REPORT_GROUP, to_spark(packed.newest), "", b"", b"")
+                rows.add(REPORT_GROUP, to_spark(packed.newest), b"")
             return
         script = [_scripted_row(cell) for cell in cells]
         for source in worker.job.sources:
@@ -85,17 +86,17 @@ class KeyingStage:
             packed = worker.keying[source].pack(records)
             rows.add_events(source, ordering, packed, numbers)
             if packed.newest is not None:
-                rows.add(REPORT_GROUP, None, source, b"", pack({"newest": {source: packed.newest}}))
+                rows.add(REPORT_GROUP, None, pack({"newest": {source: packed.newest}}))
         for row in script:
             if row.watermark is not None:
-                rows.add(REPORT_GROUP, to_spark(row.watermark), "", b"", b"")
+                rows.add(REPORT_GROUP, to_spark(row.watermark), b"")
 
 
 class _Rows:
     """Rows of the keying stage."""
 
     def __init__(self) -> None:
-        self._columns: tuple[list[Any], ...] = ([], [], [], [], [])
+        self._columns: tuple[list[Any], ...] = ([], [], [])
 
     def add(self, *cells: Any) -> None:
         for column, cell in zip(self._columns, cells, strict=True):
@@ -103,14 +104,14 @@ class _Rows:
 
     def add_events(self, source: str, ordering: bytes, packed: Packed, numbers: tuple[int, ...]) -> None:
         for group, events in packed.events.items():
-            self.add(numbers[group], None, source, ordering, events)
+            self.add(numbers[group], None, pack([source, ordering, events]))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
 
-        types = (pa.int32(), pa.timestamp("us", tz="UTC"), pa.string(), pa.binary(), pa.binary())
+        types = (pa.int32(), pa.timestamp("us", tz="UTC"), pa.binary())
         columns = [pa.array(column, type_) for column, type_ in zip(self._columns, types, strict=True)]
-        return pa.record_batch(columns, names=["group", "event_time", "source", "ordering", "events"])
+        return pa.record_batch(columns, names=["group", "event_time", "chunk"])
 
 
 def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, list[Any]]]:
@@ -154,11 +155,12 @@ class StatefulStage:
     def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         import pandas as pd
 
-        rows = [row for frame in frames for row in zip(frame["source"], frame["ordering"], frame["events"], strict=True)]
+        chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
         if key[0] == REPORT_GROUP:
-            yield pd.DataFrame({"result": [report for _, _, report in rows]})
+            yield pd.DataFrame({"result": chunks})
             return
-        yield pd.DataFrame({"result": [self._process(int(key[0]), [Chunk(*row) for row in rows], state)]})
+        result = self._process(int(key[0]), [Chunk(*unpack(chunk)) for chunk in chunks], state)
+        yield pd.DataFrame({"result": [result]})
 
     def _process(self, group: int, chunks: list[Chunk], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
