@@ -12,13 +12,14 @@ import time
 from pathlib import Path
 from statistics import median
 
-from amadou import Job
-from amadou_runtime import TestRun
 from events import view_line, views
 from machine import heading, machine
 from peers import example_job
 from rich.console import Console
 from rich.table import Table
+
+from amadou import Job
+from amadou_runtime import TestRun
 
 IMPORTS = ("amadou", "amadou_runtime", "amadou_plugins")
 EVENTS_A_MINUTE = 20_000

@@ -15,10 +15,11 @@ taken to come in order of time, as a log has them; then the alarms are the same 
 import re
 from datetime import UTC, datetime, timedelta
 
+from attrs import frozen
+
 from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject, ValueSpec
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import main
-from attrs import frozen
 
 FAILURES = 5
 MINUTE = timedelta(minutes=1)

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amadou_runtime import TestRun
 from failed_logins import Alarm, FailedLogins, job
 from oracle import alarms
+
+from amadou_runtime import TestRun
 
 HERE = Path(__file__).parent
 SAMPLE = HERE / "auth.log"

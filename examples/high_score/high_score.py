@@ -3,10 +3,11 @@
 import json
 from datetime import datetime
 
+from attrs import frozen
+
 from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject, ValueSpec
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import main
-from attrs import frozen
 
 
 @frozen

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from amadou_runtime import TestRun
 from high_score import HighScore, HighScores, job
+
+from amadou_runtime import TestRun
 
 
 def score(user: str, points: int, minute: int = 0) -> bytes:

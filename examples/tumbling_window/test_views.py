@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from views import MINUTE, ViewSum, job
+
 from amadou import truncate
 from amadou_runtime import TestRun
-from views import MINUTE, ViewSum, job
 
 SAMPLES = sorted(Path(__file__).with_name("views").glob("*.jsonl"))
 

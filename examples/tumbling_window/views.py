@@ -3,10 +3,11 @@
 import json
 from datetime import datetime, timedelta
 
+from attrs import frozen
+
 from amadou import Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject, truncate
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import main
-from attrs import frozen
 
 MINUTE = timedelta(minutes=1)
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
 from amadou import AmadouError, Job
 from amadou.errors import CallbackError
-
 from amadou_runtime._load import load_job
 from amadou_runtime._progress import ProgressDisplay
 from amadou_runtime._run import run

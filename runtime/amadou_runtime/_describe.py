@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import attrs
+
 from amadou import Job, Param
 from amadou._params import settings_of
 from amadou._spec import MISSING

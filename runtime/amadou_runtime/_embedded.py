@@ -5,16 +5,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from amadou import Job, SinkBatch
-from amadou._time import MICROSECOND
-
 from amadou_runtime._keying import Chunk, Keying
 from amadou_runtime._operator import Operator, Processed, port_codec
 from amadou_runtime._summary import Counts, RunSummary
 from amadou_runtime._trace import Trace
 from amadou_runtime._watermark import Watermark
-
-END_OF_TIME = 253402300799999999
-"""9999-12-31T23:59:59.999999Z in microseconds."""
 
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
@@ -62,15 +57,11 @@ class Embedded:
         self._operator.close()
 
 
-def run_embedded(job: Job, *, flush: bool = False) -> RunSummary:
-    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks.
-
-    :param flush: send the watermark to the end of time afterwards, so that every timer fires
-    """
-    for connector in (*job.sources.values(), *job.sinks.values()):
-        connector.check()
+def run_embedded(job: Job) -> RunSummary:
+    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks."""
+    check_connectors(job)
     engine = Embedded(job)
-    watermark = Watermark(job.watermark_delay // MICROSECOND)  # type: ignore[operator]
+    watermark = Watermark(job)
     run, counts = uuid.uuid4().hex[:12], Counts()
     records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
     for number in range(2):
@@ -79,11 +70,17 @@ def run_embedded(job: Job, *, flush: bool = False) -> RunSummary:
         counts.add(processed)
         watermark.observe(newest)
         watermark.follow()
-        if flush and number == 0:
-            watermark.raise_to(END_OF_TIME)
         records = {}
     engine.close()
     return RunSummary(job.name, 2, counts, watermark.current)
+
+
+def check_connectors(job: Job) -> None:
+    """Let every source and sink look whether it can do its work."""
+    for source in job.sources.values():
+        source.check()
+    for sink in job.sinks.values():
+        sink.check()
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> None:

@@ -1,7 +1,6 @@
 """What a key group keeps between batches, and how it is stored."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from amadou import Key, Subject
 from amadou._subject import Batch

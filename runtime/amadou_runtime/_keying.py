@@ -10,7 +10,6 @@ from amadou._event import check_key
 from amadou._time import to_micros
 from amadou._wire import pack
 from amadou.errors import AmadouError, EventTypeError, NaiveTimestampError
-
 from amadou_runtime._failure import callback_error
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
@@ -84,7 +83,7 @@ class Keying:
                         packed = by_key[key] = by_group.setdefault(key_group(key, groups), [])
                     packed += event
             except Exception as error:
-                raise self._failed(record, event, error)
+                raise self._failed(record, event, error)  # noqa: B904 - it has its cause
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest))
 
     def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
@@ -97,7 +96,7 @@ class Keying:
                     try:
                         pack(event)
                     except AmadouError as error:
-                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)
+                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)  # noqa: B904
                 raise
         return packed
 

@@ -1,6 +1,7 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from functools import partial
 from heapq import merge
 from itertools import groupby
@@ -11,7 +12,6 @@ from amadou._subject import Batch, Port, tags_of
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, TimerError
-
 from amadou_runtime._failure import callback_error
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
@@ -52,7 +52,7 @@ class Operator:
         self._encoders = {name: port_codec(job, name).encode for name in job.ports}
         self._trace = trace
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
-        self._on_timer_expired = handler.on_timer_expired
+        self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
         if trace is not None:
             self._on_event = trace.observed_event(handler.on_event)
             self._on_timer_expired = trace.observed_timer(handler.on_timer_expired)
@@ -97,7 +97,7 @@ class Operator:
                         source=subject.source,
                         key=subject.key,
                         watermark=batch.watermark,
-                    )
+                    ) from error
             subject._states.clear()  # breaks the cycle of subject and state, so that no garbage waits for collection
         group.pending += batch.pending
         outputs = {name: port.wires for name, port in ports.items() if port.wires}

@@ -1,8 +1,8 @@
 """What a run did, in numbers."""
 
 import attrs
-from amadou._time import from_micros
 
+from amadou._time import from_micros
 from amadou_runtime._operator import Processed
 
 

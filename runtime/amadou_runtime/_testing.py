@@ -7,17 +7,16 @@ from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import attrs
+
 from amadou import Job, Key, KeyedEvent, MapState, MemorySink, SinkBatch, Subject, Timer
 from amadou._subject import Batch
-from amadou._time import MICROSECOND, from_micros, to_micros
+from amadou._time import from_micros, to_micros
 from amadou.errors import PortError
-
 from amadou_runtime._embedded import Embedded
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import port_codec
 from amadou_runtime._trace import Trace, TraceEntry, trace_entries
 from amadou_runtime._watermark import Watermark
-
 
 _numbers = count()
 
@@ -108,7 +107,7 @@ class TestRun:
         self._script: list[_Step] = []
         self._batch: dict[str, list[Any]] = {}
         self._at_boundary = False
-        self._watermark = Watermark(self._job.watermark_delay // MICROSECOND)  # type: ignore[operator]
+        self._watermark = Watermark(self._job)
         self._player: Player | None = None
         self._raw: list[list[Any]] = []
         self._state: bytes | None = None

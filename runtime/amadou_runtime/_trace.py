@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import attrs
+
 from amadou import Key, KeyedEvent, Subject
 
 
@@ -107,6 +108,16 @@ def trace_entries(raw: list[list[Any]], decoders: Mapping[str, Callable[[Any], A
     :param decoders: turns the wire form of each port's values back
     """
     return [
-        TraceEntry(*fields, outputs=tuple((port, decoders[port](wire)) for port, wire in outputs), error=error)
-        for *fields, outputs, error in raw
+        TraceEntry(
+            callback=callback,
+            key=key,
+            timestamp=timestamp,
+            watermark=watermark,
+            source=source,
+            value=value,
+            tag=tag,
+            outputs=tuple((port, decoders[port](wire)) for port, wire in outputs),
+            error=error,
+        )
+        for callback, key, timestamp, watermark, source, value, tag, outputs, error in raw
     ]

@@ -1,16 +1,21 @@
 """The watermark of a run (`semantics.md` 2)."""
 
 from collections.abc import Mapping
+from datetime import timedelta
+
+from amadou import Job
+from amadou._time import MICROSECOND
 
 
 class Watermark:
     """Follows the newest event times of a run's sources. All times are in microseconds.
 
-    :param delay: how far the watermark stays behind the newest event
+    :param job: the job, which says how far the watermark stays behind the newest event
     """
 
-    def __init__(self, delay: int) -> None:
-        self._delay = delay
+    def __init__(self, job: Job) -> None:
+        assert isinstance(job.watermark_delay, timedelta)
+        self._delay = job.watermark_delay // MICROSECOND
         self._newest: dict[str, int] = {}
         self.current: int | None = None
         """The watermark of the next batch; `None` before the first event."""

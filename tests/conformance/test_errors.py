@@ -3,11 +3,11 @@
 import traceback
 
 import pytest
-from amadou.errors import CallbackError
-from amadou_runtime import TestRun
-
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Failing, at, event, job
+
+from amadou.errors import CallbackError
+from amadou_runtime import TestRun
 
 
 def failure_of(run: TestRun) -> CallbackError:

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from amadou import Key
-
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Keeper, Recorder, at, event, job
+
+from amadou import Key
 
 
 def play(test_run: MakeRun, *batches: list[str]) -> Any:

@@ -4,11 +4,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from amadou import KeyedEvent
-from amadou.errors import CallbackError
-
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Recorder, TimerSetter, at, event, job
+
+from amadou import KeyedEvent
+from amadou.errors import CallbackError
 
 
 def test_rule_1_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:

@@ -1,4 +1,5 @@
 import pytest
+
 from amadou import SinkBatch
 from amadou_plugins.connectors import ConsoleSink
 

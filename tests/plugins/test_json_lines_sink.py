@@ -12,10 +12,11 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from attrs import define, frozen
+
 from amadou import Codec, Param, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors import JsonLinesSink
-from attrs import define, frozen
 
 
 @frozen

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors import LinesSource

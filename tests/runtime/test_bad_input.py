@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 import pytest
+
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, JobError
 from amadou_runtime import TestRun

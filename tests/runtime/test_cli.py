@@ -6,10 +6,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner, Result
+
 from amadou_runtime._load import load_job
 from amadou_runtime._main import main
 from amadou_runtime.cli import app
-from typer.testing import CliRunner, Result
 
 VIEWS = '''
 import json

@@ -3,11 +3,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from rich.console import Console
+
 from amadou import Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
 from amadou.errors import ParamError
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
 from amadou_runtime._describe import describe
-from rich.console import Console
 
 
 class Views(Handler):

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from amadou.errors import JobError, LoadError
 from amadou_runtime._load import load_job
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import attrs
 import pytest
+
 from amadou_runtime import Progress
 from amadou_runtime._progress import ProgressDisplay, progress_line
 

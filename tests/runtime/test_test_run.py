@@ -6,6 +6,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 import pytest
+
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, Param, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortError
 from amadou_runtime import TestRun

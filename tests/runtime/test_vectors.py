@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import pytest
+
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec, truncate
 from amadou_runtime import TestRun
 

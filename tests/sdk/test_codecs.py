@@ -13,13 +13,13 @@ from zoneinfo import ZoneInfo
 import attrs
 import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.sdk import postponed
+
 from amadou import codec_for
 from amadou._wire import pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
-from hypothesis import given
-from hypothesis import strategies as st
-
-from tests.sdk import postponed
 
 T = TypeVar("T")
 NOON = datetime(2025, 1, 1, 12, 0, 0, 1, tzinfo=UTC)

@@ -3,6 +3,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+
 from amadou import errors
 from amadou.errors import (
     AmadouError,

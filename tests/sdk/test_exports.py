@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import amadou
 import amadou.errors
 import amadou_plugins
 import amadou_runtime
-import pytest
 
 ROOTS = {package.__name__: Path(package.__file__ or "").parent for package in (amadou, amadou_runtime, amadou_plugins)}
 PUBLIC = {*amadou.__all__, *(name for name in vars(amadou.errors) if not name.startswith("_"))}

@@ -4,6 +4,7 @@ from typing import Any
 
 import attrs
 import pytest
+
 from amadou import (
     Handler,
     Job,

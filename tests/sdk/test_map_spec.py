@@ -6,13 +6,13 @@ from typing import Any
 
 import attrs
 import pytest
-from amadou import MapSpec, MapState, Subject
-from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-
 from tests.sdk.subjects import START, new_subject, reloaded
+
+from amadou import MapSpec, MapState, Subject
+from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 
 
 class Color(enum.StrEnum):

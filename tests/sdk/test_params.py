@@ -2,6 +2,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+
 from amadou import Param
 from amadou.errors import ParamError
 

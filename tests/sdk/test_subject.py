@@ -3,12 +3,12 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from amadou import Timer
-from amadou.errors import NaiveTimestampError, TimerError
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.sdk.subjects import START, new_subject
+
+from amadou import Timer
+from amadou.errors import NaiveTimestampError, TimerError
 
 SECOND = timedelta(seconds=1)
 MICROSECOND = timedelta(microseconds=1)

@@ -4,10 +4,11 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from amadou import from_millis, to_millis, truncate
-from amadou.errors import NaiveTimestampError
 from hypothesis import example, given
 from hypothesis import strategies as st
+
+from amadou import from_millis, to_millis, truncate
+from amadou.errors import NaiveTimestampError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

@@ -3,12 +3,12 @@ from typing import Any
 
 import attrs
 import pytest
-from amadou import Subject, ValueSpec
-from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from hypothesis import given
 from hypothesis import strategies as st
-
 from tests.sdk.subjects import new_subject, reloaded
+
+from amadou import Subject, ValueSpec
+from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 
 
 @attrs.define

@@ -5,10 +5,11 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from views import ViewsPerMinute
+
 from amadou import Job, KeyedEvent, Param, Subject
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import main
-from views import ViewsPerMinute
 
 
 class SlowViews(ViewsPerMinute):

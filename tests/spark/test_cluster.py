@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from amadou_runtime import TestRun
 from views import ViewSum, job
+
+from amadou_runtime import TestRun
 
 pytestmark = pytest.mark.spark
 

@@ -30,7 +30,10 @@ def views(tmp_path: Path) -> Path:
     begin = datetime(2025, 1, 1, tzinfo=UTC)
     for number in range(4):
         lines = [
-            {"channel_id": f"channel-{drawn.randrange(20)}", "timestamp": (begin + timedelta(seconds=second)).isoformat()}
+            {
+                "channel_id": f"channel-{drawn.randrange(20)}",
+                "timestamp": (begin + timedelta(seconds=second)).isoformat(),
+            }
             for second in range(number * 120, number * 120 + 120)
         ]
         if number == 2:

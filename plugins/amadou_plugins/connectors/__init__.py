@@ -5,7 +5,6 @@ tests and notebooks.
 """
 
 from amadou import MemorySink, MemorySource
-
 from amadou_plugins.connectors._console import ConsoleSink
 from amadou_plugins.connectors._json_lines import JsonLinesSink
 from amadou_plugins.connectors._lines import LinesSource

@@ -2,8 +2,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import attrs
-from amadou import Codec, Collecting, Sink, SinkBatch, SinkWriter
 
+from amadou import Codec, Collecting, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 
 

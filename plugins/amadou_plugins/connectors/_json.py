@@ -10,6 +10,7 @@ from typing import Any, get_origin
 
 import attrs
 import orjson
+
 from amadou import SinkBatch
 from amadou.errors import EncodeError
 

@@ -8,9 +8,9 @@ from typing import IO, Any
 from urllib.parse import quote
 
 import attrs
+
 from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
-
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors._path import is_remote, local_path, path_text
 

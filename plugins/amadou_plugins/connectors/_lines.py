@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+
 from amadou import Param, Source
 from amadou.errors import SourceError
-
 from amadou_plugins.connectors._path import is_remote, local_path, path_text
 
 _CHUNK = 1 << 20

@@ -124,7 +124,8 @@ class _Files:
             finally:
                 stream.close()
 
-        return self._try("read", read)
+        text: str | None = self._try("read", read)
+        return text
 
     def write(self, name: str, text: str) -> None:
         path, system = self._locate(name)

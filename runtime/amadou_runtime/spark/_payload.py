@@ -112,8 +112,8 @@ def payload_for(job: Job, *, groups: int, traced: bool = False) -> Payload:
         raise JobError(
             job.name,
             (
-                f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the like "
-                f"in {type(job.handler).__name__}.open(), not in its attributes",
+                f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the "
+                f"like in {type(job.handler).__name__}.open(), not in its attributes",
             ),
         ) from error
     digest = hashlib.sha256(pickled).hexdigest()

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import date, timedelta
 from functools import reduce
 from types import MappingProxyType
 from typing import Any
@@ -13,6 +13,7 @@ import attrs
 from amadou import Job, SinkBatch
 from amadou._wire import unpack
 from amadou.errors import AmadouError, RunError
+from amadou_runtime._embedded import check_connectors
 from amadou_runtime._operator import port_codec
 from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim
@@ -184,10 +185,7 @@ def start(
     :raises SinkError: a sink cannot be written
     """
     job = job.with_params(params)
-    for source in job.sources.values():
-        source.check()
-    for sink in job.sinks.values():
-        sink.check()
+    check_connectors(job)
     checkpoint = absolute(checkpoint)
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, conf)
@@ -237,11 +235,9 @@ def run_query(
 
 def _millis(text: str) -> int:
     """Spark's ISO time in milliseconds; its years may exceed those of Python."""
-    date, _, clock = text.rstrip("Z").partition("T")
-    year, month, day = (int(part) for part in date.lstrip("+").split("-"))
+    day_text, _, clock = text.rstrip("Z").partition("T")
+    year, month, day = (int(part) for part in day_text.lstrip("+").split("-"))
     hours, minutes, seconds = clock.split(":")
     cycles, year = divmod(year - 1, 400)
-    from datetime import date as Date
-
-    days = Date(year + 1, month, day).toordinal() + cycles * 146097 - Date(1970, 1, 1).toordinal()
+    days = date(year + 1, month, day).toordinal() + cycles * 146097 - date(1970, 1, 1).toordinal()
     return ((days * 24 + int(hours)) * 60 + int(minutes)) * 60000 + round(float(seconds) * 1000)

@@ -25,15 +25,13 @@ _SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # An Arrow batch is one call of `key_event`'s loop and one row for each key group: fewer are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # A file of a batch is split evenly over the cores; with Spark's default one of two got two thirds of 16 MB.
-    "spark.sql.files.openCostInBytes": "0",
+    # Splits a batch's files evenly over the cores. With Spark's default one of two cores got two thirds of 16 MB; with
+    # zero an odd byte became a task of its own.
+    "spark.sql.files.openCostInBytes": "4096",
 }
 _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-}
-_QUIET = {
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 }
 
 
@@ -56,7 +54,10 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     builder = SparkSession.builder.appName(app_name)
     if master is not None or not submitted:
         builder = builder.master(master or "local[*]")
-    settings = {**_LAUNCH_SETTINGS, **conf} if submitted else {**_LAUNCH_SETTINGS, **_QUIET, **conf}
+    settings = {**_LAUNCH_SETTINGS, **conf}
+    if not submitted:
+        log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
+        settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:

@@ -208,7 +208,8 @@ class OutputStage:
         from pyspark import TaskContext
 
         context = TaskContext.get()
-        number = int(context.getLocalProperty("streaming.sql.batchId"))
+        assert context is not None
+        number = int(str(context.getLocalProperty("streaming.sql.batchId")))
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
         summary = Summary()

@@ -1,7 +1,7 @@
 """Event time as Spark sees it.
 
-Spark's watermark is a number of milliseconds that begins at zero, which means none, and only rises. So that times before
-1970 work like any other, all times that Spark sees count from the year 1.
+Spark's watermark is a number of milliseconds that begins at zero, which means none, and only rises. So that times
+before 1970 work like any other, all times that Spark sees count from the year 1.
 """
 
 from datetime import UTC, datetime
