@@ -1,3 +1,4 @@
+from functools import cached_property
 from typing import Any
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduce__": lambda self: "MISSING"})()
@@ -24,6 +25,13 @@ class Spec:
                 f"{type(self).__name__} has no name: make it a class attribute of the handler or give name="
             )
         return self._name
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Codecs are made anew where a job arrives: those of cattrs cannot be pickled.
+        kind = type(self)
+        return {
+            name: value for name, value in vars(self).items() if not isinstance(vars(kind).get(name), cached_property)
+        }
 
     def check(self) -> None:
         """Raise an `UnsupportedTypeError` where no codec can be made for a declared type."""

@@ -1,0 +1,133 @@
+"""A checkpoint is its job's alone, and tells when the job no longer fits it."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, CheckpointError
+from amadou_runtime import start
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+class Counter(Handler):
+    """Counts the events of each key."""
+
+    count = ValueSpec(int, 0)
+    counts = SinkSpec(tuple[str, int])
+
+    def key_event(self, record: str) -> KeyedEvent:
+        return KeyedEvent(record, NOON)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        state = self.count.state_for(subject)
+        state.value += 1
+        self.counts.collect(subject, (str(subject.key), state.value))
+
+
+class TextCounter(Counter):
+    """The same, with a count that became a text."""
+
+    count = ValueSpec(str, "")  # type: ignore[assignment]
+
+
+class MapCounter(Counter):
+    """The same, with a count that became a map."""
+
+    count = MapSpec(str, int)  # type: ignore[assignment]
+
+
+class WiderCounter(Counter):
+    """The same, with a count that may also be a text, and one more spec."""
+
+    count = ValueSpec(int | str, 0)  # type: ignore[assignment, arg-type]
+    last = ValueSpec(datetime)
+
+
+class Picky(Counter):
+    """The same, but for the key `bad`."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        super().on_event(subject, event)
+        if subject.key == "bad":
+            raise ValueError("not this one")
+
+
+@pytest.fixture
+def play(spark: Any, tmp_path: Path) -> Callable[..., list[Any]]:
+    """Plays records to their end from the checkpoint of the test, and gives what came out of that run."""
+
+    def play(*records: str, handler: Handler | None = None, name: str = "counter", **options: Any) -> list[Any]:
+        sink = MemorySink()
+        job = Job(name, handler or Counter(), {"keys": MemorySource(records)}, {"counts": sink}, **options)
+        start(job, spark, checkpoint=str(tmp_path / "checkpoint")).await_termination()
+        return sink.records
+
+    return play
+
+
+def test_a_run_goes_on_where_the_last_one_ended(play: Callable[..., list[Any]]) -> None:
+    assert sorted(play("a", "b", "a")) == [("a", 1), ("a", 2), ("b", 1)]
+    assert play("a", "b", "a", "a") == [("a", 3)]
+
+
+def test_keys_keep_their_types_and_counts_over_many_key_groups(play: Callable[..., list[Any]]) -> None:
+    keys = [f"key-{number}" for number in range(500)]
+    play(*keys)
+    assert sorted(play(*keys, *keys)) == sorted((key, 2) for key in keys)
+
+
+def test_a_failed_batch_leaves_nothing_and_is_played_again(play: Callable[..., list[Any]]) -> None:
+    assert play("a") == [("a", 1)]
+    with pytest.raises(CallbackError, match="not this one") as caught:
+        play("a", "a", "bad", handler=Picky())
+    assert (caught.value.handler, caught.value.callback, caught.value.key) == ("Picky", "on_event", "bad")
+    assert str(caught.value).startswith("Traceback (most recent call last)")
+    assert sorted(play("a", "a", "bad")) == [("a", 2), ("bad", 1)]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
+        ({"key_groups": 8}, "key_groups=64, which cannot change"),
+        ({"handler": TextCounter()}, "count was ValueSpec int and is now ValueSpec str"),
+        ({"handler": MapCounter()}, "count was ValueSpec int and is now MapSpec str → int"),
+    ],
+)
+def test_a_job_that_does_not_fit_is_refused(play: Callable[..., list[Any]], options: dict[str, Any], told: str) -> None:
+    play("a")
+    with pytest.raises(CheckpointError, match=told):
+        play("a", "b", **options)
+    assert play("a", "b") == [("b", 1)]
+
+
+def test_a_wider_type_and_a_new_spec_fit(play: Callable[..., list[Any]]) -> None:
+    play("a")
+    assert play("a", "a", handler=WiderCounter()) == [("a", 2)]
+
+
+def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]], tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "metadata").write_text('{"id":"x"}')
+    with pytest.raises(CheckpointError, match="was not made by amadou"):
+        play("a")
+
+
+def test_a_broken_identity_is_told(play: Callable[..., list[Any]], tmp_path: Path) -> None:
+    play("a")
+    (tmp_path / "checkpoint" / "amadou.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"cannot be read: .*amadou\.json"):
+        play("a")
+
+
+def test_a_checkpoint_under_a_file_is_told(play: Callable[..., list[Any]], tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_text("in the way")
+    with pytest.raises(CheckpointError, match="cannot be"):
+        play("a")
