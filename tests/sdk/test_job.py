@@ -217,14 +217,3 @@ def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
 def test_a_parameter_is_checked_like_any_setting() -> None:
     with pytest.raises(JobError, match="key_groups must be"):
         job(key_groups=Param("GROUPS", type=int)).with_params({"GROUPS": "0"})
-
-
-def test_a_checked_job_can_still_be_pickled_whatever_its_types() -> None:
-    spec: ValueSpec[Any] = ValueSpec(int | str, 0, name="spec")
-    assert spec.resolved_codec.encode(1) == 1
-    entries: MapSpec[str, list[int]] = MapSpec(str, list[int], name="entries")
-    assert entries.encode_value([1]) == [1]
-    for checked in (spec, entries):
-        again = pickle.loads(pickle.dumps(checked))
-        assert (again.name, again.shown_type()) == (checked.name, checked.shown_type())
-        again.check()
