@@ -1,8 +1,6 @@
 """`run` and `start`: a job, from its sources to its sinks."""
 
-import shutil
 import signal
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -56,25 +54,31 @@ def run(
     from amadou_runtime.spark import start as start_on_spark
 
     job.with_params(params)  # before Spark takes its seconds to start
-    temporary = None if checkpoint is not None else tempfile.mkdtemp(prefix="amadou-checkpoint-")
-    try:
-        spark = session(job.name, master=master, conf=conf)
-        with _stop_signals() as stop:
-            running = start_on_spark(
-                job, spark, checkpoint=checkpoint or str(temporary), trigger=trigger, params=params, conf=conf
-            )
-            _follow(running, stop, on_progress)
-        return running.summary
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
+    spark = session(job.name, master=master, conf=conf)
+    with _stop_signals() as stop:
+        running = start_on_spark(job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
+        _follow(running, stop, on_progress)
+    return running.summary
 
 
-def start(job: Job, spark: Any, **options: Any) -> "RunningJob":
-    """Start a job on a Spark session that stays the caller's; see `amadou_runtime.spark.start` for the options."""
+def start(
+    job: Job,
+    spark: Any,
+    *,
+    checkpoint: str | None = None,
+    trigger: str | None = None,
+    params: Mapping[str, str] = MappingProxyType({}),
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> "RunningJob":
+    """Start a job on a Spark session that stays the caller's, and come back at once.
+
+    :param spark: the `SparkSession`
+    :param conf: Spark SQL settings for this job, which win over the session's and amadou's
+    :returns: the running job; the other parameters and the errors are those of `run`
+    """
     from amadou_runtime.spark import start as start_on_spark
 
-    return start_on_spark(job, spark, **options)
+    return start_on_spark(job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
 
 
 def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:

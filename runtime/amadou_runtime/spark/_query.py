@@ -1,6 +1,8 @@
 """From a job to a running Spark query."""
 
-import threading
+import atexit
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from datetime import date, timedelta
@@ -46,7 +48,6 @@ class RunningJob:
         self._job = job
         self._on_batch = on_batch
         self._error: AmadouError | None = None
-        self._stopping = threading.Event()
         self._started = time.monotonic()
         self._batches = 0
         self._counts = Counts()
@@ -83,10 +84,10 @@ class RunningJob:
         """What the run did so far."""
         return RunSummary(self._job.name, self._batches, attrs.evolve(self._counts), self._watermark())
 
-    def await_termination(self, timeout: timedelta | None = None) -> bool:
+    def await_termination(self, timeout: timedelta | float | None = None) -> bool:
         """Wait for the end of the run.
 
-        :param timeout: how long at most
+        :param timeout: how long at most, a `timedelta` or seconds
         :returns: whether it has ended
         :raises CallbackError: a callback of the handler failed
         :raises RunError: Spark failed
@@ -96,7 +97,8 @@ class RunningJob:
             if timeout is None:
                 self.query.awaitTermination()
             else:
-                ended = bool(self.query.awaitTermination(timeout.total_seconds()))
+                seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+                ended = bool(self.query.awaitTermination(seconds))
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
             self.raise_error(error)
         if ended:
@@ -105,7 +107,6 @@ class RunningJob:
 
     def stop(self) -> None:
         """End the run after the batch in hand."""
-        self._stopping.set()
         while self.query.isActive and self.query.status["isTriggerActive"]:
             number = self._batches
             while self.query.isActive and self.query.status["isTriggerActive"] and self._batches == number:
@@ -165,7 +166,7 @@ def start(
     job: Job,
     spark: Any,
     *,
-    checkpoint: str,
+    checkpoint: str | None = None,
     trigger: str | None = None,
     params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
@@ -174,7 +175,8 @@ def start(
 
     :param job: the job
     :param spark: the `SparkSession`
-    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there
+    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
+        Without it the run begins anew, and what it kept is removed when the program ends
     :param trigger: `"available-now"` ends when what is there is processed; a time such as `"5 seconds"` is the pace of
         batches; without it they follow one another, and the run ends with bounded input
     :param params: values of the job's parameters by name
@@ -186,7 +188,7 @@ def start(
     """
     job = job.with_params(params)
     check_connectors(job)
-    checkpoint = absolute(checkpoint)
+    checkpoint = _temporary() if checkpoint is None else absolute(checkpoint)
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, conf)
     identity = claim(own, checkpoint, job)
@@ -231,6 +233,12 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
+
+
+def _temporary() -> str:
+    directory = tempfile.mkdtemp(prefix="amadou-checkpoint-")
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    return directory
 
 
 def _millis(text: str) -> int:
