@@ -43,7 +43,7 @@ class Embedded:
         :returns: what the operator gave, and each source's newest event time
         :raises CallbackError: a callback failed; state is as before the batch
         """
-        # A batch's objects all live until its end: looking for garbage among them took half of its time.
+        # A batch's objects all live until its end: looking for garbage among them took a quarter of its time with 100,000 keys.
         collects = gc.isenabled()
         gc.disable()
         try:

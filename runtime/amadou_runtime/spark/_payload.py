@@ -74,8 +74,8 @@ _workers: dict[str, Worker] = {}
 
 
 def _rest_collector() -> None:
-    """Keep Python from looking for garbage among the many objects of a batch, which all go when it ends: that took a
-    third of a batch's time. Cycles that callbacks leave are collected a hundred times less often.
+    """Keep Python from looking for garbage among the many objects of a batch, which all go when it ends. Cycles that
+    callbacks leave are collected a hundred times less often.
     """
     gc.collect()
     gc.freeze()
