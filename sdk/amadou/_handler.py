@@ -23,7 +23,7 @@ class Handler:
         """Called once in each worker before the first callback: the place for connections and models."""
 
     def close(self) -> None:
-        """Called when a worker ends in good order. A killed worker does not call it."""
+        """Called at the end of a run or test run on the embedded engine. Spark ends its workers without it."""
 
     def key_event(self, record: Any) -> Iterable[KeyedEvent[Any]] | KeyedEvent[Any] | None:
         """Turn a record of a source into any number of events. A source may bring a `key_event=` of its own.

@@ -159,17 +159,19 @@ class StatefulStage:
         if key[0] == REPORT_GROUP:
             yield pd.DataFrame({"result": chunks})
             return
-        result = self._process(int(key[0]), [Chunk(*unpack(chunk)) for chunk in chunks], state)
+        try:
+            result = self._process(int(key[0]), [Chunk(*unpack(chunk)) for chunk in chunks], state)
+        except AmadouError as error:
+            result = packed_error(error)
         yield pd.DataFrame({"result": [result]})
 
     def _process(self, group: int, chunks: list[Chunk], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
         watermark = watermark_from_spark(state.getCurrentWatermarkMs())
-        try:
-            worker = self.payload.load().opened()
-            processed = worker.operator.process(stored, chunks, watermark)
-        except AmadouError as error:
-            return packed_error(error)
+        worker = self.payload.load().opened()
+        if worker.trace is not None:
+            worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
+        processed = worker.operator.process(stored, chunks, watermark)
         if processed.state is not None:
             state.update((processed.state,))
         elif stored is not None:
@@ -217,7 +219,7 @@ class OutputStage:
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
                     result = unpack(packed)
-                    summary.add(result)
+                    summary.merge(Summary.of(result))
                     if summary.error is not None:
                         continue
                     for port, wires in result.get("outputs", {}).items():
@@ -257,26 +259,26 @@ class Summary:
     trace: list[Any] = attrs.field(factory=list)
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
-    def add(self, result: dict[str, Any]) -> None:
-        """Add what one key group gave."""
+    @classmethod
+    def of(cls, result: dict[str, Any]) -> "Summary":
+        """What one row of results says."""
         if "error" in result:
-            self.error = self.error or result["error"]
-        elif "newest" in result:
-            for source, newest in result["newest"].items():
-                self.newest[source] = max(newest, self.newest.get(source, newest))
-        else:
-            self.events += result["events"]
-            self.late += result["late"]
-            self.fired += result["fired"]
-            self.groups[result["group"]] = [result["keys"], result["pending"], result["bytes"]]
-            for port, wires in result["outputs"].items():
-                self.outputs[port] = self.outputs.get(port, 0) + len(wires)
-            if "trace" in result:
-                self.trace += result["trace"]
-                self.states[result["group"]] = result["state"]
+            return cls(error=result["error"])
+        if "newest" in result:
+            return cls(newest=result["newest"])
+        group = result["group"]
+        return cls(
+            outputs={port: len(wires) for port, wires in result["outputs"].items()},
+            events=result["events"],
+            late=result["late"],
+            fired=result["fired"],
+            groups={group: [result["keys"], result["pending"], result["bytes"]]},
+            trace=result.get("trace", []),
+            states={group: result["state"]} if "state" in result else {},
+        )
 
     def merge(self, other: "Summary") -> None:
-        """Add another part of the same batch."""
+        """Add what else the same batch gave."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
         for port, count in other.outputs.items():
