@@ -37,14 +37,15 @@ class Source:
         :param spark: the `SparkSession`
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
-        :returns: a frame with the columns `record` (what `to_record` takes), `partition` (a string) and `position` (a
+        :returns: a frame with the columns `record` (what `to_records` takes), `partition` (a string) and `position` (a
             long). Rows of one task are taken to come in order within equal (`partition`, `position`), and those
             are put in order across tasks: `position` need not be unique.
         """
         raise NotImplementedError
 
-    to_record: Callable[[Any], Any] | None = None
-    """Turns a cell of the column `record` into a record, where it is not one already. Called on the workers."""
+    to_records: Callable[[Sequence[Any]], Iterable[Any]] | None = None
+    """Turns cells of the column `record`, which follow each other, into records, where they are no records already: a
+    cell may stand for many, such as a part of a file. Called on the workers."""
 
 
 @attrs.frozen

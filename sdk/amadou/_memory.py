@@ -43,12 +43,12 @@ class MemorySource(Source):
         )
 
     @staticmethod
-    def to_record(cell: str) -> Any:
-        """The record of a cell."""
+    def to_records(cells: Sequence[str]) -> Iterable[Any]:
+        """The records of cells."""
         import base64
         import pickle
 
-        return pickle.loads(base64.b64decode(cell))
+        return (pickle.loads(base64.b64decode(cell)) for cell in cells)
 
     def __repr__(self) -> str:
         return f"MemorySource({len(self._records)} records)"

@@ -1,10 +1,14 @@
 import bz2
 import gzip
 import pickle
+import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
@@ -67,12 +71,6 @@ def test_a_directory_gives_its_visible_files_by_path(tmp_path: Path) -> None:
     for name in ("b.txt", "a.txt", "_SUCCESS", ".b.txt.crc", "below/c.txt"):
         write(tmp_path / name, name.encode())
     assert records(tmp_path) == [b"a.txt", b"b.txt"]
-
-
-def test_files_follow_each_other_as_on_spark_which_orders_by_uri(tmp_path: Path) -> None:
-    for name in ("a b.txt", "a!b.txt"):
-        write(tmp_path / name, name.encode())
-    assert records(tmp_path) == [b"a!b.txt", b"a b.txt"]
 
 
 def test_a_glob_gives_the_files_that_match(tmp_path: Path) -> None:
@@ -168,6 +166,23 @@ def test_a_source_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(source)) == source
 
 
+@given(st.lists(st.sampled_from([b"\r", b"\n", b"a", b"\xef\xbb\xbf", b"bcdef"])), st.lists(st.integers(0, 40)))
+def test_the_parts_of_a_file_have_its_lines_once(pieces: list[bytes], cuts: list[int]) -> None:
+    content = b"".join(pieces)
+    bounds = [0, *sorted({cut for cut in cuts if 0 < cut < len(content)}), len(content)]
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content)
+        file.flush()
+        parts = [{"path": f"file:{file.name}", "start": start, "end": end} for start, end in pairwise(bounds)]
+        assert list(LinesSource.to_records(parts)) == records(Path(file.name))
+
+
+def test_a_part_of_a_file_that_is_gone_names_it(tmp_path: Path) -> None:
+    part = {"path": f"file:{tmp_path}/gone.txt", "start": 0, "end": 5}
+    with pytest.raises(SourceError, match=r"gone\.txt cannot be read: .*No such file"):
+        list(LinesSource.to_records([part]))
+
+
 @pytest.mark.spark
 def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: Any) -> None:
     directory = tmp_path / "we[ir]d{x} *"
@@ -176,6 +191,7 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
     write(tmp_path / "plain" / "a!b.txt", b"\xef\xbb\xbf6\n\xef\xbb\xbf7\r")
     write(tmp_path / "plain" / "z.gz", gzip.compress(b"8\r\n9"))
     write(tmp_path / "plain" / "_no.txt", b"no")
+    write(tmp_path / "plain" / "large.txt", b"".join(b"line %d of a large file\n" % n for n in range(200_000)))
     paths = (single, tmp_path / "plain", tmp_path / "plain" / "*.txt", tmp_path / "p*")
     for number, path in enumerate(paths):
         rows: list[Any] = []
@@ -185,4 +201,6 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
         stream = stream.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
         stream.trigger(availableNow=True).start().awaitTermination()
         rows.sort(key=lambda row: (row.partition, row.position))
-        assert [bytes(row.record) for row in rows] == records(path)
+        parts = {row.partition.rpartition("/")[2]: row.position for row in rows}
+        assert parts.get("large.txt") != 0
+        assert list(source.to_records([row.record for row in rows])) == records(path)

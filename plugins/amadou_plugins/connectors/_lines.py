@@ -3,9 +3,10 @@ import glob
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import attrs
 
@@ -14,11 +15,14 @@ from amadou.errors import SourceError
 from amadou_plugins.connectors._path import is_remote, local_path, path_text
 
 _CHUNK = 1 << 20
+_SMALLEST_PART = 1 << 20
+_LARGEST_PART = 64 << 20
+_FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+_LINE_END = re.compile(rb"[\r\n]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _GLOB = re.compile(r"[*?\[]")
 _SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
-_URI_ESCAPED = re.compile(r'[\x00-\x20"#%<>?\[\\\]^`{|}\x7f]')
 
 
 @attrs.frozen
@@ -101,13 +105,26 @@ class LinesSource(Source):
             path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
         else:
             path = _spark_escaped(self._local)
-        # Each row carries it, and a path costs twice what a name does; in one directory names tell files apart.
-        one_directory = not self._is_remote and not self._is_glob
-        return reader.text(path).selectExpr(
-            "CAST(value AS BINARY) AS record",
-            f"_metadata.{'file_name' if one_directory else 'file_path'} AS partition",
-            "_metadata.file_block_start AS position",
+        if self._is_remote:
+            return reader.text(path).selectExpr(
+                "CAST(value AS BINARY) AS record",
+                "_metadata.file_path AS partition",
+                "_metadata.file_block_start AS position",
+            )
+        # Spark finds the files and remembers them; their lines are read where they become events. Handing each line
+        # through the JVM costs as much as parsing its JSON.
+        cores = spark.sparkContext.defaultParallelism
+        files = reader.format("binaryFile").schema(_FILE_COLUMNS).load(f"file:{path}")
+        return (
+            files.selectExpr("path", f"explode({_parts(cores)}) AS part")
+            .repartition(cores)
+            .selectExpr("struct(path, part.start, part.end) AS record", "path AS partition", "part.start AS position")
         )
+
+    @staticmethod
+    def to_records(cells: Sequence[Any]) -> Iterable[bytes]:
+        """Turns parts of local files into their lines; remote files come as lines."""
+        return cells if type(cells[0]) is bytes else chain.from_iterable(map(_lines_of_part, cells))
 
     def _check_name(self, told: str, file: str) -> None:
         if ":" in os.path.basename(file):
@@ -145,16 +162,11 @@ class LinesSource(Source):
                 found += [entry.path for entry in os.scandir(match) if entry.is_file() and not _is_hidden(entry.path)]
             elif not _is_hidden(match):
                 found.append(match)
-        return sorted(found, key=_as_uri)
+        return sorted(found)
 
 
 def _is_hidden(path: str) -> bool:
     return os.path.basename(path).startswith((".", "_"))
-
-
-def _as_uri(path: str) -> str:
-    """A path as Spark writes it, by which it is put in order there."""
-    return _URI_ESCAPED.sub(lambda match: f"%{ord(match[0]):02X}", path)
 
 
 def _spark_escaped(path: str) -> str:
@@ -169,14 +181,63 @@ def _fixed_parent(pattern: str) -> str:
     return parent
 
 
-def _lines(path: str) -> Iterator[bytes]:
-    with _OPENERS.get(os.path.splitext(path)[1], open)(path, "rb") as file:
-        rest = file.read(len(_BYTE_ORDER_MARK)).removeprefix(_BYTE_ORDER_MARK)
-        while chunk := file.read(_CHUNK):
-            lines = (rest + chunk).splitlines()
-            rest = b""
-            if not chunk.endswith(b"\n"):
-                # the line may go on, or a \n follow that belongs to its \r
-                rest = lines.pop() + (b"\r" if chunk.endswith(b"\r") else b"")
-            yield from lines
-        yield from rest.splitlines()
+def _parts(cores: int) -> str:
+    """SQL for the parts that a file is cut into: as many as cores where it is worth it, and none too large."""
+    packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in _OPENERS)
+    even = f"least({cores}L, length div {_SMALLEST_PART})"
+    count = f"if({packed}, 1L, greatest(1L, {even}, length div {_LARGEST_PART}))"
+    bounds = f"struct(length * i div {count} AS start, length * (i + 1) div {count} AS end)"
+    return f"transform(sequence(0L, {count} - 1), i -> {bounds})"
+
+
+def _lines_of_part(part: Mapping[str, Any]) -> Iterator[bytes]:
+    path = local_path(part["path"])
+    try:
+        yield from _lines(path, part["start"], part["end"])
+    except (OSError, EOFError) as error:
+        raise SourceError(f"LinesSource: {path} cannot be read: {error}") from error
+
+
+def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
+    """The lines of a file that begin at or after one byte and before another. A packed file has one part."""
+    opener = _OPENERS.get(os.path.splitext(path)[1])
+    with open(path, "rb") if opener is None else opener(path, "rb") as file:
+        if start > 0:
+            file.seek(start - 1)  # a line begins at `start` where the byte before ends one
+        elif file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+            file.seek(0)
+        lines = _split(_pieces(file, None if end is None or opener is not None else end - file.tell()))
+        if start > 0:
+            next(lines, None)
+        yield from lines
+
+
+def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
+    """A file's next bytes: so many, and those that follow up to the end of the line."""
+    piece = b""
+    while size is None or size > 0:
+        piece = file.read(_CHUNK if size is None else min(size, _CHUNK))
+        if not piece:
+            return
+        yield piece
+        size = None if size is None else size - len(piece)
+    while not piece.endswith((b"\n", b"\r")):
+        piece = file.read(_CHUNK)
+        if not piece:
+            return
+        ending = _LINE_END.search(piece)
+        piece = piece[: ending.end()] if ending else piece
+        yield piece
+
+
+def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """The lines that pieces of a file make."""
+    rest = b""
+    for piece in pieces:
+        lines = (rest + piece).splitlines()
+        rest = b""
+        if not piece.endswith(b"\n"):
+            # the line may go on, or a \n follow that belongs to its \r
+            rest = lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")
+        yield from lines
+    yield from rest.splitlines()

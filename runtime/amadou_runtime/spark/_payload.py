@@ -87,7 +87,7 @@ class _KeyedSource(Source):
 
     def __init__(self, source: Source) -> None:
         self.key_event = source.key_event
-        self.to_record = source.to_record
+        self.to_records = source.to_records
 
 
 def payload_for(job: Job, *, groups: int, traced: bool = False) -> Payload:

@@ -4,6 +4,7 @@ A failing callback does not fail its task: it travels as a row, so that no task 
 can tell the user what happened.
 """
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._operator import port_codec
-from amadou_runtime.spark._payload import Payload
+from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._spread import group_numbers
 from amadou_runtime.spark._time import timeout_for, to_spark, watermark_from_spark
 
@@ -25,6 +26,8 @@ each costs every key group in every batch a conversion to pandas."""
 RESULT = "result binary"
 STATE = "state binary"
 
+BLOCK = 100_000
+"""Records that are keyed and packed together: each block makes a row for each key group."""
 REPORT_GROUP = -1
 """Rows of this group bring no events but go on to the driver as they are."""
 
@@ -53,43 +56,48 @@ class KeyingStage:
 
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
-        failed = False
-        number = 0
-        for batch in batches:
-            for partition, position, cells in _runs(batch, task):
-                if failed:
-                    continue  # the batch is lost, but Spark wants its rows read
-                ordering = partition + b"\0" + position.to_bytes(8) + number.to_bytes(8)
-                number += 1
-                rows = _Rows()
-                try:
-                    self._key(cells, ordering, rows)
-                except AmadouError as error:
-                    failed = True
-                    rows = _Rows()
-                    rows.add(REPORT_GROUP, None, packed_error(error))
-                yield rows.to_arrow()
+        number = itertools.count()
+        try:
+            worker = self.payload.load().opened()
+            for batch in batches:
+                for partition, position, cells in _runs(batch, task):
+                    for records in self._blocks(worker, cells):
+                        ordering = partition + b"\0" + position.to_bytes(8) + next(number).to_bytes(8)
+                        yield self._keyed(worker, records, ordering).to_arrow()
+        except AmadouError as error:
+            failed = _Rows()
+            failed.add(REPORT_GROUP, None, packed_error(error))
+            yield failed.to_arrow()
+            for _ in batches:
+                pass  # the batch is lost, but Spark wants its rows read
 
-    def _key(self, cells: list[Any], ordering: bytes, rows: "_Rows") -> None:
-        worker = self.payload.load().opened()
+    def _blocks(self, worker: Worker, cells: list[Any]) -> Iterator[list[Any]]:
+        """The records of cells, as many at once as are keyed and packed together."""
+        to_records = None if self.source is None else worker.job.sources[self.source].to_records
+        records = iter(to_records(cells) if to_records else cells)
+        while block := list(itertools.islice(records, BLOCK)):
+            yield block
+
+    def _keyed(self, worker: Worker, records: list[Any], ordering: bytes) -> "_Rows":
+        rows = _Rows()
         numbers = group_numbers(self.payload.groups)
         if self.source is not None:
-            to_record = worker.job.sources[self.source].to_record
-            packed = worker.keying[self.source].pack(map(to_record, cells) if to_record else cells)
+            packed = worker.keying[self.source].pack(records)
             rows.add_events(self.source, ordering, packed, numbers)
             if packed.newest is not None:
                 rows.add(REPORT_GROUP, to_spark(packed.newest), b"")
-            return
-        script = [_scripted_row(cell) for cell in cells]
+            return rows
+        script = [_scripted_row(cell) for cell in records]
         for source in worker.job.sources:
-            records = [row.record for row in script if row.source == source and row.watermark is None]
-            packed = worker.keying[source].pack(records)
+            brought = [row.record for row in script if row.source == source and row.watermark is None]
+            packed = worker.keying[source].pack(brought)
             rows.add_events(source, ordering, packed, numbers)
             if packed.newest is not None:
                 rows.add(REPORT_GROUP, None, pack({"newest": {source: packed.newest}}))
         for row in script:
             if row.watermark is not None:
                 rows.add(REPORT_GROUP, to_spark(row.watermark), b"")
+        return rows
 
 
 class _Rows:
