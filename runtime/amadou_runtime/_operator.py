@@ -5,10 +5,10 @@ from datetime import datetime
 from functools import partial
 from heapq import merge
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from amadou import Job, Key, KeyedEvent, Subject
-from amadou._subject import Batch, Port, tags_of
+from amadou._subject import Batch, Port
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, TimerError
@@ -18,6 +18,9 @@ from amadou_runtime._keying import Chunk
 from amadou_runtime._trace import Trace
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
+_NO_TAG = [""]
+Runs: TypeAlias = list[tuple[str, list[Any]]]
+"""Events as runs of one source each: key, timestamp, value, key, …"""
 
 
 class Processed(NamedTuple):
@@ -74,92 +77,96 @@ class Operator:
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         group = KeyGroup(state)
-        ports = {name: Port(encode) for name, encode in self._encoders.items()}
-        batch = Batch(self._name, self._has_timer_callback, ports, watermark)
-        due = [] if watermark is None else group.due(watermark)
+        timers = group.timers
+        due = [] if watermark is None else [key for key, earliest in timers.earliest.items() if earliest <= watermark]
         runs = in_order(chunks)
         touched = {*due}.union(*(events[0::3] for _, events in runs))
-        subjects = group.load(touched, batch)
-        fired = self._fire([subjects[key] for key in due], batch) if due else 0
+        ports = {name: Port(encode) for name, encode in self._encoders.items()}
+        batch = Batch(self._name, self._has_timer_callback, ports, watermark, group.columns, timers, touched)
+        subject = Subject(batch)
+        fired = self._fire(due, subject) if due else 0
         count = late = 0
         for source, events in runs:
-            late += self._play(source, events, subjects, batch)
+            late += self._play(source, events, subject)
             count += len(events) // 3
-        for subject in subjects.values():
-            if subject._changed:
-                try:
-                    group.store(subject)
-                except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
-                    raise callback_error(
-                        error,
-                        handler=self._name,
-                        callback="on_event" if subject.source is not None else "on_timer_expired",
-                        source=subject.source,
-                        key=subject.key,
-                        watermark=batch.watermark,
-                    ) from error
-            subject._states.clear()  # breaks the cycle of subject and state, so that no garbage waits for collection
-        group.pending += batch.pending
+        self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        return Processed(
-            group.pack(), group.next_timer(), outputs, count, late, fired, len(group.subjects), group.pending
-        )
+        next_timer = min(timers.earliest.values(), default=None)
+        return Processed(group.pack(), next_timer, outputs, count, late, fired, len(group.keys()), timers.pending)
 
-    def _fire(self, subjects: list[Subject], batch: Batch) -> int:
+    def _fire(self, due: list[Key], subject: Subject) -> int:
+        """Fire the due timers of some keys, by time, key and tag (`semantics.md` 6)."""
+        batch, timers = subject._batch, subject._batch.timers
         watermark = batch.watermark_micros
         assert watermark is not None
         if not self._has_timer_callback:
             raise TimerError(self._name)
-        queue = [
-            (micros, subject.key, tag, subject)
-            for subject in subjects
-            for micros, tags in subject._timers.items()
-            if micros <= watermark
-            for tag in tags_of(tags)
-        ]
-        try:
-            queue.sort(key=lambda due: due[:3])
-        except TypeError:  # keys of several types
-            queue.sort(key=lambda due: (due[0], sortable(due[1]), due[2]))
+        keys_of: dict[int, list[Key]] = {}
+        tags_of: dict[tuple[int, Key], list[str]] = {}
+        for key in due:
+            if key not in timers.several:
+                keys_of.setdefault(timers.earliest[key], []).append(key)
+                continue
+            for micros, tag in timers.of(key):
+                if micros <= watermark:
+                    tags = tags_of.setdefault((micros, key), [])
+                    if not tags:
+                        keys_of.setdefault(micros, []).append(key)
+                    tags.append(tag)
         fired = 0
-        last, timestamp = watermark, batch.watermark
         on_timer_expired = self._on_timer_expired
-        for micros, key, tag, subject in queue:
-            if not subject._discard_timer(micros, tag):
-                continue  # an earlier timer of the key deleted it
-            if micros != last or timestamp is None:
-                last, timestamp = micros, from_micros(micros)
-            subject.timestamp = timestamp
-            subject.timer_tag = tag
-            try:
-                on_timer_expired(subject, timestamp)
-            except Exception as error:
-                shown = f"timer {timestamp.isoformat()}" + (f" with tag {tag!r}" if tag else "")
-                raise self._failed(error, "on_timer_expired", batch, None, key, shown) from error
-            subject.timer_tag = ""
-            fired += 1
+        for micros in sorted(keys_of):
+            subject.timestamp = timestamp = from_micros(micros)
+            for key in in_key_order(keys_of[micros]):
+                subject.key = key
+                for tag in tags_of.get((micros, key), _NO_TAG):
+                    if not timers.discard(key, micros, tag):
+                        continue  # an earlier timer of the key deleted it
+                    subject.timer_tag = tag
+                    fired += 1
+                    try:
+                        on_timer_expired(subject, timestamp)
+                    except Exception as error:
+                        shown = f"timer {timestamp.isoformat()}" + (f" with tag {tag!r}" if tag else "")
+                        raise self._failed(error, "on_timer_expired", batch, None, key, shown) from error
+        subject.timer_tag = ""
         return fired
 
-    def _play(self, source: str, events: list[Any], subjects: dict[Key, Subject], batch: Batch) -> int:
+    def _play(self, source: str, events: list[Any], subject: Subject) -> int:
+        """Play events of one source in their order. Returns how many were late."""
         late = 0
         on_event = self._on_event
-        watermark = batch.watermark
-        fields = iter(events)
-        for event in map(_new_event, zip(fields, fields, fields, strict=True)):
-            key, timestamp, _ = event
-            subject = subjects.get(key)
-            if subject is None:
-                subject = subjects[key] = Subject(key, batch, {}, {})
+        watermark = subject._batch.watermark
+        subject.source = source
+        keys, timestamps = events[0::3], events[1::3]
+        keyed_events = map(_new_event, zip(keys, timestamps, events[2::3], strict=True))
+        for subject.key, timestamp, event in zip(keys, timestamps, keyed_events, strict=True):
             subject.timestamp = timestamp
-            subject.source = source
             if watermark is not None:
-                subject.is_late = timestamp < watermark
-                late += subject.is_late
+                subject.is_late = is_late = timestamp < watermark
+                late += is_late
             try:
                 on_event(subject, event)
             except Exception as error:
-                raise self._failed(error, "on_event", batch, source, key, event) from error
+                raise self._failed(error, "on_event", subject._batch, source, event.key, event) from error
         return late
+
+    def _store(self, group: KeyGroup, runs: Runs, batch: Batch) -> None:
+        group.timers.store()
+        for column in group.columns.values():
+            for key in column.states:
+                try:
+                    column.store(key)
+                except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
+                    source = next((source for source, events in runs if key in events[0::3]), None)
+                    raise callback_error(
+                        error,
+                        handler=self._name,
+                        callback="on_timer_expired" if source is None else "on_event",
+                        source=source,
+                        key=key,
+                        watermark=batch.watermark,
+                    ) from error
 
     def _guarded(self, callback: str, function: Callable[[], None]) -> None:
         try:
@@ -189,8 +196,8 @@ def port_codec(job: Job, port: str) -> Any:
     return spec.codec or job.sinks[port].codec(spec.type)
 
 
-def in_order(chunks: Sequence[Chunk]) -> list[tuple[str, list[Any]]]:
-    """A batch's events in the order of `semantics.md` 7, as runs of one source each: key, timestamp, value, key, …"""
+def in_order(chunks: Sequence[Chunk]) -> Runs:
+    """A batch's events in the order of `semantics.md` 7."""
     by_source: dict[str, list[Any]] = {}
     for chunk in sorted(chunks):
         by_source.setdefault(chunk.source, []).extend(unpack(chunk.events))
@@ -206,6 +213,14 @@ def in_order(chunks: Sequence[Chunk]) -> list[tuple[str, list[Any]]]:
         (source, [field for event in run for field in event[1:]])
         for source, run in groupby(merged, key=lambda event: event[0])
     ]
+
+
+def in_key_order(keys: list[Key]) -> list[Key]:
+    """Keys in their order, those of several types by type."""
+    try:
+        return sorted(keys)
+    except TypeError:
+        return sorted(keys, key=sortable)
 
 
 def sortable(key: Key) -> Any:

@@ -235,7 +235,7 @@ class TestResult:
 
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
-        return list(self._group.subjects)
+        return self._group.keys()
 
     def state(self, spec: Any, key: Key) -> Any:
         """The state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
@@ -256,8 +256,12 @@ class TestResult:
         return self._subject(key).timers()
 
     def _subject(self, key: Key) -> Subject:
-        batch = Batch(type(self._job.handler).__name__, False, {}, None)
-        return self._group.load([key], batch).get(key) or Subject(key, batch, {}, {})
+        group = self._group
+        subject = Subject(
+            Batch(type(self._job.handler).__name__, False, {}, None, group.columns, group.timers, touched=[key])
+        )
+        subject.key = key
+        return subject
 
 
 class _EmbeddedPlayer:

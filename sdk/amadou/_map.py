@@ -4,8 +4,9 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from amadou._codec import SCALARS, Codec, codec_for
-from amadou._spec import MISSING, Spec, shown
-from amadou._subject import Subject
+from amadou._event import Key
+from amadou._spec import MISSING, shown
+from amadou._subject import StateSpec, Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
@@ -22,17 +23,13 @@ class MapState(MutableMapping[K, V]):
     fit the spec, and `StateDecodeError` where what is stored does not fit it.
     """
 
-    __slots__ = ("_entries", "_spec", "_subject")
+    __slots__ = ("_changed", "_entries", "_key", "_spec")
 
-    def __init__(self, spec: "MapSpec[K, V]", subject: Subject) -> None:
+    def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any]) -> None:
         self._spec = spec
-        self._subject = subject
-        entries = subject._wires.get(spec._name)  # type: ignore[arg-type]
-        if entries is None:
-            entries = {}
-        elif type(entries) is not dict:
-            raise StateDecodeError(entries, dict, "stored is no map", spec.name, subject.key)
-        self._entries: dict[Any, Any] = entries
+        self._key = key
+        self._entries = entries
+        self._changed = False
 
     # The methods that run once an event do not call one another, and scalars take no call at all.
 
@@ -62,25 +59,25 @@ class MapState(MutableMapping[K, V]):
             key_wire = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
-        entries = self._entries
-        subject = self._subject
-        if not entries:
-            subject._wires[spec.name] = entries
-        entries[key_wire] = wire
-        subject._changed = True
+        self._entries[key_wire] = wire
+        self._changed = True
 
     def __delitem__(self, key: K) -> None:
         key_wire = self._key_wire(key)
         if key_wire not in self._entries:
             raise KeyError(key)
-        self._remove(key_wire)
+        del self._entries[key_wire]
+        self._changed = True
 
     def pop(self, key: K, default: Any = MISSING) -> Any:
-        key_wire = self._key_wire(key)
+        spec = self._spec
+        key_wire = key if type(key) is spec.scalar_key else self._key_wire(key)
         wire = self._entries.get(key_wire, MISSING)
         if wire is not MISSING:
-            value = self._value_of(wire)  # before anything is removed: what cannot be read must stay
-            self._remove(key_wire)
+            # before anything is removed: what cannot be read must stay
+            value = wire if type(wire) is spec.scalar_value else self._value_of(wire)
+            del self._entries[key_wire]
+            self._changed = True
             return value
         if default is MISSING:
             raise KeyError(key)
@@ -92,7 +89,8 @@ class MapState(MutableMapping[K, V]):
             raise KeyError("popitem(): the map is empty")
         key_wire = next(reversed(self._entries))
         item = self._spec.decode_key(key_wire), self._value_of(self._entries[key_wire])
-        self._remove(key_wire)
+        del self._entries[key_wire]
+        self._changed = True
         return item
 
     def __contains__(self, key: object) -> bool:
@@ -108,14 +106,10 @@ class MapState(MutableMapping[K, V]):
         """Forget every entry."""
         if self._entries:
             self._entries.clear()
-            del self._subject._wires[self._spec.name]
-            self._subject._changed = True
+            self._changed = True
 
-    def _remove(self, key_wire: Any) -> None:
-        del self._entries[key_wire]
-        if not self._entries:
-            del self._subject._wires[self._spec.name]  # an empty map is no state (`semantics.md` 15)
-        self._subject._changed = True
+    def _stored(self) -> Any:
+        return self._entries or MISSING  # an empty map is no state (`semantics.md` 15)
 
     def _key_wire(self, key: K) -> Any:
         try:
@@ -124,20 +118,20 @@ class MapState(MutableMapping[K, V]):
             raise self._misfit(error, key, self._spec.key_type) from error
 
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
-        return EncodeError(value, type_, error.why, self._spec.name, self._subject.key)
+        return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
     def _value_of(self, wire: Any) -> V:
         try:
             return cast("V", self._spec.decode_value(wire))
         except StateDecodeError as error:
             spec = self._spec
-            raise StateDecodeError(wire, spec.value_type, error.why, spec.name, self._subject.key) from error
+            raise StateDecodeError(wire, spec.value_type, error.why, spec.name, self._key) from error
 
     def __repr__(self) -> str:
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
-class MapSpec(Spec, Generic[K, V]):
+class MapSpec(StateSpec, Generic[K, V]):
     """State of a mapping for each subject.
 
     :param key_type: any type that `codec_for` knows and that is hashable
@@ -168,10 +162,16 @@ class MapSpec(Spec, Generic[K, V]):
 
     def state_for(self, subject: Subject) -> MapState[K, V]:
         """The state of a subject."""
-        state = subject._states.get(self._name)  # type: ignore[arg-type]
+        column = subject._columns.get(self._name)  # type: ignore[arg-type]
+        state: MapState[K, V] | None = None if column is None else column.states.get(subject.key)
         if state is None:
-            state = subject._states[self.name] = MapState(self, subject)
+            state = self._first_state(subject)
         return state
+
+    def _state(self, key: Key, wire: Any) -> MapState[K, V]:
+        if wire is not MISSING and type(wire) is not dict:
+            raise StateDecodeError(wire, dict, "stored is no map", self.name, key)
+        return MapState(self, key, {} if wire is MISSING else wire)
 
     # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
     # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.

@@ -27,7 +27,7 @@ class SinkSpec(Spec, Generic[T]):
         :raises EncodeError: the value does not fit the port's type, or the sink cannot carry it
         :raises PortError: the job has no sink for this port
         """
-        port = subject._batch.ports.get(self.name)
+        port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
         if port is None:
             raise PortError(self.name, tuple(subject._batch.ports))
         try:

@@ -1,8 +1,10 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from amadou._event import Key
+from amadou._group import Column, Timers
+from amadou._spec import MISSING, Spec
 from amadou._time import from_micros, to_micros
 from amadou.errors import TimerError
 
@@ -25,41 +27,60 @@ class Port:
 
 
 class Batch:
-    """What all subjects of one key group share while a batch is processed."""
+    """What all subjects of one key group share while a batch is processed.
 
-    __slots__ = ("handler", "has_timer_callback", "pending", "ports", "watermark", "watermark_micros")
+    :param handler: the handler's class name, for errors
+    :param columns: state by spec name
+    :param touched: the keys that have events or due timers
+    """
+
+    __slots__ = (
+        "columns",
+        "handler",
+        "has_timer_callback",
+        "ports",
+        "timers",
+        "touched",
+        "watermark",
+        "watermark_micros",
+    )
 
     def __init__(
-        self, handler: str, has_timer_callback: bool, ports: dict[str, Port], watermark_micros: int | None
+        self,
+        handler: str,
+        has_timer_callback: bool,
+        ports: dict[str, Port],
+        watermark_micros: int | None,
+        columns: dict[str, Column],
+        timers: Timers,
+        touched: Collection[Key],
     ) -> None:
         self.handler = handler
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros
         self.watermark = None if watermark_micros is None else from_micros(watermark_micros)
-        self.pending = 0
-        """Timers set, less those fired and deleted, in this batch."""
+        self.columns = columns
+        self.timers = timers
+        self.touched = touched
+
+    def column(self, spec: str) -> Column:
+        """What the touched subjects have under a spec."""
+        column = self.columns.get(spec)
+        if column is None:
+            column = self.columns[spec] = Column({})
+        column.load(self.touched)
+        return column
 
 
 class Subject:
     """The owner of one key, as a callback sees it: its key, the time in hand, its timers and its state.
 
-    A subject is valid during the callback that it was given to. State is reached through the handler's specs:
-    ``self.counts.state_for(subject)``.
+    State is reached through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid during the
+    callback that it was given to: the next one, for another key, may get the same object.
     """
 
-    __slots__ = (
-        "_batch",
-        "_changed",
-        "_states",
-        "_timers",
-        "_wires",
-        "is_late",
-        "key",
-        "source",
-        "timer_tag",
-        "timestamp",
-    )
+    __slots__ = ("_batch", "_columns", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
     key: Key
     """The key, with the type that `key_event` gave it."""
@@ -72,16 +93,13 @@ class Subject:
     timer_tag: str
     """The tag of the timer in hand; empty in `on_event` and for timers without one."""
 
-    def __init__(self, key: Key, batch: Batch, wires: dict[str, Any], timers: dict[int, Any]) -> None:
-        self.key = key
+    def __init__(self, batch: Batch) -> None:
         self.source = None
         self.is_late = False
         self.timer_tag = ""
         self._batch = batch
-        self._wires = wires
-        self._timers = timers  # by time in microseconds: a tag, or a list of several
-        self._states: dict[str, Any] = {}
-        self._changed = False
+        self._timers = batch.timers
+        self._columns: dict[str, Column] = {}  # of the specs that callbacks asked for
 
     @property
     def watermark(self) -> datetime | None:
@@ -107,19 +125,12 @@ class Subject:
         watermark = batch.watermark_micros
         if watermark is not None and micros <= watermark:
             return False
-        tags = self._timers.get(micros)
-        if tags is None:
-            if type(tag) is not str:
-                raise TypeError(f"a timer's tag is a str, not {tag!r}")
-            self._timers[micros] = tag
-        elif tag in tags if type(tags) is list else tag == tags:
-            return True
-        elif type(tags) is list:
-            tags.append(tag)
-        else:
-            self._timers[micros] = [tags, tag]
-        batch.pending += 1
-        self._changed = True
+        timers = self._timers
+        if tag == "" and timers.earliest.get(self.key) == micros and self.key not in timers.several:
+            return True  # what most events find, without a further call
+        if type(tag) is not str:
+            raise TypeError(f"a timer's tag is a str, not {tag!r}")
+        timers.add(self.key, micros, tag)
         return True
 
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:
@@ -128,29 +139,28 @@ class Subject:
         :returns: whether there was one (`semantics.md` 10)
         :raises NaiveTimestampError: the timestamp has no zone
         """
-        return self._discard_timer(to_micros(timestamp), tag)
+        return self._timers.discard(self.key, to_micros(timestamp), tag)
 
     def timers(self) -> list[Timer]:
         """The pending timers of this key, by timestamp and tag."""
-        pending = sorted((micros, tag) for micros, tags in self._timers.items() for tag in tags_of(tags))
-        return [Timer(from_micros(micros), tag) for micros, tag in pending]
-
-    def _discard_timer(self, micros: int, tag: str) -> bool:
-        tags = self._timers.get(micros)
-        if tags is None or tag not in tags_of(tags):
-            return False
-        if type(tags) is list and len(tags) > 1:
-            tags.remove(tag)
-        else:
-            del self._timers[micros]
-        self._batch.pending -= 1
-        self._changed = True
-        return True
+        return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
 
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
 
 
-def tags_of(tags: Any) -> Sequence[str]:
-    """The tags of the timers of one time: most often there is one, which stands alone in state."""
-    return tags if type(tags) is list else (tags,)
+class StateSpec(Spec):
+    """A spec of state."""
+
+    def _first_state(self, subject: Subject) -> Any:
+        """The state of a subject, asked for the first time in a batch."""
+        name, key = self.name, subject.key
+        column = subject._columns.get(name)
+        if column is None:
+            column = subject._columns[name] = subject._batch.column(name)
+        state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
+        return state
+
+    def _state(self, key: Key, wire: Any) -> Any:
+        """The state object of a key: what is stored, or `MISSING`."""
+        raise NotImplementedError

@@ -1,4 +1,5 @@
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from amadou.errors import NaiveTimestampError
@@ -11,7 +12,6 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 # answered last is often asked again, and comparing is five times cheaper than datetime arithmetic.
 _last_step: tuple[timedelta, datetime, datetime] = (timedelta(0), EPOCH, EPOCH)
 _last_micros: tuple[datetime, int] = (EPOCH, 0)
-_last_timestamp: tuple[int, datetime] = (0, EPOCH)
 
 
 def truncate(timestamp: datetime, step: timedelta) -> datetime:
@@ -59,14 +59,10 @@ def to_micros(timestamp: datetime) -> int:
     return micros
 
 
+@lru_cache(4096)  # many keys have entries and timers at the same few times
 def from_micros(micros: int) -> datetime:
     """The timestamp in UTC at that many microseconds after 1970-01-01T00:00Z."""
-    global _last_timestamp
-    last, timestamp = _last_timestamp
-    if micros != last:
-        timestamp = EPOCH + timedelta(microseconds=micros)
-        _last_timestamp = (micros, timestamp)
-    return timestamp
+    return EPOCH + timedelta(microseconds=micros)
 
 
 def to_millis(timestamp: datetime) -> int:

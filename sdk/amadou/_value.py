@@ -2,8 +2,9 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
 from amadou._codec import Codec, codec_for
-from amadou._spec import MISSING, Spec, shown
-from amadou._subject import Subject
+from amadou._event import Key
+from amadou._spec import MISSING, shown
+from amadou._subject import StateSpec, Subject
 from amadou.errors import EncodeError, StateDecodeError
 
 T = TypeVar("T")
@@ -12,11 +13,13 @@ T = TypeVar("T")
 class ValueState(Generic[T]):
     """One value of a subject."""
 
-    __slots__ = ("_spec", "_subject")
+    __slots__ = ("_changed", "_key", "_spec", "_wire")
 
-    def __init__(self, spec: "ValueSpec[T]", subject: Subject) -> None:
+    def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any) -> None:
         self._spec = spec
-        self._subject = subject
+        self._key = key
+        self._wire = wire
+        self._changed = False
 
     @property
     def value(self) -> T:
@@ -26,7 +29,7 @@ class ValueState(Generic[T]):
         :raises EncodeError: on setting, the value does not fit the spec
         """
         spec = self._spec
-        wire = self._subject._wires.get(spec.name, MISSING)
+        wire = self._wire
         if wire is MISSING:
             wire = spec.default_wire
             if wire is MISSING:
@@ -34,32 +37,36 @@ class ValueState(Generic[T]):
         try:
             return spec.resolved_codec.decode(wire)
         except StateDecodeError as error:
-            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._subject.key) from error
+            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
 
     @value.setter
     def value(self, value: T) -> None:
         spec = self._spec
         try:
-            self._subject._wires[spec.name] = spec.resolved_codec.encode(value)
+            self._wire = spec.resolved_codec.encode(value)
         except EncodeError as error:
-            raise EncodeError(value, spec.type, error.why, spec.name, self._subject.key) from error
-        self._subject._changed = True
+            raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
+        self._changed = True
 
     @property
     def exists(self) -> bool:
         """Whether a value has been set and not cleared."""
-        return self._spec.name in self._subject._wires
+        return self._wire is not MISSING
 
     def clear(self) -> None:
         """Forget the value; `value` gives the default again."""
-        if self._subject._wires.pop(self._spec.name, MISSING) is not MISSING:
-            self._subject._changed = True
+        if self._wire is not MISSING:
+            self._wire = MISSING
+            self._changed = True
+
+    def _stored(self) -> Any:
+        return self._wire
 
     def __repr__(self) -> str:
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 
 
-class ValueSpec(Spec, Generic[T]):
+class ValueSpec(StateSpec, Generic[T]):
     """State of one value for each subject.
 
     :param type: any type that `codec_for` knows
@@ -94,10 +101,14 @@ class ValueSpec(Spec, Generic[T]):
 
     def state_for(self, subject: Subject) -> ValueState[T]:
         """The state of a subject."""
-        state = subject._states.get(self.name)
+        column = subject._columns.get(self._name)  # type: ignore[arg-type]
+        state: ValueState[T] | None = None if column is None else column.states.get(subject.key)
         if state is None:
-            state = subject._states[self.name] = ValueState(self, subject)
-        return cast("ValueState[T]", state)
+            state = self._first_state(subject)
+        return state
+
+    def _state(self, key: Key, wire: Any) -> ValueState[T]:
+        return ValueState(self, key, wire)
 
     def check(self) -> None:
         self.resolved_codec  # noqa: B018

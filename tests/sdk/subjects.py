@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amadou import Subject
+from amadou._group import Column, Timers
 from amadou._subject import Batch
 from amadou._time import to_micros
 from amadou._wire import pack, unpack
@@ -14,13 +15,29 @@ START = datetime(2025, 1, 1, tzinfo=UTC)
 def new_subject(
     key: Any = "k", *, watermark: datetime | None = None, has_timer_callback: bool = True, wires: Any = None
 ) -> Subject:
-    """A subject without timers."""
+    """A subject without timers.
+
+    :param wires: its state in wire form by spec name
+    """
     micros = None if watermark is None else to_micros(watermark)
-    subject = Subject(key, Batch("MyHandler", has_timer_callback, {}, micros), wires or {}, {})
+    columns = {spec: Column({key: pack(wire)}) for spec, wire in (wires or {}).items()}
+    subject = Subject(Batch("MyHandler", has_timer_callback, {}, micros, columns, Timers({}, {}, 0), [key]))
+    subject.key = key
     subject.timestamp = START
     return subject
 
 
+def stored(subject: Subject) -> dict[str, Any]:
+    """What the batch leaves of the subject's state, in wire form by spec name."""
+    left = {}
+    for spec, column in subject._batch.columns.items():
+        for key in column.states:
+            column.store(key)
+        if column.packed:
+            left[spec] = unpack(column.packed[subject.key])
+    return left
+
+
 def reloaded(subject: Subject) -> Subject:
     """The subject as the next batch finds it."""
-    return new_subject(subject.key, wires=unpack(pack(subject._wires)))
+    return new_subject(subject.key, wires=stored(subject))

@@ -86,7 +86,7 @@ def test_timers_behave_as_a_set_of_times_and_tags(script: list[tuple[bool, int, 
             assert subject.delete_timer(*timer) is (timer in model)
             model.discard(timer)
         assert subject.timers() == sorted(model)
-        assert subject._batch.pending == len(model)
+        assert subject._batch.timers.pending == len(model)
 
 
 @pytest.mark.parametrize("timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), 5])

@@ -5,7 +5,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.sdk.subjects import new_subject, reloaded
+from tests.sdk.subjects import new_subject, reloaded, stored
 
 from amadou import Subject, ValueSpec
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
@@ -47,7 +47,7 @@ def test_clear_gives_the_default_again(subject: Subject) -> None:
     count.clear()
     count.clear()
     assert (count.value, count.exists) == (0, False)
-    assert subject._wires == {}
+    assert stored(subject) == {}
 
 
 def test_a_value_that_equals_the_default_is_a_value(subject: Subject) -> None:
@@ -93,7 +93,7 @@ def test_a_spec_has_the_name_of_its_attribute_or_the_one_given() -> None:
 
 def test_a_spec_made_at_run_time_needs_a_name(subject: Subject) -> None:
     ValueSpec(int, name="made").state_for(subject).value = 1
-    assert subject._wires == {"made": 1}
+    assert stored(subject) == {"made": 1}
     with pytest.raises(ValueError, match="has no name"):
         ValueSpec(int).state_for(subject)
 
@@ -113,7 +113,7 @@ def test_stored_state_that_does_not_fit_names_spec_key_and_both_types() -> None:
     with pytest.raises(StateDecodeError, match="state 'count' of key 'k': stored is 'five', expected is int") as caught:
         _ = state.value
     assert (caught.value.spec, caught.value.key, caught.value.stored, caught.value.type) == ("count", "k", "five", int)
-    assert subject._wires == {"count": "five"}
+    assert stored(subject) == {"count": "five"}
 
 
 def test_a_codec_of_its_own_serves_any_type(subject: Subject) -> None:
