@@ -48,6 +48,7 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
     defaults = {
         "spark.driver.memory": "4g",
         "spark.log.level": "ERROR",
+        "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": partitions,
         "spark.sql.streaming.numRecentProgressUpdates": "100000",

@@ -5,8 +5,8 @@ from typing import Any, Generic, TypeVar, cast, get_origin
 
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
-from amadou._spec import MISSING, shown
-from amadou._subject import StateSpec, Subject
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
@@ -131,7 +131,7 @@ class MapState(MutableMapping[K, V]):
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
-class MapSpec(StateSpec, Generic[K, V]):
+class MapSpec(Spec, Generic[K, V]):
     """State of a mapping for each subject.
 
     :param key_type: any type that `codec_for` knows and that is hashable
@@ -162,16 +162,17 @@ class MapSpec(StateSpec, Generic[K, V]):
 
     def state_for(self, subject: Subject) -> MapState[K, V]:
         """The state of a subject."""
-        column = subject._columns.get(self._name)  # type: ignore[arg-type]
-        state: MapState[K, V] | None = None if column is None else column.states.get(subject.key)
+        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
+        key = subject.key
+        state: MapState[K, V] | None = column.states.get(key)
         if state is None:
-            state = self._first_state(subject)
+            entries = column.wires.get(key)
+            if entries is None:
+                entries = {}
+            elif type(entries) is not dict:
+                raise StateDecodeError(entries, dict, "stored is no map", self.name, key)
+            state = column.states[key] = MapState(self, key, entries)
         return state
-
-    def _state(self, key: Key, wire: Any) -> MapState[K, V]:
-        if wire is not MISSING and type(wire) is not dict:
-            raise StateDecodeError(wire, dict, "stored is no map", self.name, key)
-        return MapState(self, key, {} if wire is MISSING else wire)
 
     # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
     # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.

@@ -4,7 +4,6 @@ from typing import Any, NamedTuple
 
 from amadou._event import Key
 from amadou._group import Column, Timers
-from amadou._spec import MISSING, Spec
 from amadou._time import from_micros, to_micros
 from amadou.errors import TimerError
 
@@ -63,14 +62,6 @@ class Batch:
         self.columns = columns
         self.timers = timers
         self.touched = touched
-
-    def column(self, spec: str) -> Column:
-        """What the touched subjects have under a spec."""
-        column = self.columns.get(spec)
-        if column is None:
-            column = self.columns[spec] = Column({})
-        column.load(self.touched)
-        return column
 
 
 class Subject:
@@ -145,22 +136,12 @@ class Subject:
         """The pending timers of this key, by timestamp and tag."""
         return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
 
+    def _column(self, spec: str) -> Column:
+        """What the subjects of the batch have under a spec, asked for the first time in the batch."""
+        batch = self._batch
+        column = self._columns[spec] = batch.columns.setdefault(spec, Column({}))
+        column.load(batch.touched)
+        return column
+
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
-
-
-class StateSpec(Spec):
-    """A spec of state."""
-
-    def _first_state(self, subject: Subject) -> Any:
-        """The state of a subject, asked for the first time in a batch."""
-        name, key = self.name, subject.key
-        column = subject._columns.get(name)
-        if column is None:
-            column = subject._columns[name] = subject._batch.column(name)
-        state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
-        return state
-
-    def _state(self, key: Key, wire: Any) -> Any:
-        """The state object of a key: what is stored, or `MISSING`."""
-        raise NotImplementedError

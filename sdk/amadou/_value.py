@@ -3,8 +3,8 @@ from typing import Any, Generic, TypeVar, cast, overload
 
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
-from amadou._spec import MISSING, shown
-from amadou._subject import StateSpec, Subject
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
 T = TypeVar("T")
@@ -66,7 +66,7 @@ class ValueState(Generic[T]):
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 
 
-class ValueSpec(StateSpec, Generic[T]):
+class ValueSpec(Spec, Generic[T]):
     """State of one value for each subject.
 
     :param type: any type that `codec_for` knows
@@ -101,14 +101,12 @@ class ValueSpec(StateSpec, Generic[T]):
 
     def state_for(self, subject: Subject) -> ValueState[T]:
         """The state of a subject."""
-        column = subject._columns.get(self._name)  # type: ignore[arg-type]
-        state: ValueState[T] | None = None if column is None else column.states.get(subject.key)
+        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
+        key = subject.key
+        state: ValueState[T] | None = column.states.get(key)
         if state is None:
-            state = self._first_state(subject)
+            state = column.states[key] = ValueState(self, key, column.wires.get(key, MISSING))
         return state
-
-    def _state(self, key: Key, wire: Any) -> ValueState[T]:
-        return ValueState(self, key, wire)
 
     def check(self) -> None:
         self.resolved_codec  # noqa: B018
