@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,33 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
 
 def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """The handler of the tumbling-window example."""
+    return _run_handler(example_job().handler, spark, views, output, checkpoint)
+
+
+def play_amadou_orjson(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """The same handler, but for the library that parses a line."""
+    import orjson
+
+    from amadou import KeyedEvent
+
+    handler: Any = type(example_job().handler)
+
+    class ViewsByOrjson(handler):  # type: ignore[misc]
+        def key_event(self, record: bytes) -> list[KeyedEvent[None]]:
+            view = orjson.loads(record)
+            return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
+
+    return _run_handler(ViewsByOrjson(), spark, views, output, checkpoint)
+
+
+def _run_handler(handler: Any, spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
     job = Job(
         "views-per-minute",
-        handler=example_job().handler,
+        handler=handler,
         sources={"views": LinesSource(str(views), max_files_per_batch=1)},
         sinks={"sums": JsonLinesSink(str(output))},
         watermark_delay=DISORDER_SECONDS,
@@ -142,7 +163,12 @@ def example_job() -> Any:
     return job
 
 
-PEERS: dict[str, Play] = {"amadou": play_amadou, "spark-sql": play_spark_sql, "naive": play_naive}
+PEERS: dict[str, Play] = {
+    "amadou": play_amadou,
+    "amadou-orjson": play_amadou_orjson,
+    "spark-sql": play_spark_sql,
+    "naive": play_naive,
+}
 
 
 def _parsed(spark: Any, views: Path) -> Any:

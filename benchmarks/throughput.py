@@ -22,7 +22,7 @@ from rich.console import Console
 
 NAIVE_MOST_KEYS = 100_000
 NAIVE_WARMUP, NAIVE_BATCHES = 1, 1
-console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=120)
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
 
 
 def main() -> int:

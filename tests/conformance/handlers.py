@@ -50,6 +50,14 @@ class TimerSetter(Recorder):
             self.answers.collect(subject, subject.set_timer(at(seconds), tag))
 
 
+class TagReader(Recorder):
+    """Reports `timer_tag` in `on_event`, too, and sets a timer with a tag at the event's time."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.report("event", subject, event.timestamp, subject.timer_tag)
+        subject.set_timer(event.timestamp, "tag")
+
+
 class TimerDeleter(TimerSetter):
     """Its first event sets timers, as `TimerSetter` does; a later one deletes those of its value."""
 

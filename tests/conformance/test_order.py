@@ -36,6 +36,20 @@ def test_rule_6_timers_of_a_key_fire_by_timestamp_then_tag(test_run: MakeRun) ->
     assert fired == [(1, "z"), (1.5, ""), (2, ""), (2, "a"), (2, "b")]
 
 
+def test_rule_6_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [7, 5], "b"))
+    run.add_record(event(0, [6], "c")).add_record(event(0, [(5, "x"), 5], "a")).add_record(event(0, [5], "0"))
+    seen = run.add_watermark(at(10)).run().records("seen")
+    assert [(entry[2], entry[1], entry[4]) for entry in seen] == [
+        (5, "0", ""),
+        (5, "a", ""),
+        (5, "a", "x"),
+        (5, "b", ""),
+        (6, "c", ""),
+        (7, "b", ""),
+    ]
+
+
 def test_rule_7_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_records([event(5, 0), event(1, 1), event(9, 2), event(1, 3)])
     assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]

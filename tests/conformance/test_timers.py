@@ -1,7 +1,7 @@
 """Rules 8 to 11 of `semantics.md`: timers."""
 
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import TimerChain, TimerDeleter, TimerSetter, TimerUndo, at, event, job
+from tests.conformance.handlers import TagReader, TimerChain, TimerDeleter, TimerSetter, TimerUndo, at, event, job
 
 
 def test_rule_8_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
@@ -54,6 +54,15 @@ def test_rule_11_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeR
     assert [seen[2:4] for seen in result.records("seen")] == [(5, 60)]
     entry = result.trace[-1]
     assert (entry.callback, entry.timestamp, entry.watermark) == ("on_timer_expired", at(5), at(60))
+
+
+def test_rule_11_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeRun) -> None:
+    run = test_run(job(TagReader())).add_record(event(1)).add_watermark(at(5)).add_record(event(6))
+    assert [(seen[0], seen[4]) for seen in run.run().records("seen")] == [
+        ("event", ""),
+        ("timer", "tag"),
+        ("event", ""),
+    ]
 
 
 def test_rule_11_timers_do_not_cascade(test_run: MakeRun) -> None:
