@@ -119,7 +119,7 @@ class Operator:
             subject.timestamp = timestamp = from_micros(micros)
             for key in in_key_order(keys_of[micros]):
                 subject.key = key
-                for tag in tags_of.get((micros, key), _NO_TAG):
+                for tag in tags_of.get((micros, key), _NO_TAG) if tags_of else _NO_TAG:
                     if not timers.discard(key, micros, tag):
                         continue  # an earlier timer of the key deleted it
                     subject.timer_tag = tag
@@ -154,19 +154,19 @@ class Operator:
     def _store(self, group: KeyGroup, runs: Runs, batch: Batch) -> None:
         group.timers.store()
         for column in group.columns.values():
-            for key in column.states:
-                try:
-                    column.store(key)
-                except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
-                    source = next((source for source, events in runs if key in events[0::3]), None)
-                    raise callback_error(
-                        error,
-                        handler=self._name,
-                        callback="on_timer_expired" if source is None else "on_event",
-                        source=source,
-                        key=key,
-                        watermark=batch.watermark,
-                    ) from error
+            try:
+                column.store()
+            except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
+                key = column.unstored()[0]
+                source = next((source for source, events in runs if key in events[0::3]), None)
+                raise callback_error(
+                    error,
+                    handler=self._name,
+                    callback="on_timer_expired" if source is None else "on_event",
+                    source=source,
+                    key=key,
+                    watermark=batch.watermark,
+                ) from error
 
     def _guarded(self, callback: str, function: Callable[[], None]) -> None:
         try:

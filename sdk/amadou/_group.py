@@ -31,18 +31,24 @@ class Column:
         known = [key for key in keys if key in packed]
         self.wires = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
 
-    def store(self, key: Key) -> None:
-        """Pack what a subject has, where it changed; nothing stays of one that has nothing (`semantics.md` 15).
+    def store(self) -> None:
+        """Pack what changed; nothing stays of a subject that has nothing (`semantics.md` 15).
 
-        :raises EncodeError: msgpack cannot carry it
+        :raises EncodeError: msgpack cannot carry what the first of `unstored` has
         """
-        state = self.states[key]
-        if state._changed:
-            wire = state._stored()
-            if wire is not MISSING:
-                self.packed[key] = pack(wire)
-            elif key in self.packed:
-                del self.packed[key]
+        packed = self.packed
+        for key, state in self.states.items():
+            if state._changed:
+                wire = state._stored()
+                if wire is not MISSING:
+                    packed[key] = pack(wire)
+                elif key in packed:
+                    del packed[key]
+                state._changed = False
+
+    def unstored(self) -> list[Key]:
+        """The keys whose state changed and is not packed yet."""
+        return [key for key, state in self.states.items() if state._changed]
 
 
 class Timers:

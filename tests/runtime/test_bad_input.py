@@ -213,7 +213,9 @@ def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) 
             return record
 
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-            if bad == "state":
+            if subject.key != "b":
+                self.text.state_for(subject).value = self.texts.state_for(subject)["a"] = "fine"
+            elif bad == "state":
                 self.text.state_for(subject).value = "\ud800"
             elif bad == "map key":
                 self.texts.state_for(subject)["\ud800"] = "a"
@@ -223,13 +225,13 @@ def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) 
                 self.out.collect(subject, "\ud800")
 
     made = Job("bad", Surrogate(), sources={"in": MemorySource()}, sinks={"out": MemorySink()})
-    run = TestRun(made).add_record(KeyedEvent("a", START))
+    run = TestRun(made).add_records([KeyedEvent(key, START) for key in "abc"])
     if bad == "port":
         run.run()  # in memory nothing is packed
         return
     with pytest.raises(CallbackError, match="surrogates") as caught:
         run.run()
-    assert caught.value.key == "a"
+    assert caught.value.key == "b"
 
 
 class TwoOfOneName(Scripted):

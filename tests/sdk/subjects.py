@@ -31,8 +31,7 @@ def stored(subject: Subject) -> dict[str, Any]:
     """What the batch leaves of the subject's state, in wire form by spec name."""
     left = {}
     for spec, column in subject._batch.columns.items():
-        for key in column.states:
-            column.store(key)
+        column.store()
         if column.packed:
             left[spec] = unpack(column.packed[subject.key])
     return left
