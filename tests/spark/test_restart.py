@@ -23,12 +23,12 @@ PATIENCE = 120
 
 @pytest.fixture
 def views(tmp_path: Path) -> Path:
-    """Four files of views, one for each batch; the third holds the event at which the job waits."""
+    """Twelve files of views, one for each batch; the third holds the event at which the job waits."""
     directory = tmp_path / "views"
     directory.mkdir()
     drawn = random.Random(7)
     begin = datetime(2025, 1, 1, tzinfo=UTC)
-    for number in range(4):
+    for number in range(12):
         lines = [
             {
                 "channel_id": f"channel-{drawn.randrange(20)}",
