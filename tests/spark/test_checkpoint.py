@@ -1,7 +1,8 @@
 """A checkpoint is its job's alone, and tells when the job no longer fits it."""
 
+import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,20 @@ class Picky(Counter):
             raise ValueError("not this one")
 
 
+class LastMinute(Counter):
+    """Tells a key a minute after its event."""
+
+    def key_event(self, record: str) -> KeyedEvent:
+        key, minutes = record.split()
+        return KeyedEvent(key, NOON + timedelta(minutes=int(minutes)))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        subject.set_timer(event.timestamp + timedelta(minutes=1))
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.counts.collect(subject, (str(subject.key), timestamp.minute))
+
+
 @pytest.fixture
 def play(spark: Any, tmp_path: Path) -> Callable[..., list[Any]]:
     """Plays records to their end from the checkpoint of the test, and gives what came out of that run."""
@@ -75,6 +90,24 @@ def play(spark: Any, tmp_path: Path) -> Callable[..., list[Any]]:
 def test_a_run_goes_on_where_the_last_one_ended(play: Callable[..., list[Any]]) -> None:
     assert sorted(play("a", "b", "a")) == [("a", 1), ("a", 2), ("b", 1)]
     assert play("a", "b", "a", "a") == [("a", 3)]
+
+
+def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_first(
+    spark: Any, play: Callable[..., list[Any]], tmp_path: Path
+) -> None:
+    records = ["a 0", "b 0", "c 9"]
+    sink = MemorySink()
+    job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink})
+    running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="1 hour")
+    until = time.monotonic() + 60
+    while running.progress.batches == 0:
+        assert time.monotonic() < until, "no batch came"
+        time.sleep(0.05)
+    running.stop()
+    assert (running.status, sink.records) == ("stopped", [])
+
+    assert sorted(play(*records, handler=LastMinute())) == [("a", 1), ("b", 1)]
+    assert play(*records, handler=LastMinute()) == []
 
 
 def test_keys_keep_their_types_and_counts_over_many_key_groups(play: Callable[..., list[Any]]) -> None:
@@ -124,6 +157,15 @@ def test_a_broken_identity_is_told(play: Callable[..., list[Any]], tmp_path: Pat
     play("a")
     (tmp_path / "checkpoint" / "amadou.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"cannot be read: .*amadou\.json"):
+        play("a")
+
+
+def test_a_broken_file_of_spark_is_told(play: Callable[..., list[Any]], tmp_path: Path) -> None:
+    play("a")
+    commits = tmp_path / "checkpoint" / "commits"
+    (commits / ".1.crc").unlink()
+    (commits / "1").write_text("v1\n{}")
+    with pytest.raises(CheckpointError, match="Spark's files of batch 1 cannot be read"):
         play("a")
 
 

@@ -1,6 +1,7 @@
 """What a checkpoint says about the job that it belongs to: `amadou.json`, beside Spark's own files."""
 
 import json
+import time
 import uuid
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,33 @@ def claim(spark: Any, checkpoint: str, job: Job) -> Identity:
         identity = attrs.evolve(identity, specs={**identity.specs, **specs})
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
     return identity
+
+
+def plan_due_batch(spark: Any, checkpoint: str) -> None:
+    """Plan the batch without data that the last run ended too early for, where there is one.
+
+    When a batch moves the watermark, Spark plans another one at once, data or not, which fires the timers that became
+    due; a run that resumes the checkpoint does not, and they would wait for new data. With its offsets written down,
+    as Spark does before it plays a batch, it is the first one that the run plays.
+
+    :raises CheckpointError: it cannot be read or written
+    """
+    files = _Files(spark, checkpoint)
+    last = max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+    commit = None if last is None else files.read(f"commits/{last}")
+    if last is None or commit is None:
+        return
+    offsets = files.read(f"offsets/{last}")
+    try:
+        reached = json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"]
+        version, planned, *sources = (offsets or "").splitlines()
+        metadata = json.loads(planned)
+        due = reached > metadata["batchWatermarkMs"]
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise CheckpointError(checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
+    if due:
+        metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
+        files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))
 
 
 def _read(checkpoint: str, stored: str) -> Identity:
@@ -112,6 +140,16 @@ class _Files:
         path, system = self._locate(name)
         return bool(self._try("read", lambda: system.exists(path)))
 
+    def names(self, directory: str) -> list[str]:
+        path, system = self._locate(directory)
+
+        def names() -> list[str]:
+            found = system.listStatus(path) if system.exists(path) else ()
+            return [str(status.getPath().getName()) for status in found]
+
+        listed: list[str] = self._try("read", names)
+        return listed
+
     def read(self, name: str) -> str | None:
         path, system = self._locate(name)
 
@@ -129,7 +167,7 @@ class _Files:
 
     def write(self, name: str, text: str) -> None:
         path, system = self._locate(name)
-        beside, _ = self._locate(f".{name}.tmp")
+        beside, _ = self._locate(f"{name}.tmp")
 
         def write() -> None:
             stream = system.create(beside, True)

@@ -18,7 +18,7 @@ from amadou.errors import AmadouError, RunError
 from amadou_runtime._embedded import check_connectors
 from amadou_runtime._operator import port_codec
 from amadou_runtime._summary import Counts, Progress, RunSummary
-from amadou_runtime.spark._checkpoint import Identity, absolute, claim
+from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._session import own_session
 from amadou_runtime.spark._stages import (
@@ -48,6 +48,7 @@ class RunningJob:
         self._job = job
         self._on_batch = on_batch
         self._error: AmadouError | None = None
+        self._stopping = self._stopped = False
         self._started = time.monotonic()
         self._batches = 0
         self._counts = Counts()
@@ -57,7 +58,7 @@ class RunningJob:
     @property
     def status(self) -> str:
         """`running`, `stopped` or `failed`."""
-        if self._error is not None or (self.query is not None and self.query.exception() is not None):
+        if self._error is not None or (self.query is not None and self._failure() is not None):
             return "failed"
         return "running" if self.query is not None and self.query.isActive else "stopped"
 
@@ -107,25 +108,29 @@ class RunningJob:
 
     def stop(self) -> None:
         """End the run after the batch in hand."""
+        self._stopping = True
         while self.query.isActive and self.query.status["isTriggerActive"]:
-            number = self._batches
-            while self.query.isActive and self.query.status["isTriggerActive"] and self._batches == number:
-                time.sleep(_POLL)
-            if self._batches != number:
-                time.sleep(_POLL)  # lets Spark write down that the batch is complete
-                break
+            time.sleep(_POLL)
         self.query.stop()
 
     def raise_error(self, cause: BaseException | None) -> None:
         """Raise what ended the run, if anything did."""
         if self._error is not None:
             raise self._error
-        failure = self.query.exception()
-        if failure is not None or cause is not None:
+        failure = self._failure()
+        if failure is not None or (cause is not None and not self._stopped):
             told = str(failure or cause)
             raise RunError(f"the run of {self._job.name!r} failed in Spark: {told}") from cause
 
+    def _failure(self) -> Any:
+        return None if self._stopped else self.query.exception()
+
     def _commit(self, identity: Identity, frame: Any, number: int) -> None:
+        if self._stopping:
+            # The batch after the one in hand, planned and not begun: the next run plays it. Interrupted in the middle,
+            # it would leave a stack overflow on the console, from Spark's way of reading errors.
+            self._stopped = True
+            raise RunError("the run was asked to end")
         whole = Summary()
         for row in frame.collect():
             whole.merge(Summary(**unpack(row[0])))
@@ -192,6 +197,7 @@ def start(
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, conf)
     identity = claim(own, checkpoint, job)
+    plan_due_batch(own, checkpoint)
     payload = payload_for(job, groups=identity.key_groups)
     delay = f"{int(job.watermark_delay.total_seconds() * 1000)} milliseconds"  # type: ignore[union-attr]
     keyed = []
