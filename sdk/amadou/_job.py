@@ -54,7 +54,7 @@ class Job:
     watermark_delay: timedelta | float | Param = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
     late_events: Literal["deliver"] = attrs.field(default="deliver", kw_only=True)
     on_error: Literal["fail"] = attrs.field(default="fail", kw_only=True)
-    key_groups: int | Param = attrs.field(default=64, kw_only=True)
+    key_groups: int | Param = attrs.field(default=256, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         self.validate()

@@ -129,7 +129,7 @@ def test_a_failed_batch_leaves_nothing_and_is_played_again(play: Callable[..., l
     ("options", "told"),
     [
         ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
-        ({"key_groups": 8}, "key_groups=64, which cannot change"),
+        ({"key_groups": 8}, "key_groups=256, which cannot change"),
         ({"handler": TextCounter()}, "count was ValueSpec int and is now ValueSpec str"),
         ({"handler": MapCounter()}, "count was ValueSpec int and is now MapSpec str → int"),
     ],

@@ -23,18 +23,21 @@ class Identity:
     :param job: the job's name
     :param run: names the life of the checkpoint; see `SinkBatch`
     :param key_groups: how many key groups there are, frozen by the first run
+    :param key_ranges: how many ranges of key groups there are, likewise
     :param specs: kind and type of each state spec, by name
     """
 
     job: str
     run: str
     key_groups: int
+    key_ranges: int
     specs: dict[str, list[str]]
 
 
-def claim(spark: Any, checkpoint: str, job: Job) -> Identity:
+def claim(spark: Any, checkpoint: str, job: Job, *, key_ranges: int) -> Identity:
     """Take a checkpoint for a job: read what stands there, or mark a new one.
 
+    :param key_ranges: of a new one
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     files = _Files(spark, checkpoint)
@@ -44,7 +47,7 @@ def claim(spark: Any, checkpoint: str, job: Job) -> Identity:
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
         assert isinstance(job.key_groups, int)
-        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, specs)
+        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, specs)
     else:
         identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
@@ -136,6 +139,10 @@ class _Files:
         self._jvm = spark._jvm
         self._conf = spark._jsc.hadoopConfiguration()
 
+    def is_local(self) -> bool:
+        _, system = self._locate("")
+        return bool(system.getScheme() == "file")
+
     def exists(self, name: str) -> bool:
         path, system = self._locate(name)
         return bool(self._try("read", lambda: system.exists(path)))
@@ -190,6 +197,11 @@ class _Files:
         except Exception as error:  # py4j wraps whatever Hadoop raises
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
             raise CheckpointError(self._checkpoint, f"it cannot be {what}: {reason}") from error
+
+
+def is_local(spark: Any, checkpoint: str) -> bool:
+    """Whether a checkpoint lies in the file system of the machine."""
+    return _Files(spark, checkpoint).is_local()
 
 
 def absolute(checkpoint: str) -> str:

@@ -48,12 +48,14 @@ class Payload:
 
     :param pickled: the job, and the classes that its workers could not import
     :param groups: how many key groups there are
+    :param ranges: and how many ranges of them
     :param traced: whether callbacks are watched, for test runs
     """
 
     pickled: bytes = attrs.field(repr=False)
     digest: str
     groups: int
+    ranges: int
     traced: bool
 
     def load(self) -> Worker:
@@ -90,7 +92,7 @@ class _KeyedSource(Source):
         self.to_records = source.to_records
 
 
-def payload_for(job: Job, *, groups: int, traced: bool = False) -> Payload:
+def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
     """The job, ready to travel.
 
     Classes and functions of modules that are not installed, such as the job file and what lies beside it, travel with
@@ -117,7 +119,7 @@ def payload_for(job: Job, *, groups: int, traced: bool = False) -> Payload:
             ),
         ) from error
     digest = hashlib.sha256(pickled).hexdigest()
-    return Payload(pickled, digest, groups, traced)
+    return Payload(pickled, digest, groups, ranges, traced)
 
 
 def _travels(module: ModuleType) -> bool:

@@ -28,28 +28,29 @@ class SparkPlayer:
     """
 
     def __init__(self, job: Job, spark: Any = None) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
+        checkpoint = str(self._directory / "checkpoint")
         own = own_session(
             spark or session(f"test {job.name}", conf={"spark.ui.enabled": "false"}),
             1,
+            checkpoint,
             # A script says where batches end: Spark must not make any of its own.
             {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
         )
-        self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
         atexit.register(self.close)
         self._script = self._directory / "script"
         self._script.mkdir()
-        payload = payload_for(job, groups=1, traced=True)
+        payload = payload_for(job, groups=1, ranges=1, traced=True)
         rows = own.readStream.text(str(self._script)).selectExpr(
             "value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position"
         )
         keyed = with_watermark(rows.mapInArrow(KeyingStage(payload, None), KEYED), "0 seconds")
-        identity = Identity(job.name, "test", 1, {})
+        identity = Identity(job.name, "test", 1, 1, {})
         self._sources = list(job.sources)
         self._watermark: int | None = None
         self._files = 0
         self._whole = Summary()
         self._state: bytes | None = None
-        checkpoint = str(self._directory / "checkpoint")
         self._running = run_query(RunningJob(job, self._note), [keyed], payload, identity, checkpoint, None)
 
     def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> Played:

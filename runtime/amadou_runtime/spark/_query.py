@@ -20,6 +20,7 @@ from amadou_runtime._operator import port_codec
 from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._payload import Payload, payload_for
+from amadou_runtime.spark._range import range_count
 from amadou_runtime.spark._session import own_session
 from amadou_runtime.spark._stages import (
     KEYED,
@@ -52,7 +53,7 @@ class RunningJob:
         self._started = time.monotonic()
         self._batches = 0
         self._counts = Counts()
-        self._groups: dict[int, list[int]] = {}
+        self._ranges: dict[int, list[int]] = {}
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
 
     @property
@@ -64,7 +65,7 @@ class RunningJob:
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands now. Keys, timers and state count the key groups that were called since its start."""
+        """Where the run stands now. Keys, timers and state count the key ranges that were called since its start."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
         counts = self._counts
         return Progress(
@@ -154,9 +155,9 @@ class RunningJob:
         counts.timers_fired += whole.fired
         for port, count in whole.outputs.items():
             counts.outputs[port] = counts.outputs.get(port, 0) + count
-        self._groups |= whole.groups
+        self._ranges |= whole.ranges
         counts.keys, counts.timers_pending, counts.state_bytes = (
-            sum(group[field] for group in self._groups.values()) for field in range(3)
+            sum(kept[field] for kept in self._ranges.values()) for field in range(3)
         )
         self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
         self._batches += 1
@@ -195,10 +196,11 @@ def start(
     check_connectors(job)
     checkpoint = _temporary() if checkpoint is None else absolute(checkpoint)
     assert isinstance(job.key_groups, int)
-    own = own_session(spark, job.key_groups, conf)
-    identity = claim(own, checkpoint, job)
+    own = own_session(spark, job.key_groups, checkpoint, conf)
+    key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
+    identity = claim(own, checkpoint, job, key_ranges=key_ranges)
     plan_due_batch(own, checkpoint)
-    payload = payload_for(job, groups=identity.key_groups)
+    payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     delay = f"{int(job.watermark_delay.total_seconds() * 1000)} milliseconds"  # type: ignore[union-attr]
     keyed = []
     for name, source in job.sources.items():
@@ -223,7 +225,7 @@ def run_query(
     """Put the stages together and start the query."""
     results = (
         reduce(lambda left, right: left.unionByName(right), keyed)
-        .groupBy("group")
+        .groupBy("range")
         .applyInPandasWithState(StatefulStage(payload).__call__, RESULT, STATE, "update", "EventTimeTimeout")
         .mapInArrow(OutputStage(payload, identity.run), RESULT)
     )

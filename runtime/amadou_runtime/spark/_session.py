@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
+from amadou_runtime.spark._checkpoint import is_local
 
 JAVA_VERSIONS = (17, 21)
 
@@ -28,6 +29,12 @@ _SQL_SETTINGS = {
     # Splits a batch's files evenly over the cores. With Spark's default one of two cores got two thirds of 16 MB; with
     # zero an odd byte became a task of its own.
     "spark.sql.files.openCostInBytes": "4096",
+}
+_LOCAL_CHECKPOINT_SETTINGS = {
+    # Spark's default starts a process for each look at a local file: 20 ms for each of its logs in every batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -78,7 +85,7 @@ def _import_wheels(context: Any) -> None:
             context._python_includes.append(name)
 
 
-def own_session(spark: Any, key_groups: int, conf: Mapping[str, str]) -> Any:
+def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
     """A session for one query beside the user's: the same settings but for those that amadou needs and the user did
     not set.
 
@@ -88,8 +95,11 @@ def own_session(spark: Any, key_groups: int, conf: Mapping[str, str]) -> Any:
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
     # More partitions than cores make a batch slower, fewer leave cores idle; the first run of a checkpoint decides.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
-    for name, value in {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions, **given}.items():
-        if name.startswith("spark.sql.") and own.conf.isModifiable(name):
+    settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
+    if is_local(own, checkpoint):
+        settings |= _LOCAL_CHECKPOINT_SETTINGS
+    for name, value in {**settings, **given}.items():
+        if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):
             own.conf.set(name, value)
     log4j = spark._jvm.org.apache.logging.log4j
     # What ends a query is told by the run's own error.

@@ -1,4 +1,4 @@
-"""Which number each key group has in Spark, so that groups spread evenly over partitions."""
+"""Which number each key range has in Spark, so that ranges spread evenly over partitions."""
 
 from functools import lru_cache
 
@@ -6,19 +6,19 @@ _MASK = 0xFFFFFFFF
 
 
 @lru_cache(maxsize=8)
-def group_numbers(groups: int) -> tuple[int, ...]:
-    """A number for each key group.
+def range_numbers(ranges: int) -> tuple[int, ...]:
+    """A number for each key range.
 
     Spark puts a number into the partition `murmur3(number) mod partitions`. These numbers are chosen so that the hash
-    of the number of group `g` is `g` modulo `groups`: each partition gets the same share where their count divides
-    `groups`, and nearly the same elsewhere.
+    of the number of range `r` is `r` modulo `ranges`: each partition gets the same share where their count divides
+    `ranges`, and nearly the same elsewhere.
     """
     found: dict[int, int] = {}
     number = 0
-    while len(found) < groups:
-        found.setdefault(spark_hash(number) % groups, number)
+    while len(found) < ranges:
+        found.setdefault(spark_hash(number) % ranges, number)
         number += 1
-    return tuple(found[group] for group in range(groups))
+    return tuple(found[position] for position in range(ranges))
 
 
 def spark_hash(number: int) -> int:

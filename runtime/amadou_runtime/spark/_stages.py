@@ -16,20 +16,21 @@ from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._operator import port_codec
 from amadou_runtime.spark._payload import Payload, Worker
-from amadou_runtime.spark._spread import group_numbers
+from amadou_runtime.spark._range import KeyRange
+from amadou_runtime.spark._spread import range_numbers
 from amadou_runtime.spark._time import timeout_for, to_spark, watermark_from_spark
 
-KEYED = "group int, event_time timestamp, chunk binary"
+KEYED = "range int, event_time timestamp, chunk binary"
 """Columns after keying. Rows that hold events have no event time: Spark drops late rows before we see them, and never
 one without a time. Marker rows hold nothing but the newest event time; Spark's watermark follows them. Few columns:
-each costs every key group in every batch a conversion to pandas."""
+each costs every key range in every batch a conversion to pandas."""
 RESULT = "result binary"
 STATE = "state binary"
 
 BLOCK = 100_000
-"""Records that are keyed and packed together: each block makes a row for each key group."""
-REPORT_GROUP = -1
-"""Rows of this group bring no events but go on to the driver as they are."""
+"""Records that are keyed and packed together: each block makes a row for each key range."""
+REPORT_RANGE = -1
+"""Rows of this range bring no events but go on to the driver as they are."""
 
 
 @attrs.frozen
@@ -43,7 +44,7 @@ class ScriptedRow:
 
 @attrs.frozen
 class KeyingStage:
-    """Turns rows of one source into packed events by key group, and a marker row.
+    """Turns rows of one source into packed events by key range, and a marker row.
 
     :param source: the source's name; `None` for a test run's script, which brings records of all
     """
@@ -65,8 +66,8 @@ class KeyingStage:
                         ordering = partition + b"\0" + position.to_bytes(8) + next(number).to_bytes(8)
                         yield self._keyed(worker, records, ordering).to_arrow()
         except AmadouError as error:
-            failed = _Rows()
-            failed.add(REPORT_GROUP, None, packed_error(error))
+            failed = _Rows(self.payload)
+            failed.add(REPORT_RANGE, None, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
                 pass  # the batch is lost, but Spark wants its rows read
@@ -79,47 +80,52 @@ class KeyingStage:
             yield block
 
     def _keyed(self, worker: Worker, records: list[Any], ordering: bytes) -> "_Rows":
-        rows = _Rows()
-        numbers = group_numbers(self.payload.groups)
+        rows = _Rows(self.payload)
         if self.source is not None:
             packed = worker.keying[self.source].pack(records)
-            rows.add_events(self.source, ordering, packed, numbers)
+            rows.add_events(self.source, ordering, packed)
             if packed.newest is not None:
-                rows.add(REPORT_GROUP, to_spark(packed.newest), b"")
+                rows.add(REPORT_RANGE, to_spark(packed.newest), b"")
             return rows
         script = [_scripted_row(cell) for cell in records]
         for source in worker.job.sources:
             brought = [row.record for row in script if row.source == source and row.watermark is None]
             packed = worker.keying[source].pack(brought)
-            rows.add_events(source, ordering, packed, numbers)
+            rows.add_events(source, ordering, packed)
             if packed.newest is not None:
-                rows.add(REPORT_GROUP, None, pack({"newest": {source: packed.newest}}))
+                rows.add(REPORT_RANGE, None, pack({"newest": {source: packed.newest}}))
         for row in script:
             if row.watermark is not None:
-                rows.add(REPORT_GROUP, to_spark(row.watermark), b"")
+                rows.add(REPORT_RANGE, to_spark(row.watermark), b"")
         return rows
 
 
 class _Rows:
     """Rows of the keying stage."""
 
-    def __init__(self) -> None:
+    def __init__(self, payload: Payload) -> None:
+        self._payload = payload
         self._columns: tuple[list[Any], ...] = ([], [], [])
 
     def add(self, *cells: Any) -> None:
         for column, cell in zip(self._columns, cells, strict=True):
             column.append(cell)
 
-    def add_events(self, source: str, ordering: bytes, packed: Packed, numbers: tuple[int, ...]) -> None:
+    def add_events(self, source: str, ordering: bytes, packed: Packed) -> None:
+        groups, ranges = self._payload.groups, self._payload.ranges
+        by_range: dict[int, dict[int, bytes]] = {}
         for group, events in packed.events.items():
-            self.add(numbers[group], None, pack([source, ordering, events]))
+            by_range.setdefault(group * ranges // groups, {})[group] = events
+        numbers = range_numbers(ranges)
+        for position, by_group in by_range.items():
+            self.add(numbers[position], None, pack([source, ordering, by_group]))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
 
         types = (pa.int32(), pa.timestamp("us", tz="UTC"), pa.binary())
         columns = [pa.array(column, type_) for column, type_ in zip(self._columns, types, strict=True)]
-        return pa.record_batch(columns, names=["group", "event_time", "chunk"])
+        return pa.record_batch(columns, names=["range", "event_time", "chunk"])
 
 
 def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, list[Any]]]:
@@ -156,7 +162,7 @@ def _scripted_row(cell: str) -> ScriptedRow:
 
 @attrs.frozen
 class StatefulStage:
-    """Plays one key group's batch through the operator core, between Spark's state and its timeout."""
+    """Plays one key range's batch through the operator core, between Spark's state and its timeout."""
 
     payload: Payload
 
@@ -164,43 +170,55 @@ class StatefulStage:
         import pandas as pd
 
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
-        if key[0] == REPORT_GROUP:
+        if key[0] == REPORT_RANGE:
             yield pd.DataFrame({"result": chunks})
             return
         try:
-            result = self._process(int(key[0]), [Chunk(*unpack(chunk)) for chunk in chunks], state)
+            result = self._process(int(key[0]), chunks, state)
         except AmadouError as error:
             result = packed_error(error)
         yield pd.DataFrame({"result": [result]})
 
-    def _process(self, group: int, chunks: list[Chunk], state: Any) -> bytes:
+    def _process(self, number: int, packed: list[bytes], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
         watermark = watermark_from_spark(state.getCurrentWatermarkMs())
         worker = self.payload.load().opened()
         if worker.trace is not None:
             worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
-        processed = worker.operator.process(stored, chunks, watermark)
-        if processed.state is not None:
-            state.update((processed.state,))
+        key_range = KeyRange(stored)
+        played = key_range.process(worker.operator, _chunks(packed), watermark)
+        kept = key_range.pack()
+        if kept is not None:
+            state.update((kept,))
         elif stored is not None:
             state.remove()
         # In every call: without it Spark keeps the old timeout and calls again in each batch.
-        if processed.next_timer is not None:
-            state.setTimeoutTimestamp(timeout_for(processed.next_timer))
+        if key_range.next_timer is not None:
+            state.setTimeoutTimestamp(timeout_for(key_range.next_timer))
+        outputs: dict[str, list[Any]] = {}
+        for processed in played.values():
+            for port, wires in processed.outputs.items():
+                outputs.setdefault(port, []).extend(wires)
         result: dict[str, Any] = {
-            "group": group,
-            "outputs": processed.outputs,
-            "events": processed.events,
-            "late": processed.late,
-            "fired": processed.fired,
-            "keys": processed.keys,
-            "pending": processed.pending,
-            "bytes": len(processed.state or b""),
+            "range": number,
+            "outputs": outputs,
+            "events": sum(processed.events for processed in played.values()),
+            "late": sum(processed.late for processed in played.values()),
+            "fired": sum(processed.fired for processed in played.values()),
+            "kept": [key_range.keys, key_range.pending, len(kept or b"")],
         }
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
-            result["state"] = processed.state
+            result["states"] = {group: processed.state for group, processed in played.items()}
         return pack(result)
+
+
+def _chunks(packed: list[bytes]) -> Iterator[tuple[int, Chunk]]:
+    """The events of rows, by key group."""
+    for row in packed:
+        source, ordering, by_group = unpack(row)
+        for group, events in by_group.items():
+            yield group, Chunk(source, ordering, events)
 
 
 @attrs.frozen
@@ -260,8 +278,8 @@ class Summary:
     events: int = 0
     late: int = 0
     fired: int = 0
-    groups: dict[int, list[int]] = attrs.field(factory=dict)
-    """Keys, pending timers and bytes of state of each key group that was called."""
+    ranges: dict[int, list[int]] = attrs.field(factory=dict)
+    """Keys, pending timers and bytes of state of each key range that was called."""
     error: dict[str, Any] | None = None
     newest: dict[str, int] = attrs.field(factory=dict)
     trace: list[Any] = attrs.field(factory=list)
@@ -274,15 +292,14 @@ class Summary:
             return cls(error=result["error"])
         if "newest" in result:
             return cls(newest=result["newest"])
-        group = result["group"]
         return cls(
             outputs={port: len(wires) for port, wires in result["outputs"].items()},
             events=result["events"],
             late=result["late"],
             fired=result["fired"],
-            groups={group: [result["keys"], result["pending"], result["bytes"]]},
+            ranges={result["range"]: result["kept"]},
             trace=result.get("trace", []),
-            states={group: result["state"]} if "state" in result else {},
+            states=result.get("states", {}),
         )
 
     def merge(self, other: "Summary") -> None:
@@ -294,7 +311,7 @@ class Summary:
         self.events += other.events
         self.late += other.late
         self.fired += other.fired
-        self.groups |= other.groups
+        self.ranges |= other.ranges
         self.error = self.error or other.error
         for source, newest in other.newest.items():
             self.newest[source] = max(newest, self.newest.get(source, newest))

@@ -1,0 +1,91 @@
+"""What Spark keeps one state and one timeout for: a range of key groups."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from amadou._wire import pack, unpack
+from amadou.errors import StateDecodeError
+from amadou_runtime._keying import Chunk
+from amadou_runtime._operator import Operator, Processed
+
+RANGES_PER_PARTITION = 8
+"""Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
+than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
+
+_VERSION = 1
+
+
+def range_count(key_groups: int, partitions: int) -> int:
+    """How many ranges the first run of a checkpoint makes of its key groups."""
+    return min(key_groups, RANGES_PER_PARTITION * partitions)
+
+
+class _Kept(NamedTuple):
+    """A key group between two batches; see `Processed`."""
+
+    state: bytes
+    next_timer: int | None
+    keys: int
+    pending: int
+
+
+class KeyRange:
+    """The key groups of a range, between Spark's state and the operator core.
+
+    Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers]}]``.
+    """
+
+    def __init__(self, stored: bytes | None) -> None:
+        self._groups: dict[int, _Kept] = {}
+        if stored is not None:
+            version, groups = unpack(stored)
+            if version != _VERSION:
+                raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key range's state")
+            self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
+
+    def process(
+        self, operator: Operator, chunks: Iterable[tuple[int, Chunk]], watermark: int | None
+    ) -> dict[int, Processed]:
+        """Play one batch of the key groups that have events or due timers.
+
+        :param chunks: the batch's events with their key group, in any order
+        :param watermark: see `Operator.process`
+        :returns: what it gave, by key group
+        """
+        by_group: dict[int, list[Chunk]] = {}
+        for group, chunk in chunks:
+            by_group.setdefault(group, []).append(chunk)
+        if watermark is not None:
+            for group, kept in self._groups.items():
+                if kept.next_timer is not None and kept.next_timer <= watermark:
+                    by_group.setdefault(group, [])
+        played = {}
+        for group in sorted(by_group):
+            before = self._groups.pop(group, None)
+            after = played[group] = operator.process(before and before.state, by_group[group], watermark)
+            if after.state is not None:
+                self._groups[group] = _Kept(after.state, after.next_timer, after.keys, after.pending)
+        return played
+
+    @property
+    def next_timer(self) -> int | None:
+        """When the range must be called again at the latest, in microseconds of event time."""
+        times = (kept.next_timer for kept in self._groups.values())
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def keys(self) -> int:
+        """Keys that have state or timers."""
+        return sum(kept.keys for kept in self._groups.values())
+
+    @property
+    def pending(self) -> int:
+        """Timers that are set and not due."""
+        return sum(kept.pending for kept in self._groups.values())
+
+    def pack(self) -> bytes | None:
+        """The range as it is stored; `None` where nothing is left."""
+        if not self._groups:
+            return None
+        return pack([_VERSION, {group: list(kept) for group, kept in self._groups.items()}])
