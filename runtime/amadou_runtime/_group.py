@@ -14,40 +14,47 @@ _VERSION = 1
 class KeyGroup:
     """The state and the timers of one key group. A subject's state stays packed until it is touched.
 
-    Stored as ``[version, {spec: [keys, packed]}, [keys, earliest timers], [keys, packed timers], pending timers]``:
-    lists, since msgpack takes four times as long to read the keys of a map.
+    Stored as ``[version, {spec: [keys, packed]}, [times, keys], [times, [keys, tags]]]``, the timers without a tag
+    first: lists, since msgpack takes four times as long to read the keys of a map.
     """
 
     __slots__ = ("columns", "timers")
 
     def __init__(self, stored: bytes | None) -> None:
         self.columns: dict[str, Column] = {}
-        self.timers = Timers({}, {}, 0)
+        self.timers = Timers({}, {})
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, earliest, several, pending = rest
+            columns, plain, tagged = rest
             self.columns = {spec: Column(_dict(column)) for spec, column in columns.items()}
-            self.timers = Timers(_dict(earliest), _dict(several), pending)
+            self.timers = Timers(
+                {micros: dict.fromkeys(keys) for micros, keys in _dict(plain).items()},
+                {micros: {key: set(tags) for key, tags in _dict(at).items()} for micros, at in _dict(tagged).items()},
+            )
 
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
         columns = (column.packed for column in self.columns.values())
-        return list(dict.fromkeys(chain(*columns, self.timers.earliest)))
+        return list(dict.fromkeys(chain(*columns, self.timers.keys())))
 
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
         columns = {spec: _lists(column.packed) for spec, column in self.columns.items() if column.packed}
-        if not columns and not timers.earliest:
+        if not columns and not timers.pending:
             return None
-        return pack([_VERSION, columns, _lists(timers.earliest), _lists(timers.several), timers.pending])
+        plain = {micros: list(keys) for micros, keys in timers.plain.items()}
+        tagged = {
+            micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
+        }
+        return pack([_VERSION, columns, _lists(plain), _lists(tagged)])
 
 
-def _dict(lists: list[list[Any]]) -> dict[Key, Any]:
+def _dict(lists: list[list[Any]]) -> dict[Any, Any]:
     return dict(zip(*lists, strict=True))
 
 
-def _lists(mapping: dict[Key, Any]) -> list[list[Any]]:
+def _lists(mapping: dict[Any, Any]) -> list[list[Any]]:
     return [list(mapping), list(mapping.values())]

@@ -1,6 +1,6 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import merge
@@ -18,7 +18,6 @@ from amadou_runtime._keying import Chunk
 from amadou_runtime._trace import Trace
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
-_NO_TAG = [""]
 Runs: TypeAlias = list[tuple[str, list[Any]]]
 """Events as runs of one source each: key, timestamp, value, key, …"""
 
@@ -78,9 +77,9 @@ class Operator:
         """
         group = KeyGroup(state)
         timers = group.timers
-        due = [] if watermark is None else [key for key, earliest in timers.earliest.items() if earliest <= watermark]
+        due = timers.due(watermark)
         runs = in_order(chunks)
-        touched = {*due}.union(*(events[0::3] for _, events in runs))
+        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs))
         ports = {name: Port(encode) for name, encode in self._encoders.items()}
         batch = Batch(self._name, self._has_timer_callback, ports, watermark, group.columns, timers, touched)
         subject = Subject(batch)
@@ -91,35 +90,21 @@ class Operator:
             count += len(events) // 3
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        next_timer = min(timers.earliest.values(), default=None)
-        return Processed(group.pack(), next_timer, outputs, count, late, fired, len(group.keys()), timers.pending)
+        kept = group.pack(), timers.next_time()
+        return Processed(*kept, outputs, count, late, fired, len(group.keys()), timers.pending)
 
-    def _fire(self, due: list[Key], subject: Subject) -> int:
-        """Fire the due timers of some keys, by time, key and tag (`semantics.md` 6)."""
+    def _fire(self, due: list[int], subject: Subject) -> int:
+        """Fire the timers of some times, by time, key and tag (`semantics.md` 6)."""
         batch, timers = subject._batch, subject._batch.timers
-        watermark = batch.watermark_micros
-        assert watermark is not None
         if not self._has_timer_callback:
             raise TimerError(self._name)
-        keys_of: dict[int, list[Key]] = {}
-        tags_of: dict[tuple[int, Key], list[str]] = {}
-        for key in due:
-            if key not in timers.several:
-                keys_of.setdefault(timers.earliest[key], []).append(key)
-                continue
-            for micros, tag in timers.of(key):
-                if micros <= watermark:
-                    tags = tags_of.setdefault((micros, key), [])
-                    if not tags:
-                        keys_of.setdefault(micros, []).append(key)
-                    tags.append(tag)
         fired = 0
         on_timer_expired = self._on_timer_expired
-        for micros in sorted(keys_of):
+        for micros in due:
             subject.timestamp = timestamp = from_micros(micros)
-            for key in in_key_order(keys_of[micros]):
+            for key in in_key_order(timers.at(micros)):
                 subject.key = key
-                for tag in tags_of.get((micros, key), _NO_TAG) if tags_of else _NO_TAG:
+                for tag in timers.tags(key, micros):
                     if not timers.discard(key, micros, tag):
                         continue  # an earlier timer of the key deleted it
                     subject.timer_tag = tag
@@ -152,7 +137,6 @@ class Operator:
         return late
 
     def _store(self, group: KeyGroup, runs: Runs, batch: Batch) -> None:
-        group.timers.store()
         for column in group.columns.values():
             try:
                 column.store()
@@ -215,7 +199,7 @@ def in_order(chunks: Sequence[Chunk]) -> Runs:
     ]
 
 
-def in_key_order(keys: list[Key]) -> list[Key]:
+def in_key_order(keys: Iterable[Key]) -> list[Key]:
     """Keys in their order, those of several types by type."""
     try:
         return sorted(keys)

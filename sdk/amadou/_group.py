@@ -1,11 +1,12 @@
 """What the subjects of a key group have while a batch is processed: state by spec, and timers."""
 
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._wire import pack, unpack, unpack_all
+from amadou._wire import pack, unpack_all
 
 
 class Column:
@@ -52,76 +53,83 @@ class Column:
 
 
 class Timers:
-    """The pending timers of the subjects. Times are in microseconds.
+    """The pending timers of the subjects, by time: windows of many subjects end together. Times are in microseconds."""
 
-    Most subjects have one timer without a tag: its time in `earliest` is all that there is of it.
-    """
+    __slots__ = ("_times", "pending", "plain", "tagged")
 
-    __slots__ = ("earliest", "pending", "several")
-
-    def __init__(self, earliest: dict[Key, int], several: dict[Key, Any], pending: int) -> None:
-        self.earliest = earliest
-        """Each subject's earliest time, as of the last `store`."""
-        self.several = several
-        """All timers of the other subjects: a set of (time, tag), packed until it is touched."""
-        self.pending = pending
+    def __init__(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
+        self.plain = plain
+        """Whose timers without a tag are due at a time: the keys of a dict, which stay in their order."""
+        self.tagged = tagged
+        """The tags of the others, by time and key."""
+        self.pending = sum(map(len, plain.values()))
         """How many timers there are."""
+        self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
+        self._times: dict[Key, set[int]] | None = None  # by key, from when a callback first asks
 
     def add(self, key: Key, micros: int, tag: str) -> None:
         """Add a timer; one that is there already stays (`semantics.md` 10)."""
-        timers = self._several_of(key)
-        if timers is None:
-            first = self.earliest.get(key)
-            if first is None and not tag:
-                self.earliest[key] = micros
-                self.pending += 1
+        if tag:
+            tags = self.tagged.setdefault(micros, {}).setdefault(key, set())
+            if tag in tags:
                 return
-            if first == micros and not tag:
+            tags.add(tag)
+        else:
+            keys = self.plain.get(micros)
+            if keys is None:
+                keys = self.plain[micros] = {}
+            elif key in keys:
                 return
-            timers = self.several[key] = set() if first is None else {(first, "")}
-            self.earliest.setdefault(key, micros)
-        elif (micros, tag) in timers:
-            return
-        timers.add((micros, tag))
+            keys[key] = None
         self.pending += 1
+        if self._times is not None:
+            self._times.setdefault(key, set()).add(micros)
 
     def discard(self, key: Key, micros: int, tag: str) -> bool:
         """Remove a timer. Returns whether there was one."""
-        timers = self._several_of(key)
-        if timers is None:
-            if tag or self.earliest.get(key) != micros:
-                return False
-        elif (micros, tag) in timers:
-            timers.remove((micros, tag))
-        else:
+        keys: dict[Key, Any] | None = (self.tagged if tag else self.plain).get(micros)
+        if keys is None or key not in keys or (tag and tag not in keys[key]):
             return False
-        if not timers:
-            del self.earliest[key]
-            self.several.pop(key, None)
+        if tag:
+            keys[key].remove(tag)
+        if not tag or not keys[key]:
+            del keys[key]
+        if not keys:
+            del (self.tagged if tag else self.plain)[micros]
         self.pending -= 1
         return True
 
+    def due(self, watermark: int | None) -> list[int]:
+        """The times that a watermark has reached, in their order."""
+        if watermark is None:
+            return []
+        return sorted(micros for micros in {*self.plain, *self.tagged} if micros <= watermark)
+
+    def at(self, micros: int) -> dict[Key, Any]:
+        """The keys that have timers at a time, as they are now."""
+        plain, tagged = self.plain.get(micros, {}), self.tagged.get(micros)
+        return {**plain, **tagged} if tagged else plain.copy()
+
+    def tags(self, key: Key, micros: int) -> list[str]:
+        """The tags of a key's timers at a time, in their order; that of a timer without one is empty."""
+        plain = [""] if key in self.plain.get(micros, ()) else []
+        tagged = self.tagged.get(micros)
+        return [*plain, *sorted(tagged.get(key, ()))] if tagged else plain
+
     def of(self, key: Key) -> list[tuple[int, str]]:
         """A subject's timers, by time and tag."""
-        timers = self._several_of(key)
-        if timers is not None:
-            return sorted(timers)
-        return [(self.earliest[key], "")] if key in self.earliest else []
+        if self._times is None:
+            self._times = {}
+            for times in (self.plain, self.tagged):
+                for micros, keys in times.items():
+                    for other in keys:
+                        self._times.setdefault(other, set()).add(micros)
+        return [(micros, tag) for micros in sorted(self._times.get(key, ())) for tag in self.tags(key, micros)]
 
-    def store(self) -> None:
-        """Pack what was touched."""
-        for key, timers in list(self.several.items()):
-            if type(timers) is not bytes:
-                ordered = sorted(timers)
-                self.earliest[key] = ordered[0][0]
-                if len(ordered) > 1 or ordered[0][1]:
-                    self.several[key] = pack([part for timer in ordered for part in timer])
-                else:
-                    del self.several[key]
+    def next_time(self) -> int | None:
+        """When the next timer is due."""
+        return min((*self.plain, *self.tagged), default=None)
 
-    def _several_of(self, key: Key) -> set[tuple[int, str]] | None:
-        timers = self.several.get(key) if self.several else None
-        if type(timers) is bytes:
-            parts = iter(unpack(timers))
-            timers = self.several[key] = set(zip(parts, parts, strict=True))
-        return timers
+    def keys(self) -> Iterable[Key]:
+        """The keys that have timers; some more than once."""
+        return chain.from_iterable((*self.plain.values(), *self.tagged.values()))

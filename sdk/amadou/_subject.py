@@ -116,12 +116,9 @@ class Subject:
         watermark = batch.watermark_micros
         if watermark is not None and micros <= watermark:
             return False
-        timers = self._timers
-        if tag == "" and timers.earliest.get(self.key) == micros and self.key not in timers.several:
-            return True  # what most events find, without a further call
         if type(tag) is not str:
             raise TypeError(f"a timer's tag is a str, not {tag!r}")
-        timers.add(self.key, micros, tag)
+        self._timers.add(self.key, micros, tag)
         return True
 
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:

@@ -13,7 +13,7 @@ from amadou_runtime._group import KeyGroup
 KEYS = st.sampled_from(["a", b"a", 1, ("a", 1)])
 TIMERS = st.tuples(KEYS, st.integers(-2, 2), st.sampled_from(["", "x"]))
 STEPS = st.one_of(
-    st.tuples(st.just("add"), TIMERS), st.tuples(st.just("discard"), TIMERS), st.tuples(st.just("store"), st.none())
+    st.tuples(st.sampled_from(["add", "discard", "look"]), TIMERS), st.tuples(st.just("store"), st.none())
 )
 
 
@@ -28,23 +28,16 @@ def test_timers_are_a_set_over_many_batches(script: list[tuple[str, Any]]) -> No
         elif step == "discard":
             assert group.timers.discard(*timer) is (timer in model)
             model.discard(timer)
+        elif step == "look":
+            assert group.timers.of(timer[0]) == sorted((micros, tag) for key, micros, tag in model if key == timer[0])
         else:
             group = stored_and_read(group)
-            earliest = {key: min(micros for other, micros, _ in model if other == key) for key, _, _ in model}
-            assert group.timers.earliest == earliest
+            assert group.timers.next_time() == min((micros for _, micros, _ in model), default=None)
+            assert group.timers.due(0) == sorted({micros for _, micros, _ in model if micros <= 0})
     for key in ("a", b"a", 1, ("a", 1)):
         assert group.timers.of(key) == sorted((micros, tag) for other, micros, tag in model if other == key)
     assert group.timers.pending == len(model)
     assert set(stored_and_read(group).keys()) == {key for key, _, _ in model}
-
-
-def test_a_key_with_one_plain_timer_costs_no_set() -> None:
-    group = KeyGroup(None)
-    group.timers.add("a", 1, "")
-    group.timers.add("a", 2, "x")
-    assert list(stored_and_read(group).timers.several) == ["a"]
-    group.timers.discard("a", 2, "x")
-    assert not stored_and_read(group).timers.several
 
 
 def test_nothing_is_stored_of_nothing() -> None:
@@ -63,5 +56,4 @@ def test_state_of_another_release_is_told() -> None:
 
 
 def stored_and_read(group: KeyGroup) -> KeyGroup:
-    group.timers.store()
     return KeyGroup(group.pack())

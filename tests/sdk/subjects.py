@@ -21,7 +21,7 @@ def new_subject(
     """
     micros = None if watermark is None else to_micros(watermark)
     columns = {spec: Column({key: pack(wire)}) for spec, wire in (wires or {}).items()}
-    subject = Subject(Batch("MyHandler", has_timer_callback, {}, micros, columns, Timers({}, {}, 0), [key]))
+    subject = Subject(Batch("MyHandler", has_timer_callback, {}, micros, columns, Timers({}, {}), [key]))
     subject.key = key
     subject.timestamp = START
     return subject
