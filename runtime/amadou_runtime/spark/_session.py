@@ -26,6 +26,8 @@ _SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # An Arrow batch is one call of `key_event`'s loop and one row for each key group: fewer are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
+    "spark.sql.codegen.wholeStage": "false",
     # Splits a batch's files evenly over the cores. With Spark's default one of two cores got two thirds of 16 MB; with
     # zero an odd byte became a task of its own.
     "spark.sql.files.openCostInBytes": "4096",
