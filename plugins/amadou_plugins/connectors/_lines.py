@@ -86,7 +86,7 @@ class LinesSource(Source):
             )
         for file in self._files():
             try:
-                yield from _lines(file)
+                yield from chain.from_iterable(_lines(file))
             except (OSError, EOFError) as error:
                 raise SourceError(f"LinesSource({str(self.path)!r}): {file} cannot be read: {error}") from error
 
@@ -124,7 +124,9 @@ class LinesSource(Source):
     @staticmethod
     def to_records(cells: Sequence[Any]) -> Iterable[bytes]:
         """Turns parts of local files into their lines; remote files come as lines."""
-        return cells if type(cells[0]) is bytes else chain.from_iterable(map(_lines_of_part, cells))
+        if type(cells[0]) is bytes:
+            return cells
+        return chain.from_iterable(chain.from_iterable(map(_lines_of_part, cells)))
 
     def _check_name(self, told: str, file: str) -> None:
         if ":" in os.path.basename(file):
@@ -190,7 +192,7 @@ def _parts(cores: int) -> str:
     return f"transform(sequence(0L, {count} - 1), i -> {bounds})"
 
 
-def _lines_of_part(part: Mapping[str, Any]) -> Iterator[bytes]:
+def _lines_of_part(part: Mapping[str, Any]) -> Iterator[list[bytes]]:
     path = local_path(part["path"])
     try:
         yield from _lines(path, part["start"], part["end"])
@@ -198,8 +200,10 @@ def _lines_of_part(part: Mapping[str, Any]) -> Iterator[bytes]:
         raise SourceError(f"LinesSource: {path} cannot be read: {error}") from error
 
 
-def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The lines of a file that begin at or after one byte and before another. A packed file has one part."""
+def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
+    """The lines of a file that begin at or after one byte and before another, many at once. A packed file has one
+    part.
+    """
     opener = _OPENERS.get(os.path.splitext(path)[1])
     with open(path, "rb") if opener is None else opener(path, "rb") as file:
         if start > 0:
@@ -208,7 +212,8 @@ def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[bytes]
             file.seek(0)
         lines = _split(_pieces(file, None if end is None or opener is not None else end - file.tell()))
         if start > 0:
-            next(lines, None)
+            first = next(filter(None, lines), [])
+            yield first[1:]
         yield from lines
 
 
@@ -230,8 +235,8 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
         yield piece
 
 
-def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The lines that pieces of a file make."""
+def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """The lines that each piece of a file ends."""
     rest = b""
     for piece in pieces:
         lines = (rest + piece).splitlines()
@@ -239,5 +244,5 @@ def _split(pieces: Iterator[bytes]) -> Iterator[bytes]:
         if not piece.endswith(b"\n"):
             # the line may go on, or a \n follow that belongs to its \r
             rest = lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")
-        yield from lines
-    yield from rest.splitlines()
+        yield lines
+    yield rest.splitlines()
