@@ -1,6 +1,5 @@
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from datetime import datetime
-from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from amadou._codec import SCALARS, Codec, codec_for
@@ -141,6 +140,16 @@ class MapSpec(Spec, Generic[K, V]):
     :param codec: the same for values
     """
 
+    _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
+    encode_key: Callable[[Any], Any]
+    """Turns a key into its wire form."""
+    decode_key: Callable[[Any], Any]
+    """Turns the wire form of a key back."""
+    encode_value: Callable[[Any], Any]
+    """Turns a value into its wire form."""
+    decode_value: Callable[[Any], Any]
+    """Turns the wire form of a value back."""
+
     def __init__(
         self,
         key_type: type[K],
@@ -159,6 +168,7 @@ class MapSpec(Spec, Generic[K, V]):
         """The type of keys that are their own wire form, where they are."""
         self.scalar_value = value_type if codec is None and value_type in SCALARS else None
         """The type of values that are their own wire form, where they are."""
+        self._defer()
 
     def state_for(self, subject: Subject) -> MapState[K, V]:
         """The state of a subject."""
@@ -174,45 +184,26 @@ class MapSpec(Spec, Generic[K, V]):
             state = column.states[key] = MapState(self, key, entries)
         return state
 
-    # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
-    # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
-
-    @cached_property
-    def encode_key(self) -> Any:
-        """Turns a key into its wire form."""
+    def _resolve(self) -> None:
+        # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
+        # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
         if self._key_codec is None and self.key_type is cast("Any", datetime):
-            return _datetime_key
-        codec = self._key_codec or codec_for(self.key_type)
-        if self.scalar_key is not None:
-            return codec.encode
-        return lambda key: pack(codec.encode(key))
-
-    @cached_property
-    def decode_key(self) -> Any:
-        """Turns the wire form of a key back."""
-        if self._key_codec is None and self.key_type is cast("Any", datetime):
-            return from_micros
-        codec = self._key_codec or codec_for(self.key_type)
-        if self.scalar_key is not None:
-            return codec.decode
-        return lambda wire: codec.decode(unpack(wire))
-
-    @cached_property
-    def encode_value(self) -> Any:
-        """Turns a value into its wire form."""
-        return (self._codec or codec_for(self.value_type)).encode
-
-    @cached_property
-    def decode_value(self) -> Any:
-        """Turns the wire form of a value back."""
-        return (self._codec or codec_for(self.value_type)).decode
+            self.encode_key, self.decode_key = _datetime_key, from_micros
+        else:
+            keys = self._key_codec or codec_for(self.key_type)
+            if self.scalar_key is not None:
+                self.encode_key, self.decode_key = keys.encode, keys.decode
+            else:
+                self.encode_key = lambda key: pack(keys.encode(key))
+                self.decode_key = lambda wire: keys.decode(unpack(wire))
+        values = self._codec or codec_for(self.value_type)
+        self.encode_value, self.decode_value = values.encode, values.decode
 
     def check(self) -> None:
         kind = get_origin(self.key_type) or self.key_type
         if self._key_codec is None and isinstance(kind, type) and kind.__hash__ is None:
             raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")
-        self.encode_key  # noqa: B018
-        self.encode_value  # noqa: B018
+        self._resolve()
 
     def shown_type(self) -> str:
         return f"{shown(self.key_type)} → {shown(self.value_type)}"

@@ -1,5 +1,5 @@
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduce__": lambda self: "MISSING"})()
 
@@ -12,6 +12,10 @@ class Spec:
     """
 
     _name: str | None
+    _functions: ClassVar[tuple[str, ...]] = ()
+    """Attributes that `_resolve` makes when the first of them is called, since codecs take long to make. Attributes of
+    the instance alone, since Python looks a property up three times as long, in every event.
+    """
 
     def __set_name__(self, owner: type, name: str) -> None:
         if self._name is None:
@@ -26,12 +30,30 @@ class Spec:
             )
         return self._name
 
+    def _defer(self) -> None:
+        """Let the first call of one of `_functions` make them all."""
+        for name in self._functions:
+            setattr(self, name, partial(self._resolved, name))
+
+    def _resolved(self, name: str, value: Any) -> Any:
+        self._resolve()
+        return getattr(self, name)(value)
+
+    def _resolve(self) -> None:
+        """Make what `_functions` names."""
+
     def __getstate__(self) -> dict[str, Any]:
         # Codecs are made anew where a job arrives: those of cattrs cannot be pickled.
         kind = type(self)
         return {
-            name: value for name, value in vars(self).items() if not isinstance(vars(kind).get(name), cached_property)
+            name: value
+            for name, value in vars(self).items()
+            if name not in self._functions and not isinstance(vars(kind).get(name), cached_property)
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._defer()
 
     def check(self) -> None:
         """Raise an `UnsupportedTypeError` where no codec can be made for a declared type."""

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
@@ -35,7 +36,7 @@ class ValueState(Generic[T]):
             if wire is MISSING:
                 return cast("T", None)
         try:
-            return spec.resolved_codec.decode(wire)
+            return cast("T", spec.decode(wire))
         except StateDecodeError as error:
             raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
 
@@ -43,7 +44,7 @@ class ValueState(Generic[T]):
     def value(self, value: T) -> None:
         spec = self._spec
         try:
-            self._wire = spec.resolved_codec.encode(value)
+            self._wire = spec.encode(value)
         except EncodeError as error:
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
         self._changed = True
@@ -75,6 +76,12 @@ class ValueSpec(Spec, Generic[T]):
     :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
     """
 
+    _functions = ("encode", "decode")
+    encode: Callable[[Any], Any]
+    """Turns a value into its wire form."""
+    decode: Callable[[Any], Any]
+    """Turns the wire form of a value back."""
+
     @overload
     def __init__(
         self: "ValueSpec[T | None]", type: type[T], *, name: str | None = ..., codec: Codec[T] | None = ...
@@ -88,16 +95,16 @@ class ValueSpec(Spec, Generic[T]):
         self.default = default
         self._name = name
         self._codec = codec
+        self._defer()
 
-    @cached_property
-    def resolved_codec(self) -> Codec[T]:
-        """The codec that values go through."""
-        return self._codec or codec_for(self.type)
+    def _resolve(self) -> None:
+        codec = self._codec or codec_for(self.type)
+        self.encode, self.decode = codec.encode, codec.decode
 
     @cached_property
     def default_wire(self) -> Any:
         """The default in wire form, so that each reader gets its own."""
-        return MISSING if self.default is MISSING or self.default is None else self.resolved_codec.encode(self.default)
+        return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
     def state_for(self, subject: Subject) -> ValueState[T]:
         """The state of a subject."""
@@ -109,7 +116,7 @@ class ValueSpec(Spec, Generic[T]):
         return state
 
     def check(self) -> None:
-        self.resolved_codec  # noqa: B018
+        self._resolve()
         self.default_wire  # noqa: B018
 
     def shown_type(self) -> str:
