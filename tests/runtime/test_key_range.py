@@ -1,0 +1,85 @@
+"""A range of key groups gives what one key group with the same keys gives."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou._time import to_micros
+from amadou._wire import pack
+from amadou.errors import StateDecodeError
+from amadou_runtime._keying import Chunk, Keying
+from amadou_runtime._operator import Operator, Processed
+from amadou_runtime.spark._range import KeyRange, range_count
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+GROUPS = 5
+KEYS = st.integers(0, 7)
+BATCHES = st.lists(st.tuples(st.lists(st.tuples(KEYS, st.integers(0, 9))), st.integers(0, 9)))
+
+
+class Reminder(Handler):
+    """Counts events, tells the count some seconds later, and forgets it."""
+
+    count = ValueSpec(int, 0)
+    told = SinkSpec(list)
+
+    def key_event(self, record: tuple[int, int]) -> KeyedEvent:
+        key, second = record
+        return KeyedEvent(key, START + timedelta(seconds=second))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.count.state_for(subject).value += 1
+        subject.set_timer(
+            event.timestamp + timedelta(seconds=int(subject.key) % 3), tag="x" if subject.key == 1 else ""
+        )
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        count = self.count.state_for(subject)
+        self.told.collect(subject, [subject.key, count.value, timestamp.second, subject.timer_tag])
+        count.clear()
+
+
+JOB = Job("reminder", Reminder(), {"records": MemorySource()}, {"told": MemorySink()})
+
+
+@given(BATCHES)
+def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, int]], int]]) -> None:
+    operator, stored, state, watermark = Operator(JOB), None, None, None
+    for records, reached in batches:
+        key_range = KeyRange(stored)
+        played = key_range.process(operator, chunks(records, GROUPS), watermark)
+        alone = operator.process(state, [chunk for _, chunk in chunks(records, 1)], watermark)
+
+        assert all(processed.events or processed.fired for processed in played.values())
+        assert outputs(*played.values()) == outputs(alone)
+        assert sum(processed.fired for processed in played.values()) == alone.fired
+        assert (key_range.keys, key_range.pending, key_range.next_timer) == (
+            alone.keys,
+            alone.pending,
+            alone.next_timer,
+        )
+        stored, state = key_range.pack(), alone.state
+        assert (stored is None) == (state is None)
+        watermark = max(watermark or 0, to_micros(START + timedelta(seconds=reached)))
+
+
+def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:
+    assert [range_count(*counts) for counts in ((256, 2), (4, 2), (1, 1))] == [16, 4, 1]
+
+
+def test_state_of_another_release_is_told() -> None:
+    with pytest.raises(StateDecodeError, match="this release reads version 1"):
+        KeyRange(pack([2, {}]))
+
+
+def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk]]:
+    packed = Keying("Reminder", "records", JOB.handler.key_event, groups).pack(records)
+    return [(group, Chunk("records", b"", events)) for group, events in packed.events.items()]
+
+
+def outputs(*processed: Processed) -> list[Any]:
+    return sorted(wire for group in processed for wire in group.outputs.get("told", []))
