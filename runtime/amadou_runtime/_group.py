@@ -1,5 +1,6 @@
 """What a key group keeps between batches, and how it is stored."""
 
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -36,8 +37,16 @@ class KeyGroup:
 
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
-        columns = (column.packed for column in self.columns.values())
-        return list(dict.fromkeys(chain(*columns, self.timers.keys())))
+        return list(dict.fromkeys(chain(*self._holders())))
+
+    def __len__(self) -> int:
+        """How many keys have state or timers."""
+        return len(set[Key]().union(*self._holders()))
+
+    def _holders(self) -> Iterator[Iterable[Key]]:
+        yield from (column.packed for column in self.columns.values())
+        yield from self.timers.plain.values()
+        yield from self.timers.tagged.values()
 
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""

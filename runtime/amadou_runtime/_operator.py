@@ -17,6 +17,7 @@ from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
 from amadou_runtime._trace import Trace
 
+_NO_TAG = [""]
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 Runs: TypeAlias = list[tuple[str, list[Any]]]
 """Events as runs of one source each: key, timestamp, value, key, …"""
@@ -91,7 +92,7 @@ class Operator:
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
         kept = group.pack(), timers.next_time()
-        return Processed(*kept, outputs, count, late, fired, len(group.keys()), timers.pending)
+        return Processed(*kept, outputs, count, late, fired, len(group), timers.pending)
 
     def _fire(self, due: list[int], subject: Subject) -> int:
         """Fire the timers of some times, by time, key and tag (`semantics.md` 6)."""
@@ -102,9 +103,10 @@ class Operator:
         on_timer_expired = self._on_timer_expired
         for micros in due:
             subject.timestamp = timestamp = from_micros(micros)
+            tagged = micros in timers.tagged
             for key in in_key_order(timers.at(micros)):
                 subject.key = key
-                for tag in timers.tags(key, micros):
+                for tag in timers.tags(key, micros) if tagged else _NO_TAG:
                     if not timers.discard(key, micros, tag):
                         continue  # an earlier timer of the key deleted it
                     subject.timer_tag = tag

@@ -1,7 +1,6 @@
 """What the subjects of a key group have while a batch is processed: state by spec, and timers."""
 
 from collections.abc import Iterable
-from itertools import chain
 from typing import Any
 
 from amadou._event import Key
@@ -87,15 +86,19 @@ class Timers:
 
     def discard(self, key: Key, micros: int, tag: str) -> bool:
         """Remove a timer. Returns whether there was one."""
-        keys: dict[Key, Any] | None = (self.tagged if tag else self.plain).get(micros)
-        if keys is None or key not in keys or (tag and tag not in keys[key]):
+        times: dict[int, dict[Key, Any]] = self.tagged if tag else self.plain
+        keys = times.get(micros)
+        if keys is None or key not in keys:
             return False
         if tag:
-            keys[key].remove(tag)
-        if not tag or not keys[key]:
+            tags = keys[key]
+            if tag not in tags:
+                return False
+            tags.remove(tag)
+        if not tag or not tags:
             del keys[key]
-        if not keys:
-            del (self.tagged if tag else self.plain)[micros]
+            if not keys:
+                del times[micros]
         self.pending -= 1
         return True
 
@@ -129,7 +132,3 @@ class Timers:
     def next_time(self) -> int | None:
         """When the next timer is due."""
         return min((*self.plain, *self.tagged), default=None)
-
-    def keys(self) -> Iterable[Key]:
-        """The keys that have timers; some more than once."""
-        return chain.from_iterable((*self.plain.values(), *self.tagged.values()))
