@@ -162,7 +162,8 @@ def test_a_source_may_bring_its_own_key_event() -> None:
     class OnlyEvents(Counter):
         key_event = Handler.key_event  # type: ignore[assignment]
 
-    job(OnlyEvents(), sources={"in": MemorySource(key_event=lambda record: None)})
+    made = job(OnlyEvents(), sources={"in": MemorySource(key_event=lambda record: record)})
+    assert made.sources["in"].key_event("its own") == "its own"  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("delay", [5, 5.0, timedelta(seconds=5)])
