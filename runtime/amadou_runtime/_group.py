@@ -15,8 +15,9 @@ _VERSION = 1
 class KeyGroup:
     """The state and the timers of one key group. A subject's state stays packed until it is touched.
 
-    Stored as ``[version, {spec: [keys, packed]}, [times, keys], [times, [keys, tags]]]``, the timers without a tag
-    first: lists, since msgpack takes four times as long to read the keys of a map.
+    Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
+    as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
+    times as long to read the keys of a map.
     """
 
     __slots__ = ("columns", "timers")
@@ -28,11 +29,15 @@ class KeyGroup:
             version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, plain, tagged = rest
+            columns, alone, shared, tagged = rest
             self.columns = {spec: Column(_dict(column)) for spec, column in columns.items()}
             self.timers = Timers(
-                {micros: dict.fromkeys(keys) for micros, keys in _dict(plain).items()},
-                {micros: {key: set(tags) for key, tags in _dict(at).items()} for micros, at in _dict(tagged).items()},
+                {micros: {key: None} for micros, key in zip(*alone, strict=True)}
+                | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
+                {
+                    micros: {key: set(tags) for key, tags in _dict(at).items()}
+                    for micros, at in zip(*tagged, strict=True)
+                },
             )
 
     def keys(self) -> list[Key]:
@@ -54,11 +59,12 @@ class KeyGroup:
         columns = {spec: _lists(column.packed) for spec, column in self.columns.items() if column.packed}
         if not columns and not timers.pending:
             return None
-        plain = {micros: list(keys) for micros, keys in timers.plain.items()}
+        alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
+        shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
         tagged = {
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
-        return pack([_VERSION, columns, _lists(plain), _lists(tagged)])
+        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged)])
 
 
 def _dict(lists: list[list[Any]]) -> dict[Any, Any]:
