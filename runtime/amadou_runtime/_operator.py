@@ -91,8 +91,8 @@ class Operator:
             count += len(events) // 3
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        kept = group.pack(), timers.next_time()
-        return Processed(*kept, outputs, count, late, fired, len(group), timers.pending)
+        next_timer = timers.next_time()
+        return Processed(group.pack(), next_timer, outputs, count, late, fired, len(group), timers.pending)
 
     def _fire(self, due: list[int], subject: Subject) -> int:
         """Fire the timers of some times, by time, key and tag (`semantics.md` 6)."""

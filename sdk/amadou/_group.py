@@ -64,7 +64,8 @@ class Timers:
         self.pending = sum(map(len, plain.values()))
         """How many timers there are."""
         self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
-        self._times: dict[Key, set[int]] | None = None  # by key, from when a callback first asks
+        # By key, from when a callback first asks; times that are gone stay here, and have no tags.
+        self._times: dict[Key, set[int]] | None = None
 
     def add(self, key: Key, micros: int, tag: str) -> None:
         """Add a timer; one that is there already stays (`semantics.md` 10)."""

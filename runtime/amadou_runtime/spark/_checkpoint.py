@@ -1,4 +1,6 @@
-"""What a checkpoint says about the job that it belongs to: `amadou.json`, beside Spark's own files."""
+"""What a checkpoint says about the job that it belongs to, in `amadou.json` beside Spark's own files, and what is done
+to those before a run resumes.
+"""
 
 import json
 import time

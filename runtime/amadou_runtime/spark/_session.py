@@ -24,7 +24,7 @@ _SQL_SETTINGS = {
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # An Arrow batch is one call of `key_event`'s loop and one row for each key group: fewer are cheaper.
+    # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
     "spark.sql.codegen.wholeStage": "false",

@@ -193,8 +193,9 @@ class StatefulStage:
         elif stored is not None:
             state.remove()
         # In every call: without it Spark keeps the old timeout and calls again in each batch.
-        if key_range.next_timer is not None:
-            state.setTimeoutTimestamp(timeout_for(key_range.next_timer))
+        next_timer = key_range.next_timer
+        if next_timer is not None:
+            state.setTimeoutTimestamp(timeout_for(next_timer))
         outputs: dict[str, list[Any]] = {}
         for processed in played.values():
             for port, wires in processed.outputs.items():
