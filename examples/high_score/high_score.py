@@ -24,7 +24,7 @@ class HighScores(Handler):
     records = SinkSpec(HighScore)
 
     def key_event(self, record: bytes) -> KeyedEvent[int]:
-        result = json.loads(record)
+        result = json.loads(record.decode())
         return KeyedEvent(result["user"], datetime.fromisoformat(result["timestamp"]), result["score"])
 
     def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:

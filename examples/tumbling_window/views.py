@@ -26,7 +26,7 @@ class ViewsPerMinute(Handler):
     sums = SinkSpec(ViewSum)
 
     def key_event(self, record: bytes) -> list[KeyedEvent]:
-        view = json.loads(record)
+        view = json.loads(record.decode())
         return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:

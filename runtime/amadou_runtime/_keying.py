@@ -1,7 +1,7 @@
 """From records to events packed by key group: the first stage of both engines."""
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -61,7 +61,7 @@ class Keying:
         key_event = self._key_event
         groups = self._groups
         newest = _BEGINNING
-        by_group: dict[int, list[Any]] = {}
+        by_group: list[list[Any]] = [[] for _ in range(groups)]
         by_key: dict[Any, list[Any]] = {}
         for record in records:
             event: Any = None
@@ -80,17 +80,18 @@ class Keying:
                         check_key(key)
                     packed = by_key.get(key)
                     if packed is None:
-                        packed = by_key[key] = by_group.setdefault(key_group(key, groups), [])
+                        packed = by_key[key] = by_group[key_group(key, groups)]
                     packed += event
             except Exception as error:
                 raise self._failed(record, event, error)  # noqa: B904 - it has its cause
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest))
 
-    def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
+    def _pack_groups(self, by_group: Sequence[list[Any]]) -> dict[int, bytes]:
         packed = {}
-        for group, events in by_group.items():
+        for group, events in enumerate(by_group):
             try:
-                packed[group] = pack(events)
+                if events:
+                    packed[group] = pack(events)
             except AmadouError:
                 for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
                     try:

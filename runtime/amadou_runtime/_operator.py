@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from amadou import Job, Key, KeyedEvent, Subject
+from amadou._group import Timers
 from amadou._subject import Batch, Port
 from amadou._time import from_micros
 from amadou._wire import unpack
@@ -17,7 +18,6 @@ from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
 from amadou_runtime._trace import Trace
 
-_NO_TAG = [""]
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 Runs: TypeAlias = list[tuple[str, list[Any]]]
 """Events as runs of one source each: key, timestamp, value, key, …"""
@@ -103,19 +103,19 @@ class Operator:
         on_timer_expired = self._on_timer_expired
         for micros in due:
             subject.timestamp = timestamp = from_micros(micros)
-            tagged = micros in timers.tagged
-            for key in in_key_order(timers.at(micros)):
-                subject.key = key
-                for tag in timers.tags(key, micros) if tagged else _NO_TAG:
-                    if not timers.discard(key, micros, tag):
-                        continue  # an earlier timer of the key deleted it
-                    subject.timer_tag = tag
-                    fired += 1
-                    try:
-                        on_timer_expired(subject, timestamp)
-                    except Exception as error:
-                        shown = f"timer {timestamp.isoformat()}" + (f" with tag {tag!r}" if tag else "")
-                        raise self._failed(error, "on_timer_expired", batch, None, key, shown) from error
+            expired = (
+                _expired_with_tags(timers, micros)
+                if micros in timers.tagged
+                else zip(in_key_order(timers.take(micros)), repeat(""))
+            )
+            for subject.key, subject.timer_tag in expired:
+                fired += 1
+                try:
+                    on_timer_expired(subject, timestamp)
+                except Exception as error:
+                    tag = f" with tag {subject.timer_tag!r}" if subject.timer_tag else ""
+                    shown = f"timer {timestamp.isoformat()}{tag}"
+                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, shown) from error
         subject.timer_tag = ""
         return fired
 
@@ -199,6 +199,14 @@ def in_order(chunks: Sequence[Chunk]) -> Runs:
         (source, [field for event in run for field in event[1:]])
         for source, run in groupby(merged, key=lambda event: event[0])
     ]
+
+
+def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
+    """Take the timers of a time out one by one, as an earlier one of a key may delete a later one."""
+    for key in in_key_order(timers.at(micros)):
+        for tag in timers.tags(key, micros):
+            if timers.discard(key, micros, tag):
+                yield key, tag
 
 
 def in_key_order(keys: Iterable[Key]) -> list[Key]:

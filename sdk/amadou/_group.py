@@ -103,6 +103,12 @@ class Timers:
         self.pending -= 1
         return True
 
+    def take(self, micros: int) -> dict[Key, None]:
+        """Remove the timers without a tag at a time. Returns whose they were."""
+        keys = self.plain.pop(micros, {})
+        self.pending -= len(keys)
+        return keys
+
     def due(self, watermark: int | None) -> list[int]:
         """The times that a watermark has reached, in their order."""
         if watermark is None:
@@ -110,9 +116,9 @@ class Timers:
         return sorted(micros for micros in {*self.plain, *self.tagged} if micros <= watermark)
 
     def at(self, micros: int) -> dict[Key, Any]:
-        """The keys that have timers at a time, as they are now."""
+        """The keys that have timers at a time."""
         plain, tagged = self.plain.get(micros, {}), self.tagged.get(micros)
-        return {**plain, **tagged} if tagged else plain.copy()
+        return {**plain, **tagged} if tagged else plain
 
     def tags(self, key: Key, micros: int) -> list[str]:
         """The tags of a key's timers at a time, in their order; that of a timer without one is empty."""
