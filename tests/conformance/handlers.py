@@ -100,6 +100,19 @@ class TimerUndo(Recorder):
             assert subject.delete_timer(at(2))
 
 
+class TagUndo(Recorder):
+    """Sets timers of one time with the tags of the event's value; the first one that fires deletes the others."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for tag in event.value:
+            subject.set_timer(at(1), tag)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        super().on_timer_expired(subject, timestamp)
+        for _, tag in subject.timers():
+            assert subject.delete_timer(timestamp, tag)
+
+
 class LateReporter(Recorder):
     """Collects each event's value and whether it was late."""
 

@@ -1,7 +1,17 @@
 """Rules 8 to 11 of `semantics.md`: timers."""
 
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import TagReader, TimerChain, TimerDeleter, TimerSetter, TimerUndo, at, event, job
+from tests.conformance.handlers import (
+    TagReader,
+    TagUndo,
+    TimerChain,
+    TimerDeleter,
+    TimerSetter,
+    TimerUndo,
+    at,
+    event,
+    job,
+)
 
 
 def test_rule_8_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
@@ -82,3 +92,10 @@ def test_rule_11_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
 def test_rule_11_a_timer_may_delete_another_one_that_is_due(test_run: MakeRun) -> None:
     run = test_run(job(TimerUndo())).add_record(event(0)).add_watermark(at(10))
     assert [seen[2] for seen in run.run().records("seen")] == [1]
+
+
+def test_rule_11_a_timer_may_delete_another_one_of_the_same_time(test_run: MakeRun) -> None:
+    run = test_run(job(TagUndo())).add_record(event(0, ["b", "", "a"])).add_record(event(0, ["a", "b"], "other"))
+    result = run.add_watermark(at(1)).run()
+    assert [(seen[1], seen[4]) for seen in result.records("seen")] == [("k", ""), ("other", "a")]
+    assert result.timers("k") == result.timers("other") == []
