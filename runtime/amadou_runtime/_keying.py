@@ -1,7 +1,8 @@
 """From records to events packed by key group: the first stage of both engines."""
 
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class Keying:
         key_event = self._key_event
         groups = self._groups
         newest = _BEGINNING
-        by_group: list[list[Any]] = [[] for _ in range(groups)]
+        by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
         for record in records:
             event: Any = None
@@ -86,12 +87,11 @@ class Keying:
                 raise self._failed(record, event, error)  # noqa: B904 - it has its cause
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest))
 
-    def _pack_groups(self, by_group: Sequence[list[Any]]) -> dict[int, bytes]:
+    def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
         packed = {}
-        for group, events in enumerate(by_group):
+        for group, events in by_group.items():
             try:
-                if events:
-                    packed[group] = pack(events)
+                packed[group] = pack(events)
             except AmadouError:
                 for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
                     try:

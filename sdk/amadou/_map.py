@@ -70,10 +70,7 @@ class MapState(MutableMapping[K, V]):
 
     def pop(self, key: K, default: Any = MISSING) -> Any:
         spec = self._spec
-        try:
-            key_wire = key if type(key) is spec.scalar_key else spec.encode_key(key)
-        except EncodeError as error:
-            raise self._misfit(error, key, spec.key_type) from error
+        key_wire = key if type(key) is spec.scalar_key else self._key_wire(key)
         wire = self._entries.get(key_wire, MISSING)
         if wire is not MISSING:
             # before anything is removed: what cannot be read must stay
