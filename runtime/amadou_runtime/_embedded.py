@@ -1,6 +1,7 @@
 """The embedded engine: one process, one key group, no Java. The twin of Spark."""
 
 import gc
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -77,14 +78,19 @@ def run_embedded(job: Job) -> RunSummary:
     run, counts = uuid.uuid4().hex[:12], Counts()
     records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
     for number in range(2):
-        processed, newest = engine.play(records, watermark.current)
+        now = clock_time()
+        processed, newest = engine.play(records, watermark.follow(now))
         write_outputs(job, run, number, processed.outputs)
         counts.add(processed)
-        watermark.observe(newest)
-        watermark.follow()
+        watermark.observe(newest, now)
         records = {}
     engine.close()
     return RunSummary(job.name, 2, counts, watermark.current)
+
+
+def clock_time() -> int:
+    """The time now, in microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 def check_connectors(job: Job) -> None:

@@ -1,7 +1,7 @@
 """`TestRun`: a job's script, played in milliseconds."""
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import count
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
@@ -10,9 +10,9 @@ import attrs
 
 from amadou import Job, Key, KeyedEvent, MapState, MemorySink, SinkBatch, Subject, Timer
 from amadou._subject import Batch
-from amadou._time import from_micros, to_micros
+from amadou._time import MICROSECOND, from_micros, to_micros
 from amadou.errors import PortError
-from amadou_runtime._embedded import Embedded
+from amadou_runtime._embedded import Embedded, clock_time
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import port_codec
 from amadou_runtime._trace import Trace, TraceEntry, trace_entries
@@ -46,15 +46,6 @@ class Player(Protocol):
 
 
 @attrs.frozen
-class _Step:
-    """A batch of the script, and the boundary that ended it: an explicit watermark or none."""
-
-    records: dict[str, list[Any]]
-    explicit: bool
-    micros: int | None
-
-
-@attrs.frozen
 class Played:
     """What a batch of a script gave.
 
@@ -71,9 +62,10 @@ class Played:
 class TestRun:
     """Plays records against a job and shows what came out, on the embedded engine or on Spark.
 
-    A script is a sequence of batches. Records go into the batch in hand; `add_watermark` and `end_batch` end it. At
-    the beginning of each batch timers fire up to its watermark, then its events run (`semantics.md` 2–7). The job's
-    sources and sinks are left alone, but for a `MemorySink`, which gets what is collected.
+    A script is a sequence of batches. Records go into the batch in hand; `add_watermark`, `end_batch` and
+    `advance_processing_time` end it. At the beginning of each batch timers fire up to its watermark, then its events
+    run (`semantics.md` 2–7). The clock stands still but for `advance_processing_time`. The job's sources and sinks are
+    left alone, but for a `MemorySink`, which gets what is collected.
 
     ::
 
@@ -86,6 +78,7 @@ class TestRun:
     :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` plays the same script on real Spark
     :param params: values of the job's parameters by name
     :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
+    :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
     :raises ParamError: a parameter has no value
     """
 
@@ -98,16 +91,18 @@ class TestRun:
         engine: Literal["embedded", "spark"] = "embedded",
         params: Mapping[str, str] = MappingProxyType({}),
         spark: Any = None,
+        processing_time: datetime | None = None,
     ) -> None:
         if engine not in ("embedded", "spark"):
             raise ValueError(f'the engine is "embedded" or "spark", not {engine!r}')
         self._job = _for_test(job.with_params(params))
         self._engine = engine
         self._spark = spark
-        self._script: list[_Step] = []
+        self._script: list[tuple[dict[str, list[Any]], Callable[[], None]]] = []
         self._batch: dict[str, list[Any]] = {}
         self._at_boundary = False
         self._watermark = Watermark(self._job)
+        self._now = clock_time() if processing_time is None else to_micros(processing_time)
         self._player: Player | None = None
         self._raw: list[list[Any]] = []
         self._state: bytes | None = None
@@ -140,13 +135,31 @@ class TestRun:
         :param timestamp: an aware datetime; up to the newest event so far without it
         :raises NaiveTimestampError: the timestamp has no zone
         """
-        self._end_batch(_Step(self._batch, explicit=True, micros=None if timestamp is None else to_micros(timestamp)))
-        return self
+        micros = None if timestamp is None else to_micros(timestamp)
+
+        def reach() -> None:
+            target = self._watermark.newest if micros is None else micros
+            if target is not None:
+                self._watermark.raise_to(target)
+
+        return self._end_batch(reach)
 
     def end_batch(self) -> "TestRun":
         """End the batch: the watermark follows the newest event, less the job's delay, as it does in a real run."""
-        self._end_batch(_Step(self._batch, explicit=False, micros=None))
-        return self
+        return self._end_batch(lambda: None)
+
+    def advance_processing_time(self, by: timedelta) -> "TestRun":
+        """End the batch and let time pass on the clock, for jobs with an `idle_timeout` (`semantics.md` 3).
+
+        :param by: how long, not below zero
+        """
+        if by < timedelta(0):
+            raise ValueError(f"time does not go back: {by}")
+
+        def advance() -> None:
+            self._now += by // MICROSECOND
+
+        return self._end_batch(advance)
 
     def run(self) -> "TestResult":
         """Play what was added since the last call, and show all that came out so far.
@@ -154,19 +167,15 @@ class TestRun:
         :raises CallbackError: a callback of the handler failed; what its batch did does not count
         """
         player = self._player = self._player or self._new_player()
-        watermark = self._watermark
         while self._script:
-            step = self._script.pop(0)
-            self._play(player, step.records)
-            if step.explicit:
-                target = watermark.newest if step.micros is None else step.micros
-                if target is not None:
-                    watermark.raise_to(target)
+            records, boundary = self._script.pop(0)
+            self._play(player, records)
+            boundary()
         if self._batch or self._at_boundary:
             batch, self._batch = self._batch, {}
             self._at_boundary = False
             self._play(player, batch)
-        return TestResult(self._job, self._raw, self._state, watermark.current)
+        return TestResult(self._job, self._raw, self._state, self._watermark.follow(self._now))
 
     def close(self) -> None:
         """Give back what the engine holds; needed for `engine="spark"` only, and done at exit."""
@@ -182,15 +191,15 @@ class TestRun:
             raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(names)})")
         self._batch.setdefault(source or names[0], []).append(record)
 
-    def _end_batch(self, step: _Step) -> None:
-        self._script.append(step)
+    def _end_batch(self, boundary: Callable[[], None]) -> "TestRun":
+        self._script.append((self._batch, boundary))
         self._batch = {}
         self._at_boundary = True
+        return self
 
     def _play(self, player: Player, records: Mapping[str, list[Any]]) -> None:
-        played = player.play(records, self._watermark.current)
-        self._watermark.observe(played.newest)
-        self._watermark.follow()
+        played = player.play(records, self._watermark.follow(self._now))
+        self._watermark.observe(played.newest, self._now)
         self._raw += played.trace
         self._state = played.state
         for port, sink in self._memory_sinks.items():

@@ -1,41 +1,105 @@
-"""The watermark of a run (`semantics.md` 2)."""
+"""The watermark of a run (`semantics.md` 2, 3)."""
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from amadou import Job
-from amadou._time import MICROSECOND
+from amadou._time import MICROSECOND, to_micros
+
+END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
 
 class Watermark:
-    """Follows the newest event times of a run's sources. All times are in microseconds.
+    """Follows the newest event times of a run's sources. All times are in microseconds since 1970.
 
-    :param job: the job, which says how far the watermark stays behind the newest event
+    A source that has brought nothing for the job's `idle_timeout` does not count, and neither does one that never
+    brought anything; when none counts, the watermark rises with the clock.
+
+    :param job: the job, which says how far the watermark stays behind the newest event and when a source is idle
     """
 
     def __init__(self, job: Job) -> None:
         assert isinstance(job.watermark_delay, timedelta)
+        assert job.idle_timeout is None or isinstance(job.idle_timeout, timedelta)
+        self._sources = set(job.sources)
         self._delay = job.watermark_delay // MICROSECOND
+        self._idle_timeout = None if job.idle_timeout is None else job.idle_timeout // MICROSECOND
         self._newest: dict[str, int] = {}
+        self._brought: dict[str, int] = {}
+        self._looked: int | None = None
         self.current: int | None = None
-        """The watermark of the next batch; `None` before the first event."""
+        """The watermark of the batch in hand; `None` before the first event."""
 
     @property
     def newest(self) -> int | None:
         """The newest event time of all sources."""
         return max(self._newest.values(), default=None)
 
-    def observe(self, newest: Mapping[str, int]) -> None:
-        """Note the newest event time that each source brought in a batch."""
+    def observe(self, newest: Mapping[str, int], now: int) -> None:
+        """Note the newest event time that each source brought in a batch.
+
+        :param now: the time of the clock when the batch began
+        """
         for source, micros in newest.items():
             self._newest[source] = max(micros, self._newest.get(source, micros))
+            self._brought[source] = now
 
-    def follow(self) -> None:
-        """End a batch: the watermark follows the source that is furthest behind."""
-        if self._newest:
-            self.raise_to(min(self._newest.values()) - self._delay)
+    def follow(self, now: int) -> int | None:
+        """Fix the watermark of the batch that begins now."""
+        reached = self._at(now)
+        if reached is not None:
+            self.raise_to(reached)
+        self._looked = now
+        return self.current
 
     def raise_to(self, micros: int) -> None:
         """Move the watermark to a time, unless it is there already: it never goes back."""
         if self.current is None or micros > self.current:
             self.current = micros
+
+    def reaches(self, micros: int, now: int) -> int | None:
+        """When by the clock the watermark will have come to a time, should nothing come any more; `None` for never."""
+        reached = self._at(now)
+        if reached is not None and reached >= micros:
+            return now
+        if self._idle_timeout is None or reached is None:
+            return None
+        for moment in sorted(brought + self._idle_timeout for brought in self._brought.values()):
+            if moment > now:
+                now, reached = moment, self._at(moment)
+                assert reached is not None
+                if reached >= micros:
+                    return now
+        return now + micros - reached
+
+    def _at(self, now: int) -> int | None:
+        """Where the watermark is at a time of the clock, should nothing come until then."""
+        if not self._newest:
+            return self.current
+        idle = {} if self._idle_timeout is None else {s: at + self._idle_timeout for s, at in self._brought.items()}
+        counting = [source for source in self._newest if source not in idle or now < idle[source]]
+        since = now if counting else max(idle.values())
+        if not counting:  # those that were the last to count
+            counting = [source for source, at in idle.items() if at == since]
+        reached = min(self._newest[source] for source in counting) - self._delay
+        if self.current is not None:
+            reached = max(reached, self.current)
+        return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {
+            "current": self.current,
+            "newest": dict(self._newest),
+            "brought": dict(self._brought),
+            "looked": self._looked,
+        }
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Take what `to_json` gave, but for sources that the job no longer has."""
+        self.current, self._looked = kept["current"], kept["looked"]
+        self._newest, self._brought = (
+            {source: micros for source, micros in kept[name].items() if source in self._sources}
+            for name in ("newest", "brought")
+        )

@@ -31,10 +31,11 @@ class Source:
         """All records that there are now, in their order."""
         raise NotImplementedError
 
-    def read_stream(self, spark: Any, name: str, checkpoint: str) -> Any:
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         """The source as a streaming DataFrame.
 
         :param spark: the `SparkSession`
+        :param reader: the `DataStreamReader` to make it with: Spark knows the source by its name
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
         :returns: a frame with the columns `record` (what `to_records` takes), `partition` (a string) and `position` (a

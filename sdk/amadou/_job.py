@@ -23,6 +23,10 @@ def _delay(value: Any) -> Any:
         return value
 
 
+def _timeout(value: Any) -> Any:
+    return None if value is None else _delay(value)
+
+
 def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
@@ -39,6 +43,9 @@ class Job:
     :param sinks: one sink for each port (`SinkSpec`) of the handler, by the port's name
     :param watermark_delay: how far the watermark stays behind the newest event (`semantics.md` 2), a `timedelta` or
         seconds
+    :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
+        seconds; when all sources are idle, the watermark rises with the clock (`semantics.md` 3). Without it nothing
+        moves while nothing comes
     :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
         complete batch (`semantics.md` 18)
@@ -53,6 +60,7 @@ class Job:
     sources: Mapping[str, Source] = attrs.field(converter=_frozen_mapping)
     sinks: Mapping[str, Sink] = attrs.field(converter=_frozen_mapping)
     watermark_delay: timedelta | float | Param = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
+    idle_timeout: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     late_events: Literal["deliver"] = attrs.field(default="deliver", kw_only=True)
     on_error: Literal["fail"] = attrs.field(default="fail", kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
@@ -124,6 +132,9 @@ class Job:
         delay = self.watermark_delay
         if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
             problems.append(f"watermark_delay must be a timedelta or seconds, not below zero, not {delay!r}")
+        idle = self.idle_timeout
+        if not isinstance(idle, timedelta | Param | None) or (isinstance(idle, timedelta) and idle <= timedelta(0)):
+            problems.append(f"idle_timeout must be a timedelta or seconds, above zero, or None, not {idle!r}")
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
             problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")

@@ -26,7 +26,7 @@ class MemorySource(Source):
     def records(self) -> list[Any]:
         return list(self._records)
 
-    def read_stream(self, spark: Any, name: str, checkpoint: str) -> Any:
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         # here, since they would be a tenth of what it takes to import amadou
         import base64
         import pickle
@@ -38,7 +38,7 @@ class MemorySource(Source):
             added = self._records[written:]
             text = b"".join(base64.b64encode(pickle.dumps(record)) + b"\n" for record in added)
             (directory / f"records-{len(added):09}-at-{written:09}.txt").write_bytes(text)
-        return spark.readStream.text(str(directory)).selectExpr(
+        return reader.text(str(directory)).selectExpr(
             "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
         )
 

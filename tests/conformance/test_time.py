@@ -1,4 +1,4 @@
-"""Rules 1 and 2 of `semantics.md`: timestamps and the watermark."""
+"""Rules 1 to 3 of `semantics.md`: timestamps and the watermark."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -75,6 +75,44 @@ def test_rule_3_a_source_that_never_brought_anything_holds_nothing_back(test_run
     run.add_record(event(10), source="busy").end_batch()
     run.add_record(event(11), source="busy")
     assert watermarks(run.run()) == [None, 10]
+
+
+def test_rule_3_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5])).advance_processing_time(3600 * SECOND)
+    result = run.run()
+    assert (result.records("seen"), result.watermark) == ([], at(0))
+
+
+def test_rule_3_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter(), idle_timeout=10, watermark_delay=2)).add_record(event(2, [60]))
+    run.advance_processing_time(10 * SECOND).advance_processing_time(59 * SECOND)
+    result = run.run()
+    assert (result.records("seen"), result.watermark) == ([], at(59))
+    result = run.advance_processing_time(1 * SECOND).run()
+    assert [seen[:4] for seen in result.records("seen")] == [("timer", "k", 60, 60)]
+
+
+def test_rule_3_an_idle_source_no_longer_holds_the_watermark_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
+    run.add_record(event(100), source="busy").add_record(event(10), source="slow")
+    run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
+    run.advance_processing_time(1 * SECOND).add_record(event(102), source="busy")
+    assert watermarks(run.run()) == [None, None, 10, 101]
+
+
+def test_rule_3_a_source_that_comes_back_holds_the_watermark_where_it_is(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
+    run.add_record(event(100), source="busy").add_record(event(10), source="slow")
+    run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
+    run.advance_processing_time(1 * SECOND).add_record(event(20), source="slow")
+    run.end_batch().add_record(event(103), source="busy").end_batch().add_record(event(104), source="busy")
+    assert watermarks(run.run()) == [None, None, 10, 101, 101, 101]
+
+
+def test_rule_3_what_comes_after_idle_time_meets_the_watermark_that_rose(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), idle_timeout=10)).add_record(event(0)).advance_processing_time(70 * SECOND)
+    run.add_record(event(1)).add_record(event(100)).end_batch().add_record(event(101))
+    assert watermarks(run.run()) == [None, 60, 60, 100]
 
 
 def watermarks(result: Any) -> list[float | None]:

@@ -196,7 +196,7 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
     for number, path in enumerate(paths):
         rows: list[Any] = []
         source = LinesSource(path)
-        stream = source.read_stream(spark, "views", str(tmp_path)).writeStream
+        stream = source.read_stream(spark, spark.readStream, "views", str(tmp_path)).writeStream
         stream = stream.foreachBatch(lambda frame, _, rows=rows: rows.extend(frame.collect()))
         stream = stream.option("checkpointLocation", str(tmp_path / f"checkpoint-{number}"))
         stream.trigger(availableNow=True).start().awaitTermination()

@@ -80,7 +80,8 @@ def play(spark: Any, tmp_path: Path) -> Callable[..., list[Any]]:
 
     def play(*records: str, handler: Handler | None = None, name: str = "counter", **options: Any) -> list[Any]:
         sink = MemorySink()
-        job = Job(name, handler or Counter(), {"keys": MemorySource(records)}, {"counts": sink}, **options)
+        sources = options.pop("sources", {"keys": MemorySource(records)}) | options.pop("more_sources", {})
+        job = Job(name, handler or Counter(), sources, {"counts": sink}, **options)
         start(job, spark, checkpoint=str(tmp_path / "checkpoint")).await_termination()
         return sink.records
 
@@ -108,6 +109,12 @@ def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_
 
     assert sorted(play(*records, handler=LastMinute())) == [("a", 1), ("b", 1)]
     assert play(*records, handler=LastMinute()) == []
+
+
+def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) -> None:
+    assert sorted(play("a", "b")) == [("a", 1), ("b", 1)]
+    assert sorted(play("a", "b", "c", more_sources={"more": MemorySource("a")})) == [("a", 2), ("c", 1)]
+    assert play(more_sources={"more": MemorySource("aa")}, sources={}) == [("a", 3)]
 
 
 def test_keys_keep_their_types_and_counts_over_many_key_groups(play: Callable[..., list[Any]]) -> None:
@@ -166,6 +173,22 @@ def test_a_broken_file_of_spark_is_told(play: Callable[..., list[Any]], tmp_path
     (commits / ".1.crc").unlink()
     (commits / "1").write_text("v1\n{}")
     with pytest.raises(CheckpointError, match="Spark's files of batch 1 cannot be read"):
+        play("a")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"), [(None, "clock/1 is missing"), ("{", "clock/1 cannot be read"), ("{}", "'watermark'")]
+)
+def test_a_checkpoint_that_lost_how_far_the_run_had_come_is_refused(
+    play: Callable[..., list[Any]], tmp_path: Path, content: str | None, told: str
+) -> None:
+    play("a")
+    clock = tmp_path / "checkpoint" / "clock"
+    (clock / ".1.crc").unlink(missing_ok=True)
+    (clock / "1").unlink()
+    if content is not None:
+        (clock / "1").write_text(content)
+    with pytest.raises(CheckpointError, match=told):
         play("a")
 
 

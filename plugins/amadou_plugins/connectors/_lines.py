@@ -90,9 +90,9 @@ class LinesSource(Source):
             except (OSError, EOFError) as error:
                 raise SourceError(f"LinesSource({str(self.path)!r}): {file} cannot be read: {error}") from error
 
-    def read_stream(self, spark: Any, name: str, checkpoint: str) -> Any:
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         # Spark forgets files that are a week older than the newest one, unread ones among them.
-        reader = spark.readStream.option("maxFileAge", "36500d")
+        reader = reader.option("maxFileAge", "36500d")
         if self.max_files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", self.max_files_per_batch)
         if self._is_remote:

@@ -6,12 +6,12 @@ import json
 import time
 import uuid
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
 _FORMAT = 1
@@ -36,13 +36,14 @@ class Identity:
     specs: dict[str, list[str]]
 
 
-def claim(spark: Any, checkpoint: str, job: Job, *, key_ranges: int) -> Identity:
+def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     """Take a checkpoint for a job: read what stands there, or mark a new one.
 
+    :param files: the checkpoint's
     :param key_ranges: of a new one
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
-    files = _Files(spark, checkpoint)
+    checkpoint = files.checkpoint
     specs = {name: [type(spec).__name__, spec.shown_type()] for name, spec in job.specs.items()}
     stored = files.read(_FILE)
     if stored is None:
@@ -58,16 +59,15 @@ def claim(spark: Any, checkpoint: str, job: Job, *, key_ranges: int) -> Identity
     return identity
 
 
-def plan_due_batch(spark: Any, checkpoint: str) -> None:
+def plan_due_batch(files: Files) -> None:
     """Plan the batch without data that the last run ended too early for, where there is one.
 
-    When a batch moves the watermark, Spark plans another one at once, data or not, which fires the timers that became
-    due; a run that resumes the checkpoint does not, and they would wait for new data. With its offsets written down,
-    as Spark does before it plays a batch, it is the first one that the run plays.
+    After a batch with data Spark plans another one at once, data or not, which fires the timers that became due; a run
+    that resumes the checkpoint does not, and they would wait for new data. With its offsets written down, as Spark does
+    before it plays a batch, it is the first one that the run plays.
 
     :raises CheckpointError: it cannot be read or written
     """
-    files = _Files(spark, checkpoint)
     last = max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
     commit = None if last is None else files.read(f"commits/{last}")
     if last is None or commit is None:
@@ -79,7 +79,7 @@ def plan_due_batch(spark: Any, checkpoint: str) -> None:
         metadata = json.loads(planned)
         due = reached > metadata["batchWatermarkMs"]
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CheckpointError(checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
+        raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
     if due:
         metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
         files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))
@@ -131,79 +131,6 @@ def _fits(stored: list[str], now: list[str]) -> bool:
         if members & _PLAIN or wider & _PLAIN or "[" in old + new:
             return False
     return True
-
-
-class _Files:
-    """Files of a checkpoint, wherever Hadoop can reach it."""
-
-    def __init__(self, spark: Any, checkpoint: str) -> None:
-        self._checkpoint = checkpoint
-        self._jvm = spark._jvm
-        self._conf = spark._jsc.hadoopConfiguration()
-
-    def is_local(self) -> bool:
-        _, system = self._locate("")
-        return bool(system.getScheme() == "file")
-
-    def exists(self, name: str) -> bool:
-        path, system = self._locate(name)
-        return bool(self._try("read", lambda: system.exists(path)))
-
-    def names(self, directory: str) -> list[str]:
-        path, system = self._locate(directory)
-
-        def names() -> list[str]:
-            found = system.listStatus(path) if system.exists(path) else ()
-            return [str(status.getPath().getName()) for status in found]
-
-        listed: list[str] = self._try("read", names)
-        return listed
-
-    def read(self, name: str) -> str | None:
-        path, system = self._locate(name)
-
-        def read() -> str | None:
-            if not system.exists(path):
-                return None
-            stream = system.open(path)
-            try:
-                return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
-            finally:
-                stream.close()
-
-        text: str | None = self._try("read", read)
-        return text
-
-    def write(self, name: str, text: str) -> None:
-        path, system = self._locate(name)
-        beside, _ = self._locate(f"{name}.tmp")
-
-        def write() -> None:
-            stream = system.create(beside, True)
-            stream.write(bytearray(text.encode()))
-            stream.close()
-            if system.exists(path):
-                system.delete(path, False)
-            if not system.rename(beside, path):
-                raise OSError(f"cannot rename {beside}")
-
-        self._try("written", write)
-
-    def _locate(self, name: str) -> tuple[Any, Any]:
-        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._checkpoint}/{name}")
-        return path, self._try("read", lambda: path.getFileSystem(self._conf))
-
-    def _try(self, what: str, do: Any) -> Any:
-        try:
-            return do()
-        except Exception as error:  # py4j wraps whatever Hadoop raises
-            reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            raise CheckpointError(self._checkpoint, f"it cannot be {what}: {reason}") from error
-
-
-def is_local(spark: Any, checkpoint: str) -> bool:
-    """Whether a checkpoint lies in the file system of the machine."""
-    return _Files(spark, checkpoint).is_local()
 
 
 def absolute(checkpoint: str) -> str:

@@ -12,14 +12,30 @@ from typing import Any
 from amadou import Job
 from amadou_runtime._testing import Played
 from amadou_runtime.spark._checkpoint import Identity
+from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import payload_for
-from amadou_runtime.spark._query import RunningJob, run_query, with_watermark
+from amadou_runtime.spark._query import RunningJob, named_reader, run_query
 from amadou_runtime.spark._session import own_session, session
 from amadou_runtime.spark._stages import KEYED, KeyingStage, ScriptedRow, Summary
 
 
+class _ScriptClock:
+    """Has the time that the script says; see `Clock`."""
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.now = 0
+        self.ranges: dict[int, list[Any]] = {}
+
+    def begin(self, number: int) -> BatchTime:
+        return BatchTime(number, self.watermark, self.now)
+
+    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+        """Nothing: the script goes on by itself."""
+
+
 class SparkPlayer:
-    """Brings each batch of a script as one file, and each watermark before it, to a query that waits for them.
+    """Brings each batch of a script as one file to a query that waits for them.
 
     There is one key group, so that callbacks come in the same order as on the embedded engine.
 
@@ -41,23 +57,23 @@ class SparkPlayer:
         self._script = self._directory / "script"
         self._script.mkdir()
         payload = payload_for(job, groups=1, ranges=1, traced=True)
-        rows = own.readStream.text(str(self._script)).selectExpr(
-            "value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position"
+        rows = (
+            named_reader(own, "script")
+            .text(str(self._script))
+            .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )
-        keyed = with_watermark(rows.mapInArrow(KeyingStage(payload, None), KEYED), "0 seconds")
+        keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
         identity = Identity(job.name, "test", 1, 1, {})
-        self._sources = list(job.sources)
-        self._watermark: int | None = None
+        self._clock = _ScriptClock()
         self._files = 0
         self._whole = Summary()
         self._state: bytes | None = None
-        self._running = run_query(RunningJob(job, self._note), [keyed], payload, identity, checkpoint, None)
+        running = RunningJob(job, self._clock, self._note)
+        self._running = run_query(running, [keyed], payload, identity, checkpoint, None)
 
     def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> Played:
         """Play one batch; see `Player`."""
-        if watermark is not None and watermark != self._watermark:
-            self._watermark = watermark
-            self._bring([ScriptedRow(self._sources[0], watermark=watermark)])
+        self._clock.watermark = watermark
         self._whole = Summary()
         self._bring([ScriptedRow(source, record) for source, brought in records.items() for record in brought])
         whole = self._whole
@@ -78,7 +94,8 @@ class SparkPlayer:
     def _bring(self, rows: list[ScriptedRow]) -> None:
         from pyspark import cloudpickle
 
-        lines = [base64.b64encode(cloudpickle.dumps(row)) + b"\n" for row in rows]
+        # The empty line calls the key range, also where the batch has no records.
+        lines = [b"\n", *(base64.b64encode(cloudpickle.dumps(row)) + b"\n" for row in rows)]
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")

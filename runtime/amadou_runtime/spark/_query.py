@@ -1,12 +1,14 @@
 """From a job to a running Spark query."""
 
 import atexit
+import re
 import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import date, timedelta
+from datetime import timedelta
 from functools import reduce
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -19,6 +21,8 @@ from amadou_runtime._embedded import check_connectors
 from amadou_runtime._operator import port_codec
 from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
+from amadou_runtime.spark._clock import Clock, RunClock
+from amadou_runtime.spark._files import Files
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
 from amadou_runtime.spark._session import own_session
@@ -32,7 +36,6 @@ from amadou_runtime.spark._stages import (
     Summary,
     error_from,
 )
-from amadou_runtime.spark._time import watermark_from_spark
 
 AVAILABLE_NOW = "available-now"
 _POLL = 0.05
@@ -44,16 +47,16 @@ class RunningJob:
     :ivar query: Spark's own `StreamingQuery`
     """
 
-    def __init__(self, job: Job, on_batch: Callable[[Summary], None] | None = None) -> None:
+    def __init__(self, job: Job, clock: Clock, on_batch: Callable[[Summary], None] | None = None) -> None:
         self.query: Any = None
         self._job = job
+        self._clock = clock
         self._on_batch = on_batch
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
         self._batches = 0
         self._counts = Counts()
-        self._ranges: dict[int, list[int]] = {}
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
 
     @property
@@ -65,15 +68,15 @@ class RunningJob:
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands now. Keys, timers and state count the key ranges that were called since its start."""
+        """Where the run stands now."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
-        counts = self._counts
+        counts = self._all_counts()
         return Progress(
             job=self._job.name,
             batches=self._batches,
             events=counts.events,
             events_per_second=(after - before) / (until - since) if until > since else 0.0,
-            watermark=self._watermark(),
+            watermark=self._clock.watermark,
             state_bytes=counts.state_bytes,
             keys=counts.keys,
             late=counts.late,
@@ -84,7 +87,7 @@ class RunningJob:
     @property
     def summary(self) -> RunSummary:
         """What the run did so far."""
-        return RunSummary(self._job.name, self._batches, attrs.evolve(self._counts), self._watermark())
+        return RunSummary(self._job.name, self._batches, self._all_counts(), self._clock.watermark)
 
     def await_termination(self, timeout: timedelta | float | None = None) -> bool:
         """Wait for the end of the run.
@@ -133,6 +136,11 @@ class RunningJob:
             self._stopped = True
             raise RunError("the run was asked to end")
         whole = Summary()
+        try:
+            self._clock.begin(number).tell(frame.sparkSession)
+        except AmadouError as error:
+            self._error = error
+            raise
         for row in frame.collect():
             whole.merge(Summary(**unpack(row[0])))
         try:
@@ -141,12 +149,18 @@ class RunningJob:
             for port, sink in self._job.sinks.items():
                 batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
                 sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
+            self._clock.end(number, whole.newest, whole.ranges)
         except AmadouError as error:
             self._error = error
             raise
         self._count(whole)
         if self._on_batch is not None:
             self._on_batch(whole)
+
+    def _all_counts(self) -> Counts:
+        """What was counted in this run, and what the key ranges hold."""
+        keys, pending, state_bytes = (sum(kept[field] for kept in self._clock.ranges.values()) for field in range(3))
+        return attrs.evolve(self._counts, keys=keys, timers_pending=pending, state_bytes=state_bytes)
 
     def _count(self, whole: Summary) -> None:
         counts = self._counts
@@ -155,17 +169,8 @@ class RunningJob:
         counts.timers_fired += whole.fired
         for port, count in whole.outputs.items():
             counts.outputs[port] = counts.outputs.get(port, 0) + count
-        self._ranges |= whole.ranges
-        counts.keys, counts.timers_pending, counts.state_bytes = (
-            sum(kept[field] for kept in self._ranges.values()) for field in range(3)
-        )
         self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
         self._batches += 1
-
-    def _watermark(self) -> int | None:
-        progress = None if self.query is None else self.query.lastProgress
-        text = None if progress is None else progress["eventTime"].get("watermark")
-        return None if text is None else watermark_from_spark(_millis(text))
 
 
 def start(
@@ -198,25 +203,33 @@ def start(
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
-    identity = claim(own, checkpoint, job, key_ranges=key_ranges)
-    plan_due_batch(own, checkpoint)
+    files = Files(own, checkpoint)
+    identity = claim(files, job, key_ranges=key_ranges)
+    plan_due_batch(files)
+    call = Path(_temporary()) / "call.json"
+    clock = RunClock(job, files, call)
     payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    delay = f"{int(job.watermark_delay.total_seconds() * 1000)} milliseconds"  # type: ignore[union-attr]
-    keyed = []
+    keyed = [] if job.idle_timeout is None else [_calls(own, call, identity.key_ranges)]
     for name, source in job.sources.items():
-        records = source.read_stream(own, name, checkpoint)
-        keyed.append(with_watermark(records.mapInArrow(KeyingStage(payload, name), KEYED), delay))
+        records = source.read_stream(own, named_reader(own, name), name, checkpoint)
+        keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     if trigger is None and all(source.bounded for source in job.sources.values()):
         trigger = AVAILABLE_NOW
-    return run_query(RunningJob(job), keyed, payload, identity, checkpoint, trigger)
+    return run_query(RunningJob(job, clock), keyed, payload, identity, checkpoint, trigger)
 
 
-def with_watermark(keyed: Any, delay: str) -> Any:
-    """Keyed rows under a watermark that follows their marker rows, which end here.
+def _calls(spark: Any, path: Path, ranges: int) -> Any:
+    from amadou_runtime.spark._wake import WakeSource  # needs pyspark
 
-    Spark does not push a condition on the watermark's own column below it, so the markers are seen first.
-    """
-    return keyed.withWatermark("event_time", delay).where("event_time IS NULL")
+    spark.dataSource.register(WakeSource)
+    reader = named_reader(spark, "").format(WakeSource.name())
+    return reader.option("path", str(path)).option("ranges", ranges).load()
+
+
+def named_reader(spark: Any, source: str) -> Any:
+    """What makes the stream of a source, so that Spark knows the source again when others come and go."""
+    safe = re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
+    return spark.readStream.name(f"amadou_{safe}")
 
 
 def run_query(
@@ -225,6 +238,7 @@ def run_query(
     """Put the stages together and start the query."""
     results = (
         reduce(lambda left, right: left.unionByName(right), keyed)
+        .withWatermark("event_time", "0 seconds")
         .groupBy("range")
         .applyInPandasWithState(StatefulStage(payload).__call__, RESULT, STATE, "update", "EventTimeTimeout")
         .mapInArrow(OutputStage(payload, identity.run), RESULT)
@@ -247,13 +261,3 @@ def _temporary() -> str:
     directory = tempfile.mkdtemp(prefix="amadou-checkpoint-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return directory
-
-
-def _millis(text: str) -> int:
-    """Spark's ISO time in milliseconds; its years may exceed those of Python."""
-    day_text, _, clock = text.rstrip("Z").partition("T")
-    year, month, day = (int(part) for part in day_text.lstrip("+").split("-"))
-    hours, minutes, seconds = clock.split(":")
-    cycles, year = divmod(year - 1, 400)
-    days = date(year + 1, month, day).toordinal() + cycles * 146097 - date(1970, 1, 1).toordinal()
-    return ((days * 24 + int(hours)) * 60 + int(minutes)) * 60000 + round(float(seconds) * 1000)

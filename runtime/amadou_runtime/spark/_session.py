@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
-from amadou_runtime.spark._checkpoint import is_local
+from amadou_runtime.spark._files import Files
 
 JAVA_VERSIONS = (17, 21)
 
@@ -24,6 +24,8 @@ _SQL_SETTINGS = {
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
+    # A job may get and lose sources; without it Spark tells them apart by their position.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
@@ -98,7 +100,7 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     # More partitions than cores make a batch slower, fewer leave cores idle; the first run of a checkpoint decides.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
-    if is_local(own, checkpoint):
+    if Files(own, checkpoint).is_local():
         settings |= _LOCAL_CHECKPOINT_SETTINGS
     for name, value in {**settings, **given}.items():
         if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):

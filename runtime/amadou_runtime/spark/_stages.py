@@ -15,15 +15,14 @@ from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._operator import port_codec
+from amadou_runtime.spark._call import CALL
+from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
 from amadou_runtime.spark._spread import range_numbers
-from amadou_runtime.spark._time import timeout_for, to_spark, watermark_from_spark
 
 KEYED = "range int, event_time timestamp, chunk binary"
-"""Columns after keying. Rows that hold events have no event time: Spark drops late rows before we see them, and never
-one without a time. Marker rows hold nothing but the newest event time; Spark's watermark follows them. Few columns:
-each costs every key range in every batch a conversion to pandas."""
+"""Columns after keying. What Spark takes for event time is the number of the batch; see `StatefulStage`."""
 RESULT = "result binary"
 STATE = "state binary"
 
@@ -35,18 +34,17 @@ REPORT_RANGE = -1
 
 @attrs.frozen
 class ScriptedRow:
-    """A record of a test run's script on its way to Spark, or a watermark to be reached."""
+    """A record of a test run's script on its way to Spark."""
 
     source: str
-    record: Any = None
-    watermark: int | None = None
+    record: Any
 
 
 @attrs.frozen
 class KeyingStage:
-    """Turns rows of one source into packed events by key range, and a marker row.
+    """Turns rows of one source into packed events by key range, and a report of how far the source came.
 
-    :param source: the source's name; `None` for a test run's script, which brings records of all
+    :param source: the source's name; `None` for a test run's script, which brings records of all, and a call
     """
 
     payload: Payload
@@ -67,7 +65,7 @@ class KeyingStage:
                         yield self._keyed(worker, records, ordering).to_arrow()
         except AmadouError as error:
             failed = _Rows(self.payload)
-            failed.add(REPORT_RANGE, None, packed_error(error))
+            failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
                 pass  # the batch is lost, but Spark wants its rows read
@@ -82,21 +80,15 @@ class KeyingStage:
     def _keyed(self, worker: Worker, records: list[Any], ordering: bytes) -> "_Rows":
         rows = _Rows(self.payload)
         if self.source is not None:
-            packed = worker.keying[self.source].pack(records)
-            rows.add_events(self.source, ordering, packed)
-            if packed.newest is not None:
-                rows.add(REPORT_RANGE, to_spark(packed.newest), b"")
+            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records))
             return rows
-        script = [_scripted_row(cell) for cell in records]
+        script = [_scripted_row(cell) for cell in records if cell]
         for source in worker.job.sources:
-            brought = [row.record for row in script if row.source == source and row.watermark is None]
-            packed = worker.keying[source].pack(brought)
-            rows.add_events(source, ordering, packed)
-            if packed.newest is not None:
-                rows.add(REPORT_RANGE, None, pack({"newest": {source: packed.newest}}))
-        for row in script:
-            if row.watermark is not None:
-                rows.add(REPORT_RANGE, to_spark(row.watermark), b"")
+            brought = [row.record for row in script if row.source == source]
+            rows.add_events(source, ordering, worker.keying[source].pack(brought))
+        if len(script) < len(records):
+            (number,) = range_numbers(self.payload.ranges)
+            rows.add(number, CALL)
         return rows
 
 
@@ -105,10 +97,11 @@ class _Rows:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
+        self._event_time = 1000 * (BatchTime.told().number + 2)
         self._columns: tuple[list[Any], ...] = ([], [], [])
 
-    def add(self, *cells: Any) -> None:
-        for column, cell in zip(self._columns, cells, strict=True):
+    def add(self, number: int, chunk: bytes) -> None:
+        for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
             column.append(cell)
 
     def add_events(self, source: str, ordering: bytes, packed: Packed) -> None:
@@ -118,7 +111,9 @@ class _Rows:
             by_range.setdefault(group * ranges // groups, {})[group] = events
         numbers = range_numbers(ranges)
         for position, by_group in by_range.items():
-            self.add(numbers[position], None, pack([source, ordering, by_group]))
+            self.add(numbers[position], pack([source, ordering, by_group]))
+        if packed.newest is not None:
+            self.add(REPORT_RANGE, pack({"newest": {source: packed.newest}}))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
@@ -162,7 +157,13 @@ def _scripted_row(cell: str) -> ScriptedRow:
 
 @attrs.frozen
 class StatefulStage:
-    """Plays one key range's batch through the operator core, between Spark's state and its timeout."""
+    """Plays one key range's batch through the operator core, between Spark's state and its timeout.
+
+    Spark calls a range in a batch that has rows for it, and where its timeout is before Spark's watermark. That follows
+    the number of the last batch that had data, a millisecond each: a range with timers, whose timeout is always Spark's
+    watermark, is called in every batch after that one, and there is one even if no data comes. Which timers are due is
+    not Spark's to say, but `BatchTime`'s.
+    """
 
     payload: Payload
 
@@ -181,7 +182,7 @@ class StatefulStage:
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
-        watermark = watermark_from_spark(state.getCurrentWatermarkMs())
+        watermark = BatchTime.told().watermark
         worker = self.payload.load().opened()
         if worker.trace is not None:
             worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
@@ -192,10 +193,8 @@ class StatefulStage:
             state.update((kept,))
         elif stored is not None:
             state.remove()
-        # In every call: without it Spark keeps the old timeout and calls again in each batch.
-        next_timer = key_range.next_timer
-        if next_timer is not None:
-            state.setTimeoutTimestamp(timeout_for(next_timer))
+        if key_range.next_timer is not None:
+            state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
         outputs: dict[str, list[Any]] = {}
         for processed in played.values():
             for port, wires in processed.outputs.items():
@@ -206,7 +205,7 @@ class StatefulStage:
             "events": sum(processed.events for processed in played.values()),
             "late": sum(processed.late for processed in played.values()),
             "fired": sum(processed.fired for processed in played.values()),
-            "kept": [key_range.keys, key_range.pending, len(kept or b"")],
+            "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer],
         }
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
@@ -216,7 +215,7 @@ class StatefulStage:
 
 def _chunks(packed: list[bytes]) -> Iterator[tuple[int, Chunk]]:
     """The events of rows, by key group."""
-    for row in packed:
+    for row in filter(None, packed):  # what is empty only calls
         source, ordering, by_group = unpack(row)
         for group, events in by_group.items():
             yield group, Chunk(source, ordering, events)
@@ -238,7 +237,7 @@ class OutputStage:
 
         context = TaskContext.get()
         assert context is not None
-        number = int(str(context.getLocalProperty("streaming.sql.batchId")))
+        number = BatchTime.told().number
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
         summary = Summary()
@@ -279,8 +278,8 @@ class Summary:
     events: int = 0
     late: int = 0
     fired: int = 0
-    ranges: dict[int, list[int]] = attrs.field(factory=dict)
-    """Keys, pending timers and bytes of state of each key range that was called."""
+    ranges: dict[int, list[Any]] = attrs.field(factory=dict)
+    """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
     newest: dict[str, int] = attrs.field(factory=dict)
     trace: list[Any] = attrs.field(factory=list)

@@ -1,0 +1,153 @@
+"""The time of a run on Spark: which watermark each batch has, and when one without data is due.
+
+Spark's own watermark is not used: it counts milliseconds, knows no idle sources, and forgets at a restart how far each
+source had come. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch it writes
+down beside Spark's own files how far each source came, so that a run that resumes, or plays the last batch again, has
+the same watermarks.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from amadou import Job
+from amadou.errors import CheckpointError, RunError
+from amadou_runtime._embedded import clock_time
+from amadou_runtime._watermark import Watermark
+from amadou_runtime.spark._call import PlannedCall, plan_call
+from amadou_runtime.spark._files import Files
+
+_DIRECTORY = "clock"
+_PROPERTY = "amadou.time"
+
+
+@attrs.frozen
+class BatchTime:
+    """When a batch is.
+
+    :param number: the batch's number
+    :param watermark: its watermark in microseconds, `None` before the first event
+    :param now: the time of the clock when it began, in microseconds since 1970
+    """
+
+    number: int
+    watermark: int | None
+    now: int
+
+    def tell(self, spark: Any) -> None:
+        """Let the tasks that this thread starts know."""
+        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self)))
+
+    @classmethod
+    def told(cls) -> "BatchTime":
+        """The time of the batch that the task belongs to. Called in a task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        text = None if context is None else context.getLocalProperty(_PROPERTY)
+        if context is None or text is None:
+            raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
+        told = cls(**json.loads(text))
+        if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
+            raise RunError(f"a task of another batch has the time of batch {told.number}")
+        return told
+
+
+class Clock(Protocol):
+    """Says when batches are."""
+
+    ranges: dict[int, list[Any]]
+    """Of each key range that was ever called: keys, pending timers, bytes of state and when the next timer is due."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark of the batch in hand, in microseconds."""
+
+    def begin(self, number: int) -> BatchTime:
+        """Fix the time of a batch."""
+
+    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+        """Note what a batch brought, before it counts as done.
+
+        :param newest: the newest event time that each source brought, in microseconds
+        :param ranges: see `Clock.ranges`, of those that were called
+        """
+
+
+class RunClock:
+    """The clock of a run with a checkpoint; see `Clock`.
+
+    :param call: the file that the wake source reads
+    :raises CheckpointError: what the last run wrote down cannot be read
+    """
+
+    def __init__(self, job: Job, files: Files, call: Path) -> None:
+        self._files = files
+        self._call = call
+        self._watermark = Watermark(job)
+        self._may_rise = job.idle_timeout is not None
+        self._now = 0
+        self.ranges: dict[int, list[Any]] = {}
+        done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
+        if done is not None:
+            self._load(done)
+            self._plan_call(done)
+
+    @property
+    def watermark(self) -> int | None:
+        return self._watermark.current
+
+    def begin(self, number: int) -> BatchTime:
+        self._now = self._beginning(number) if self._may_rise else clock_time()
+        return BatchTime(number, self._watermark.follow(self._now), self._now)
+
+    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+        self._watermark.observe(newest, self._now)
+        self.ranges |= ranges
+        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges}
+        self._files.write(f"{_DIRECTORY}/{number}", json.dumps(kept))
+        for name in (f"{number - 2}", f"{number - 2}-began"):
+            self._files.remove(f"{_DIRECTORY}/{name}")
+        self._plan_call(number)
+
+    def _beginning(self, number: int) -> int:
+        """When a batch began for the first time: one that is played again has the same watermark."""
+        name = f"{_DIRECTORY}/{number}-began"
+        kept = self._files.read(name)
+        if kept is not None and kept.isdigit():
+            return int(kept)
+        now = clock_time()
+        self._files.write(name, str(now))
+        return now
+
+    def _plan_call(self, done: int) -> None:
+        """Plan the batch that fires the next timer, should nothing come."""
+        if not self._may_rise:
+            return
+        next_timer = min((kept[3] for kept in self.ranges.values() if kept[3] is not None), default=None)
+        if next_timer is not None:
+            at = self._watermark.reaches(next_timer, clock_time())
+            if at is not None:
+                plan_call(self._call, PlannedCall(done, at))
+
+    def _load(self, done: int) -> None:
+        name = f"{_DIRECTORY}/{done}"
+        text = self._files.read(name)
+        if text is None:
+            raise CheckpointError(
+                self._files.checkpoint,
+                f"the file {name} is missing, which says how far the run had come; restore it, or give another "
+                "directory to begin anew",
+            )
+        try:
+            kept = json.loads(text)
+            self._watermark.load(kept["watermark"])
+            self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                self._files.checkpoint,
+                f"{name} cannot be read ({error!r}); restore it, or give another directory to begin anew",
+            ) from error

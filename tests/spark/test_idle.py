@@ -1,0 +1,92 @@
+"""Sources that bring nothing, on a running job; test runs play the same with a clock of their own."""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou_runtime import start
+
+pytestmark = pytest.mark.spark
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+PATIENCE = 60
+
+
+class Alarm(Handler):
+    """A record's key and second; its timer is due three seconds later."""
+
+    rung = SinkSpec(tuple[str, int, int])
+
+    def key_event(self, record: str) -> KeyedEvent:
+        key, second = record.split()
+        return KeyedEvent(key, NOON + timedelta(seconds=int(second)))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        subject.set_timer(event.timestamp + timedelta(seconds=3))
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        assert subject.watermark is not None
+        seconds = (subject.watermark - NOON) / timedelta(seconds=1)
+        self.rung.collect(subject, (str(subject.key), (timestamp - NOON).seconds, int(seconds)))
+
+
+@pytest.fixture
+def begin(spark: Any, tmp_path: Path) -> Any:
+    """Starts a job on the checkpoint of the test."""
+    started = []
+
+    def begin(sources: dict[str, list[str]], **options: Any) -> tuple[Any, MemorySink]:
+        trigger = options.pop("trigger", "0 seconds")
+        sink = MemorySink()
+        read = {name: MemorySource(records) for name, records in sources.items()}
+        job = Job("alarm", Alarm(), read, {"rung": sink}, **options)
+        started.append(start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger=trigger))
+        return started[-1], sink
+
+    yield begin
+    for running in started:
+        running.stop()
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.05)
+
+
+def test_the_timers_of_an_idle_stream_fire(begin: Any) -> None:
+    running, sink = begin({"records": ["a 0", "b 1"]}, idle_timeout=1)
+    wait_for(lambda: len(sink.records) == 2)
+    assert [record[:2] for record in sink.records] == [("a", 3), ("b", 4)]
+    running.stop()
+    assert (running.status, running.summary.counts.timers_pending) == ("stopped", 0)
+
+
+def test_without_a_timeout_the_timers_of_an_idle_stream_wait_also_over_a_restart(begin: Any) -> None:
+    running, sink = begin({"records": ["a 0", "b 1"]}, trigger="available-now")
+    running.await_termination()
+    assert (sink.records, running.summary.counts.timers_pending) == ([], 2)
+    running, sink = begin({"records": ["a 0", "b 1"]}, idle_timeout=1)
+    assert running.progress.timers_pending == 2
+    wait_for(lambda: len(sink.records) == 2)
+
+
+def test_a_silent_source_holds_nothing_back_and_a_slow_one_does(begin: Any) -> None:
+    sources = {"busy": ["a 0", "c 9"], "silent": [], "slow": ["b 5"]}
+    running, sink = begin(sources, trigger="available-now")
+    running.await_termination()
+    assert sink.records == [("a", 3, 5)]
+    sources["busy"].append("d 60")
+    running, sink = begin(sources, trigger="available-now")
+    running.await_termination()
+    assert sink.records == [], "how far the slow source had come is not forgotten"
+    sources["slow"].append("e 20")
+    running, sink = begin(sources, trigger="available-now")
+    running.await_termination()
+    assert sorted(sink.records) == [("b", 8, 20), ("c", 12, 20)]
