@@ -57,6 +57,10 @@ def run_job(
     trigger: Annotated[
         str | None, typer.Option(metavar="TIME", help='The pace of batches, such as "5 seconds".')
     ] = None,
+    flush: Annotated[
+        bool,
+        typer.Option("--flush", help="At the end of input send the watermark to the end of time: all timers fire."),
+    ] = False,
     master: Annotated[
         str | None, typer.Option(metavar="URL", help="Spark's master.  [default: spark-submit's, or local[*]]")
     ] = None,
@@ -86,6 +90,7 @@ def run_job(
                 engine=engine.value,
                 checkpoint=checkpoint,
                 trigger="available-now" if once else trigger,
+                flush=flush,
                 params=params,
                 master=master,
                 conf=settings,

@@ -42,6 +42,8 @@ def _job_table(job: Job) -> "Table":
         table.add_row("", summary)
     table.add_row("timers", "yes" if job.has_timers else "no")
     table.add_row("watermark delay", _setting(job.watermark_delay))
+    table.add_row("idle timeout", _setting(job.idle_timeout))
+    table.add_row("max ahead", _setting(job.max_ahead))
     table.add_row("late events", _setting(job.late_events))
     table.add_row("on error", _setting(job.on_error))
     table.add_row("key groups", _setting(job.key_groups))
@@ -58,7 +60,11 @@ def _state(job: Job) -> "Table":
 def _ports(job: Job) -> "Table":
     table = _table("Ports", "port", "type", "sink", "guarantee")
     for name, spec in job.ports.items():
-        table.add_row(name, spec.shown_type(), _connector(job.sinks[name]), job.sinks[name].guarantee)
+        sink = job.sinks.get(name)
+        if sink is None:
+            table.add_row(name, spec.shown_type(), "JSON lines in the checkpoint", "exactly-once")
+        else:
+            table.add_row(name, spec.shown_type(), _connector(sink), sink.guarantee)
     return table
 
 
@@ -111,7 +117,9 @@ def _setting(value: Any) -> str:
         return f"-p {value.name}"
     if isinstance(value, timedelta):
         return f"{value.total_seconds():g} s" if value else "none"
-    return value if value in ("deliver", "fail") else repr(value)
+    if value is None:
+        return "none"
+    return value if value in ("deliver", "drop", "divert", "fail", "dead_letter") else repr(value)
 
 
 def _table(title: str, *columns: str, show_header: bool = True) -> "Table":

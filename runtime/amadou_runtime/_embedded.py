@@ -4,19 +4,37 @@ import gc
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from amadou import Job, SinkBatch
+from amadou._letters import DEAD_LETTERS
 from amadou_runtime._keying import Chunk, Keying
-from amadou_runtime._operator import Operator, Processed, port_codec
+from amadou_runtime._operator import Operator, Processed
+from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._summary import Counts, RunSummary
 from amadou_runtime._trace import Trace
-from amadou_runtime._watermark import Watermark
+from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """What turns a source's records into events."""
     return job.sources[source].key_event or job.handler.key_event
+
+
+class BatchResult(NamedTuple):
+    """What a batch gave."""
+
+    processed: Processed
+    newest: dict[str, int]
+    """The newest event time that each source brought, in microseconds."""
+    letters: list[Any]
+    """Dead letters of records that could not be keyed, in wire form."""
+
+    @property
+    def outputs(self) -> dict[str, list[Any]]:
+        """What goes to each port, in wire form."""
+        outputs = self.processed.outputs
+        return {**outputs, DEAD_LETTERS: self.letters + outputs.get(DEAD_LETTERS, [])} if self.letters else outputs
 
 
 class Embedded:
@@ -30,18 +48,17 @@ class Embedded:
     def __init__(
         self, job: Job, trace: Trace | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
     ) -> None:
-        handler = type(job.handler).__name__
         self.state: bytes | None = None
         self._operator = Operator(job, trace)
-        self._keying = {source: Keying(handler, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
+        self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
 
-    def play(self, records: Mapping[str, Iterable[Any]], watermark: int | None) -> tuple[Processed, dict[str, int]]:
+    def play(self, records: Mapping[str, Iterable[Any]], watermark: int | None, now: int) -> "BatchResult":
         """Play one batch.
 
         :param records: the batch's records by source
         :param watermark: the batch's watermark in microseconds
-        :returns: what the operator gave, and each source's newest event time
+        :param now: the time of the clock in microseconds
         :raises CallbackError: a callback failed; state is as before the batch
         """
         # A batch's objects all live until its end: with 100,000 keys, looking for garbage among them took a quarter of
@@ -49,43 +66,58 @@ class Embedded:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._play(records, watermark)
+            return self._play(records, watermark, now)
         finally:
             if collects:
                 gc.enable()
 
-    def _play(self, records: Mapping[str, Iterable[Any]], watermark: int | None) -> tuple[Processed, dict[str, int]]:
-        chunks, newest = [], {}
-        for source, brought in records.items():
-            packed = self._keying[source].pack(brought)
+    def _play(self, records: Mapping[str, Iterable[Any]], watermark: int | None, now: int) -> "BatchResult":
+        chunks, newest, letters = [], {}, []
+        for source, keying in self._keying.items():
+            if source not in records:
+                continue
+            packed = keying.pack(records[source], now)
+            letters += packed.letters
             chunks += [Chunk(source, b"", events) for events in packed.events.values()]
             if packed.newest is not None:
                 newest[source] = packed.newest
         processed = self._operator.process(self.state, chunks, watermark)
         self.state = processed.state
-        return processed, newest
+        return BatchResult(processed, newest, letters)
 
     def close(self) -> None:
         """End in good order."""
         self._operator.close()
 
 
-def run_embedded(job: Job) -> RunSummary:
-    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks."""
+def run_embedded(job: Job, *, flush: bool = False) -> RunSummary:
+    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks.
+
+    :param flush: then send the watermark to the end of time, so that every timer fires
+    """
+    job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
     watermark = Watermark(job)
     run, counts = uuid.uuid4().hex[:12], Counts()
     records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
-    for number in range(2):
+    batches = 3 if flush else 2
+    for number in range(batches):
         now = clock_time()
-        processed, newest = engine.play(records, watermark.follow(now))
-        write_outputs(job, run, number, processed.outputs)
-        counts.add(processed)
-        watermark.observe(newest, now)
+        if number == 2:
+            watermark.raise_to(END_OF_TIME)
+        batch = engine.play(records, watermark.follow(now), now)
+        write_outputs(job, run, number, batch.outputs)
+        counts.add(batch.processed, batch.outputs)
+        watermark.observe(batch.newest, now)
         records = {}
     engine.close()
-    return RunSummary(job.name, 2, counts, watermark.current)
+    return RunSummary(job.name, batches, counts, watermark.current)
+
+
+def ends(job: Job) -> bool:
+    """Whether a job's input ends."""
+    return all(source.bounded for source in job.sources.values())
 
 
 def clock_time() -> int:

@@ -3,17 +3,19 @@
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from amadou import KeyedEvent
+from amadou import Job, KeyedEvent
 from amadou._event import check_key
-from amadou._time import to_micros
+from amadou._time import from_micros, to_micros
 from amadou._wire import pack
-from amadou.errors import AmadouError, EventTypeError, NaiveTimestampError
+from amadou.errors import AmadouError, CallbackError, EventTypeError, NaiveTimestampError, TooFarAheadError
+from amadou_runtime._dead_letters import DeadLetters
 from amadou_runtime._failure import callback_error
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
+_END = datetime.max.replace(tzinfo=UTC)
 
 
 class Chunk(NamedTuple):
@@ -32,6 +34,8 @@ class Packed(NamedTuple):
     """Packed events by key group: key, timestamp and value of each, one after the other."""
     newest: int | None
     """The newest event time in microseconds; `None` without events."""
+    letters: list[Any]
+    """Dead letters of records that could not be keyed, in wire form."""
 
 
 def key_group(key: Any, groups: int) -> int:
@@ -42,29 +46,63 @@ def key_group(key: Any, groups: int) -> int:
 class Keying:
     """Turns the records of one source into packed events.
 
-    :param handler: the handler's class name, for errors
+    :param job: the job
     :param source: the source's name
     :param key_event: the source's or the handler's function
     :param groups: how many key groups there are
     """
 
-    def __init__(self, handler: str, source: str, key_event: Callable[[Any], Any], groups: int) -> None:
-        self._handler = handler
+    def __init__(self, job: Job, source: str, key_event: Callable[[Any], Any], groups: int) -> None:
+        self._handler = type(job.handler).__name__
         self._source = source
         self._key_event = key_event
         self._groups = groups
+        assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
+        self._max_ahead = job.max_ahead
+        self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
 
-    def pack(self, records: Iterable[Any]) -> Packed:
-        """Key and pack records.
+    def pack(self, records: Iterable[Any], now: int) -> Packed:
+        """Key and pack records. Those that cannot be keyed become dead letters where the job wants that.
 
+        :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned what cannot be used
+        """
+        if self._letters is None:
+            return self._pack(records, now, None)
+        records = list(records)
+        letters: list[Any] = []
+        try:
+            return self._pack(records, now, letters)
+        except CallbackError:  # found only now: something that msgpack cannot carry
+            letters = []
+            good = [record for record in records if self._packs(record, now, letters)]
+            return self._pack(good, now, None)._replace(letters=letters)
+
+    def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
+        """Whether a record can be keyed and packed; else its letter is added."""
+        try:
+            self._pack((record,), now, None)
+        except CallbackError as error:
+            letters.append(self._letter(record, error))
+            return False
+        return True
+
+    def _letter(self, record: Any, error: CallbackError) -> Any:
+        assert self._letters is not None
+        return self._letters.of_record(self._source, record, error)
+
+    def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> Packed:
+        """
+        :param letters: takes those of records that fail; the first one raises without it
         """
         key_event = self._key_event
         groups = self._groups
+        limit = self._limit(now)
         newest = _BEGINNING
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
         for record in records:
+            events: Any = None
             event: Any = None
             try:
                 events = key_event(record)
@@ -72,26 +110,46 @@ class Keying:
                     events = (events,)
                 elif events is None:
                     continue
+                elif letters is not None:
+                    events, before = list(events), newest
                 for event in events:
                     key, timestamp, _ = event
-                    if timestamp > newest:
-                        # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
-                        newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
                     if type(key) is not str:
                         check_key(key)
                     packed = by_key.get(key)
                     if packed is None:
                         packed = by_key[key] = by_group[key_group(key, groups)]
+                    if timestamp > newest:
+                        if timestamp > limit:
+                            raise TooFarAheadError(timestamp, limit)
+                        # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
+                        newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
                     packed += event
             except Exception as error:
-                raise self._failed(record, event, error)  # noqa: B904 - it has its cause
-        return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest))
+                failed = self._failed(record, event, error)
+                if letters is None:
+                    raise failed  # noqa: B904 - it has its cause
+                letters.append(self._letter(record, failed))
+                if type(events) is list:  # all of a record's events or none
+                    newest = before
+                    done = next((at for at, other in enumerate(events) if other is event), 0)
+                    for other in reversed(events[:done]):
+                        del by_key[other.key][-3:]
+        return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest), letters or [])
+
+    def _limit(self, now: int) -> datetime:
+        """The newest time that an event may have."""
+        try:
+            return _END if self._max_ahead is None else from_micros(now) + self._max_ahead
+        except OverflowError:
+            return _END
 
     def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
         packed = {}
         for group, events in by_group.items():
             try:
-                packed[group] = pack(events)
+                if events:
+                    packed[group] = pack(events)
             except AmadouError:
                 for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
                     try:
@@ -101,7 +159,7 @@ class Keying:
                 raise
         return packed
 
-    def _failed(self, record: Any, event: Any, error: Exception) -> AmadouError:
+    def _failed(self, record: Any, event: Any, error: Exception) -> CallbackError:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             error = self._explained(event, error)
         return callback_error(

@@ -7,15 +7,18 @@ from heapq import merge
 from itertools import groupby, repeat
 from typing import Any, NamedTuple, TypeAlias
 
-from amadou import Job, Key, KeyedEvent, Subject
+from amadou import Job, Key, KeyedEvent, LateEvent, Subject
 from amadou._group import Timers
+from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, TimerError
+from amadou_runtime._dead_letters import DeadLetters
 from amadou_runtime._failure import callback_error
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
+from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
@@ -54,11 +57,18 @@ class Operator:
         self._has_timer_callback = job.has_timers
         self._encoders = {name: port_codec(job, name).encode for name in job.ports}
         self._trace = trace
+        self._encode_late = self._encoders.get(LATE_EVENTS)
+        self._late_events = job.late_events
+        self._job = job.name
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
         if trace is not None:
-            self._on_event = trace.observed_event(handler.on_event)
-            self._on_timer_expired = trace.observed_timer(handler.on_timer_expired)
+            self._on_event = trace.observed_event(self._on_event)
+            self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
+        if job.on_error == "dead_letter":
+            letters = DeadLetters(job, trace)
+            self._on_event = letters.guarded_event(self._on_event)
+            self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
 
     def open(self) -> None:
         """Let the handler prepare itself."""
@@ -80,19 +90,54 @@ class Operator:
         timers = group.timers
         due = timers.due(watermark)
         runs = in_order(chunks)
-        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs))
+        count = sum(len(events) // 3 for _, events in runs)
         ports = {name: Port(encode) for name, encode in self._encoders.items()}
+        late = 0
+        if self._late_events != "deliver" and watermark is not None:
+            runs, late = self._without_late(runs, from_micros(watermark), ports)
+        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs))
         batch = Batch(self._name, self._has_timer_callback, ports, watermark, group.columns, timers, touched)
         subject = Subject(batch)
         fired = self._fire(due, subject) if due else 0
-        count = late = 0
         for source, events in runs:
             late += self._play(source, events, subject)
-            count += len(events) // 3
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
         next_timer = timers.next_time()
         return Processed(group.pack(), next_timer, outputs, count, late, fired, len(group), timers.pending)
+
+    def _without_late(self, runs: Runs, watermark: datetime, ports: dict[str, Port]) -> tuple[Runs, int]:
+        """The events that are not late, and how many others there were, which are dropped or diverted."""
+        late = 0
+        left = []
+        for source, events in runs:
+            on_time: list[Any] = []
+            for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
+                if event[1] >= watermark:
+                    on_time += event
+                    continue
+                late += 1
+                wire = None
+                if self._encode_late is not None:
+                    try:
+                        wire = self._encode_late(LateEvent(self._job, source, *event, watermark))
+                    except Exception as error:
+                        raise callback_error(
+                            error,
+                            handler=self._name,
+                            callback=LATE_EVENTS,
+                            source=source,
+                            key=event[0],
+                            record=KeyedEvent(*event),
+                            watermark=watermark,
+                        ) from error
+                    ports[LATE_EVENTS].wires.append(wire)
+                if self._trace is not None:
+                    verdict = "dropped" if wire is None else "diverted"
+                    self._trace.not_delivered(verdict, source, event, watermark, wire)
+            if on_time:
+                left.append((source, on_time))
+        return left, late
 
     def _fire(self, due: list[int], subject: Subject) -> int:
         """Fire the timers of some times, by time, key and tag (`semantics.md` 6)."""
@@ -164,7 +209,7 @@ class Operator:
         self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key, record: Any
     ) -> AmadouError:
         if self._trace is not None:
-            self._trace.failed(error)
+            self._trace.failed(f"{type(error).__name__}: {error}", [])
         return callback_error(
             error,
             handler=self._name,
@@ -174,12 +219,6 @@ class Operator:
             record=record,
             watermark=batch.watermark,
         )
-
-
-def port_codec(job: Job, port: str) -> Any:
-    """The codec of a port: the port's own, else its sink's."""
-    spec = job.ports[port]
-    return spec.codec or job.sinks[port].codec(spec.type)
 
 
 def in_order(chunks: Sequence[Chunk]) -> Runs:

@@ -5,11 +5,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from amadou import Job
-from amadou_runtime._embedded import run_embedded
+from amadou_runtime._embedded import ends, run_embedded
+from amadou_runtime._ports import with_all_sinks
 from amadou_runtime._summary import Progress, RunSummary
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ def run(
     engine: Literal["spark", "embedded"] = "spark",
     checkpoint: str | None = None,
     trigger: str | None = None,
+    flush: bool = False,
     params: Mapping[str, str] = MappingProxyType({}),
     master: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
@@ -38,6 +42,8 @@ def run(
         Without it the run begins anew each time and cannot be resumed
     :param trigger: `"available-now"` ends when what is there is processed, also with unbounded sources; a time such as
         `"5 seconds"` is the pace of batches
+    :param flush: at the end of input send the watermark to the end of time, so that every timer fires (`semantics.md`
+        12). What comes in a later run of the checkpoint is late then
     :param params: values of the job's parameters by name
     :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
     :param conf: Spark settings, which win over amadou's
@@ -47,18 +53,28 @@ def run(
     if engine == "embedded":
         if checkpoint is not None:
             raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
-        return run_embedded(job.with_params(params))
+        return run_embedded(job.with_params(params), flush=flush)
     if engine != "spark":
         raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
 
-    job.with_params(params)  # before Spark takes its seconds to start
+    filled = job.with_params(params)  # before Spark takes its seconds to start
+    with_all_sinks(filled, checkpoint)
+    if flush and trigger != "available-now" and not (trigger is None and ends(filled)):
+        raise ValueError('flush=True needs input that ends: use trigger="available-now"')
     spark = session(job.name, master=master, conf=conf)
-    with _stop_signals() as stop:
-        running = start_on_spark(job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
+    with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
+        if flush and checkpoint is None:
+            checkpoint = temporary
+        play = partial(start_on_spark, job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
+        running = play()
         _follow(running, stop, on_progress)
-    return running.summary
+        if not flush or stop.is_set():
+            return running.summary
+        flushing = play(flush=True)
+        _follow(flushing, stop, on_progress)
+        return running.summary.then(flushing.summary)
 
 
 def start(

@@ -1,7 +1,11 @@
 """What a run did, in numbers."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import attrs
 
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
 from amadou_runtime._operator import Processed
 
@@ -20,12 +24,12 @@ class Counts:
     timers_pending: int = 0
     state_bytes: int = 0
 
-    def add(self, processed: Processed) -> None:
-        """Count a batch that was processed as one key group."""
+    def add(self, processed: Processed, outputs: Mapping[str, list[Any]]) -> None:
+        """Count a batch that was processed as one key group, and what went to each port."""
         self.events += processed.events
         self.late += processed.late
         self.timers_fired += processed.fired
-        for port, wires in processed.outputs.items():
+        for port, wires in outputs.items():
             self.outputs[port] = self.outputs.get(port, 0) + len(wires)
         self.keys = processed.keys
         self.timers_pending = processed.pending
@@ -75,13 +79,32 @@ class RunSummary:
     counts: Counts
     watermark: int | None
 
+    def then(self, other: "RunSummary") -> "RunSummary":
+        """This run and one that went on from it, as one."""
+        before, after = self.counts, other.counts
+        outputs = {
+            port: before.outputs.get(port, 0) + after.outputs.get(port, 0)
+            for port in {**before.outputs, **after.outputs}
+        }
+        counts = attrs.evolve(
+            after,
+            events=before.events + after.events,
+            late=before.late + after.late,
+            timers_fired=before.timers_fired + after.timers_fired,
+            outputs=outputs,
+        )
+        return RunSummary(self.job, self.batches + other.batches, counts, other.watermark)
+
     def __str__(self) -> str:
         counts = self.counts
-        outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items())) or "none"
+        own = (LATE_EVENTS, DEAD_LETTERS)
+        outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
+        diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
+        letters = f"dead letters: {counts.outputs[DEAD_LETTERS]:,}; " if DEAD_LETTERS in counts.outputs else ""
         return (
-            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs}; "
-            f"late: {counts.late:,}; timers fired: {counts.timers_fired:,}, pending: {counts.timers_pending:,}; "
-            f"keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
+            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
+            f"late: {counts.late:,}{diverted}; {letters}timers fired: {counts.timers_fired:,}, "
+            f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
         )
 
 

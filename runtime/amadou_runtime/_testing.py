@@ -8,15 +8,16 @@ from typing import Any, Literal, Protocol
 
 import attrs
 
-from amadou import Job, Key, KeyedEvent, MapState, MemorySink, SinkBatch, Subject, Timer
+from amadou import DeadLetter, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject, Timer
+from amadou._letters import DEAD_LETTERS
 from amadou._subject import Batch
 from amadou._time import MICROSECOND, from_micros, to_micros
 from amadou.errors import PortError
 from amadou_runtime._embedded import Embedded, clock_time
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._operator import port_codec
+from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace, TraceEntry, trace_entries
-from amadou_runtime._watermark import Watermark
+from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 _numbers = count()
 
@@ -34,11 +35,12 @@ class ScriptedEvent:
 class Player(Protocol):
     """An engine that plays a script batch by batch."""
 
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> "Played":
+    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> "Played":
         """Play one batch.
 
         :param records: records and `ScriptedEvent`s by source
         :param watermark: the batch's watermark in microseconds
+        :param now: the time of the clock in microseconds
         """
 
     def close(self) -> None:
@@ -49,11 +51,13 @@ class Player(Protocol):
 class Played:
     """What a batch of a script gave.
 
+    :param letters: dead letters of records that could not be keyed, in wire form
     :param trace: raw entries of the callbacks
     :param newest: each source's newest event time in microseconds
     :param state: the key group's state after the batch
     """
 
+    letters: list[Any]
     trace: list[list[Any]]
     newest: dict[str, int]
     state: bytes | None
@@ -161,9 +165,10 @@ class TestRun:
 
         return self._end_batch(advance)
 
-    def run(self) -> "TestResult":
+    def run(self, *, flush: bool = False) -> "TestResult":
         """Play what was added since the last call, and show all that came out so far.
 
+        :param flush: in the end send the watermark to the end of time, so that every timer fires (`semantics.md` 12)
         :raises CallbackError: a callback of the handler failed; what its batch did does not count
         """
         player = self._player = self._player or self._new_player()
@@ -175,6 +180,9 @@ class TestRun:
             batch, self._batch = self._batch, {}
             self._at_boundary = False
             self._play(player, batch)
+        if flush:
+            self._watermark.raise_to(END_OF_TIME)
+            self._play(player, {})
         return TestResult(self._job, self._raw, self._state, self._watermark.follow(self._now))
 
     def close(self) -> None:
@@ -198,14 +206,20 @@ class TestRun:
         return self
 
     def _play(self, player: Player, records: Mapping[str, list[Any]]) -> None:
-        played = player.play(records, self._watermark.follow(self._now))
+        played = player.play(records, self._watermark.follow(self._now), self._now)
         self._watermark.observe(played.newest, self._now)
-        self._raw += played.trace
+        trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
+        self._raw += trace
         self._state = played.state
         for port, sink in self._memory_sinks.items():
             batch = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, port_codec(self._job, port))
-            sink.commit(batch, [[wire for *_, outputs, _ in played.trace for name, wire in outputs if name == port]])
+            sink.commit(batch, [[wire for *_, outputs, _ in trace for name, wire in outputs if name == port]])
         self._batches += 1
+
+    def _undeliverable(self, wire: Any) -> list[Any]:
+        """The raw trace entry of a record that could not be keyed."""
+        letter = port_codec(self._job, DEAD_LETTERS).decode(wire)
+        return ["key_event", None, None, None, letter.source, letter.record, "", [(DEAD_LETTERS, wire)], letter.error]
 
     def _new_player(self) -> Player:
         if self._engine == "embedded":
@@ -242,6 +256,16 @@ class TestResult:
         """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
         return trace_entries(self._raw, {port: port_codec(self._job, port).decode for port in self._job.ports})
 
+    @property
+    def late(self) -> list[KeyedEvent[Any]]:
+        """The events that were behind the watermark of their batch, whatever became of them (`semantics.md` 13)."""
+        return [entry.event for entry in self.trace if entry.is_late]
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+        return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._job.ports else []
+
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
         return self._group.keys()
@@ -257,8 +281,7 @@ class TestResult:
                     f"no state spec {spec!r} (the handler's specs: {', '.join(self._job.specs) or 'none'})"
                 )
             spec = self._job.specs[spec]
-        state = spec.state_for(self._subject(key))
-        return dict(state) if isinstance(state, MapState) else state.value
+        return spec.state_for(self._subject(key))._shown()
 
     def timers(self, key: Key) -> list[Timer]:
         """The pending timers of a key, by timestamp and tag."""
@@ -278,12 +301,12 @@ class _EmbeddedPlayer:
         self._trace = Trace()
         self._engine = Embedded(job, self._trace, scripted)
 
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> Played:
+    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> Played:
         try:
-            _, newest = self._engine.play(records, watermark)
+            batch = self._engine.play(records, watermark, now)
         finally:
             trace = self._trace.take()
-        return Played(trace, newest, self._engine.state)
+        return Played(batch.letters, trace, batch.newest, self._engine.state)
 
     def close(self) -> None:
         self._engine.close()
@@ -295,4 +318,4 @@ def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _for_test(job: Job) -> Job:
-    return attrs.evolve(job, sinks={port: MemorySink() for port in job.sinks})
+    return attrs.evolve(job, sinks={port: MemorySink() for port in job.ports})

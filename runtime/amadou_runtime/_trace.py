@@ -7,15 +7,17 @@ from typing import Any
 import attrs
 
 from amadou import Key, KeyedEvent, Subject
+from amadou._letters import LATE_EVENTS
 
 
 @attrs.frozen
 class TraceEntry:
-    """One callback of a test run.
+    """One callback of a test run, or what became of an event instead.
 
-    :param callback: `on_event` or `on_timer_expired`
-    :param key: the subject's key
-    :param timestamp: the time of the event or timer
+    :param callback: `on_event` or `on_timer_expired`; `dropped` or `diverted` for a late event that is not delivered;
+        `key_event` where that failed and the job goes on
+    :param key: the subject's key; `None` in `key_event`
+    :param timestamp: the time of the event or timer; `None` in `key_event`
     :param watermark: the batch's watermark
     :param source: the event's source; `None` for a timer
     :param value: the event's value
@@ -25,8 +27,8 @@ class TraceEntry:
     """
 
     callback: str
-    key: Key
-    timestamp: datetime
+    key: Key | None
+    timestamp: datetime | None
     watermark: datetime | None
     source: str | None = None
     value: Any = None
@@ -34,12 +36,33 @@ class TraceEntry:
     outputs: tuple[tuple[str, Any], ...] = ()
     error: str | None = None
 
+    @property
+    def event(self) -> KeyedEvent[Any]:
+        """The event that came to `on_event`, or did not.
+
+        :raises ValueError: it is a timer or a record
+        """
+        if self.source is None or self.timestamp is None or self.key is None:
+            raise ValueError(f"there is no event in {self.callback}")
+        return KeyedEvent(self.key, self.timestamp, self.value)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it is an event behind the watermark of its batch (`semantics.md` 13)."""
+        if self.source is None or self.timestamp is None or self.watermark is None:
+            return False
+        return self.timestamp < self.watermark
+
     def __str__(self) -> str:
         what = self.callback if self.source is None else f"{self.callback} ({self.source})"
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
             detail += f" value={self.value!r}"
-        lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}"]
+        if self.timestamp is None:
+            lines = [f"{what}{detail}"]
+        else:
+            late = "  late" if self.is_late else ""
+            lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}{late}"]
         lines += [f"    → {port}: {value!r}" for port, value in self.outputs]
         if self.error is not None:
             lines.append(f"    ✗ {self.error}")
@@ -76,9 +99,23 @@ class Trace:
 
         return observed
 
-    def failed(self, error: Exception) -> None:
-        """The last callback raised an error."""
-        self._raw[-1][-1] = f"{type(error).__name__}: {error}"
+    def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
+        """The last callback raised an error.
+
+        :param outputs: what it left, as pairs of port and wire form
+        """
+        self._raw[-1][-2:] = [outputs, error]
+
+    def not_delivered(self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime, wire: Any) -> None:
+        """A late event did not come to `on_event`.
+
+        :param verdict: ``dropped`` or ``diverted``
+        :param event: key, timestamp and value
+        :param wire: what went to the port of late events, or `None`
+        """
+        outputs = [] if wire is None else [(LATE_EVENTS, wire)]
+        key, timestamp, value = event
+        self._raw.append([verdict, key, timestamp, watermark, source, value, "", outputs, None])
 
     def take(self) -> list[list[Any]]:
         """The raw entries since the last call, in terms of msgpack."""

@@ -9,6 +9,8 @@ from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
 from amadou._event import Key, KeyedEvent
 from amadou._handler import Handler
 from amadou._job import Job
+from amadou._letters import DeadLetter, LateEvent
+from amadou._list import ListSpec, ListState
 from amadou._map import MapSpec, MapState
 from amadou._memory import MemorySink, MemorySource
 from amadou._params import Param
@@ -22,10 +24,14 @@ __all__ = [
     "AmadouError",
     "Codec",
     "Collecting",
+    "DeadLetter",
     "Handler",
     "Job",
     "Key",
     "KeyedEvent",
+    "LateEvent",
+    "ListSpec",
+    "ListState",
     "MapSpec",
     "MapState",
     "MemorySink",

@@ -5,7 +5,7 @@ from typing import Any
 
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._wire import pack, unpack_all
+from amadou._wire import pack, unpack, unpack_all
 
 
 class Column:
@@ -32,23 +32,41 @@ class Column:
         self.wires = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
 
     def store(self) -> None:
-        """Pack what changed; nothing stays of a subject that has nothing (`semantics.md` 15).
+        """Pack what changed.
 
         :raises EncodeError: msgpack cannot carry what the first of `unstored` has
         """
-        packed = self.packed
         for key, state in self.states.items():
             if state._changed:
-                wire = state._stored()
-                if wire is not MISSING:
-                    packed[key] = pack(wire)
-                elif key in packed:
-                    del packed[key]
-                state._changed = False
+                self.put(key, packed_state(state))
+
+    def put(self, key: Key, packed: bytes | None) -> None:
+        """Note a subject's part as packed; nothing stays of a subject that has nothing (`semantics.md` 15)."""
+        if packed is not None:
+            self.packed[key] = packed
+        elif key in self.packed:
+            del self.packed[key]
+        self.states[key]._changed = False
+
+    def undo(self, key: Key) -> None:
+        """Forget what callbacks did to a subject's part since it was last packed."""
+        if self.states.pop(key, None) is not None:
+            self.wires.pop(key, None)
+            if key in self.packed:
+                self.wires[key] = unpack(self.packed[key])
 
     def unstored(self) -> list[Key]:
         """The keys whose state changed and is not packed yet."""
         return [key for key, state in self.states.items() if state._changed]
+
+
+def packed_state(state: Any) -> bytes | None:
+    """What a state object is stored as; `None` for nothing.
+
+    :raises EncodeError: msgpack cannot carry it
+    """
+    wire = state._stored()
+    return None if wire is MISSING else pack(wire)
 
 
 class Timers:

@@ -8,6 +8,7 @@ import attrs
 
 from amadou._connector import Sink, Source
 from amadou._handler import Handler
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
 from amadou._spec import Spec
@@ -31,6 +32,10 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
+_OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
+"""The settings of a job that give it ports of its own, by port."""
+
+
 @attrs.frozen(eq=False)
 class Job:
     """A handler with its sources and sinks: what is tested, described, run and submitted.
@@ -46,9 +51,14 @@ class Job:
     :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
         seconds; when all sources are idle, the watermark rises with the clock (`semantics.md` 3). Without it nothing
         moves while nothing comes
-    :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other
+    :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other, `"drop"` only counts
+        them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
-        complete batch (`semantics.md` 18)
+        complete batch (`semantics.md` 18); `"dead_letter"` undoes the failing callback alone, sends a `DeadLetter` to
+        the sink `dead_letters` and goes on (`semantics.md` 19). Without such a sink, or one for `late_events`, a run
+        keeps them as JSON lines in its checkpoint
+    :param max_ahead: how far ahead of the clock an event may be, a `timedelta` or seconds; one that is further ahead
+        is an error of its record (`semantics.md` 4). Without it one absurd timestamp makes all other events late
     :param key_groups: into how many groups keys are spread, frozen by the first run of a checkpoint. The subjects of a
         group are loaded together, and fit a processor's cache where groups are many: 256 was the best from 1,000 keys
         to 1,000,000. No more than that many cores can share the job
@@ -61,8 +71,9 @@ class Job:
     sinks: Mapping[str, Sink] = attrs.field(converter=_frozen_mapping)
     watermark_delay: timedelta | float | Param = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
     idle_timeout: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
-    late_events: Literal["deliver"] = attrs.field(default="deliver", kw_only=True)
-    on_error: Literal["fail"] = attrs.field(default="fail", kw_only=True)
+    late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
+    on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
+    max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
@@ -83,8 +94,17 @@ class Job:
 
     @property
     def ports(self) -> dict[str, SinkSpec[Any]]:
-        """The handler's output ports by name."""
-        return {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
+        """The output ports by name: the handler's, and those of late events and dead letters where there are any."""
+        ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
+        return ports | self._own_ports()
+
+    def _own_ports(self) -> dict[str, SinkSpec[Any]]:
+        ports: dict[str, SinkSpec[Any]] = {}
+        if self.late_events == "divert":
+            ports[LATE_EVENTS] = SinkSpec(LateEvent, name=LATE_EVENTS)
+        if self.on_error == "dead_letter":
+            ports[DEAD_LETTERS] = SinkSpec(DeadLetter, name=DEAD_LETTERS)
+        return ports
 
     @property
     def has_timers(self) -> bool:
@@ -132,16 +152,17 @@ class Job:
         delay = self.watermark_delay
         if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
             problems.append(f"watermark_delay must be a timedelta or seconds, not below zero, not {delay!r}")
-        idle = self.idle_timeout
-        if not isinstance(idle, timedelta | Param | None) or (isinstance(idle, timedelta) and idle <= timedelta(0)):
-            problems.append(f"idle_timeout must be a timedelta or seconds, above zero, or None, not {idle!r}")
+        for name in ("idle_timeout", "max_ahead"):
+            time = getattr(self, name)
+            if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time <= timedelta(0)):
+                problems.append(f"{name} must be a timedelta or seconds, above zero, or None, not {time!r}")
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
             problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
-        if self.late_events != "deliver":
-            problems.append(f'late_events must be "deliver", not {self.late_events!r}')
-        if self.on_error != "fail":
-            problems.append(f'on_error must be "fail", not {self.on_error!r}')
+        if self.late_events not in ("deliver", "drop", "divert"):
+            problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
+        if self.on_error not in ("fail", "dead_letter"):
+            problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
         return problems
 
     def _handler_problems(self) -> list[str]:
@@ -162,6 +183,8 @@ class Job:
                 problems.append(f"{name}.{attribute}: {error}")
             if spec._name is None:
                 problems.append(f"{name}.{attribute} has no name: a spec that is made at run time needs a name=")
+            elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
+                problems.append(f"{name}.{attribute}: amadou has a port {spec._name!r} of its own; use another name")
         problems += _repeated_names(name, declared)
         return problems
 
@@ -194,9 +217,11 @@ class Job:
         problems += [
             f"no sink serves the port {port!r} of {handler}: add it to sinks" for port in ports - {*self.sinks}
         ]
-        problems += [
-            f"the sink {name!r} serves no port of {handler} (its ports: {known})" for name in {*self.sinks} - ports
-        ]
+        for name in {*self.sinks} - ports - {*self._own_ports()}:
+            if name in _OWN_SINKS:
+                problems.append(f"nothing goes to the sink {name!r}: give the job {_OWN_SINKS[name]}")
+            else:
+                problems.append(f"the sink {name!r} serves no port of {handler} (its ports: {known})")
         return sorted(problems)
 
 

@@ -107,6 +107,9 @@ class MapState(MutableMapping[K, V]):
             self._entries.clear()
             self._changed = True
 
+    def _shown(self) -> dict[K, V]:
+        return dict(self)
+
     def _stored(self) -> Any:
         return self._entries or MISSING  # an empty map is no state (`semantics.md` 15)
 
@@ -176,13 +179,15 @@ class MapSpec(Spec, Generic[K, V]):
         key = subject.key
         state: MapState[K, V] | None = column.states.get(key)
         if state is None:
-            entries = column.wires.get(key)
-            if entries is None:
-                entries = {}
-            elif type(entries) is not dict:
-                raise StateDecodeError(entries, dict, "stored is no map", self.name, key)
-            state = column.states[key] = MapState(self, key, entries)
+            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
         return state
+
+    def _state(self, key: Key, entries: Any) -> MapState[K, V]:
+        if entries is MISSING:
+            entries = {}
+        elif type(entries) is not dict:
+            raise StateDecodeError(entries, dict, "stored is no map", self.name, key)
+        return MapState(self, key, entries)
 
     def _resolve(self) -> None:
         # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import attrs
 from cattrs import BaseConverter, Converter
-from cattrs.cols import is_namedtuple, namedtuple_dict_structure_factory, namedtuple_dict_unstructure_factory
+from cattrs.cols import is_namedtuple
 from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._codec import LEAVES as _PLAIN_LEAVES
@@ -179,15 +179,33 @@ def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any]
     return lambda wire, _: hook(wire, filled)
 
 
+def _namedtuple_types(type_: Any) -> dict[str, Any]:
+    hints = get_type_hints(type_)
+    return {name: hints.get(name, Any) for name in type_._fields}
+
+
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    fields = namedtuple_dict_unstructure_factory(type_, converter)
+    types = _namedtuple_types(type_)
+    hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
         if type(value) is not type_:
             raise EncodeError(value, type_)
-        return fields(value)
+        return {name: hook_for(kind)(part) for (name, kind), part in zip(types.items(), value, strict=True)}
 
     return unstructure
+
+
+def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
+    types = _namedtuple_types(type_)
+    hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
+
+    def structure(wire: Any, _: Any) -> Any:
+        if type(wire) is not dict:
+            raise StateDecodeError(wire, type_)
+        return type_(**{name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in wire})
+
+    return structure
 
 
 def _is_sequence(type_: Any) -> bool:
@@ -428,7 +446,7 @@ def _make_converter() -> Converter:
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)
     converter.register_unstructure_hook_factory(is_namedtuple, _unstructure_namedtuple)
-    converter.register_structure_hook_factory(is_namedtuple, namedtuple_dict_structure_factory)
+    converter.register_structure_hook_factory(is_namedtuple, _structure_namedtuple)
     converter.register_unstructure_hook_factory(is_bare, lambda type_: AnyCodec(type_).encode)
     converter.register_structure_hook_factory(is_bare, lambda type_: _decode_with(AnyCodec(type_)))
     converter.register_unstructure_hook_factory(_is_sequence, _unstructure_sequence)

@@ -63,6 +63,9 @@ class ValueState(Generic[T]):
     def _stored(self) -> Any:
         return self._wire
 
+    def _shown(self) -> T:
+        return self.value
+
     def __repr__(self) -> str:
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 
@@ -112,8 +115,11 @@ class ValueSpec(Spec, Generic[T]):
         key = subject.key
         state: ValueState[T] | None = column.states.get(key)
         if state is None:
-            state = column.states[key] = ValueState(self, key, column.wires.get(key, MISSING))
+            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
         return state
+
+    def _state(self, key: Key, wire: Any) -> ValueState[T]:
+        return ValueState(self, key, wire)
 
     def check(self) -> None:
         self._resolve()

@@ -10,6 +10,7 @@
     ├── EventError             what `key_event` returned cannot become an event
     │   ├── NaiveTimestampError    (also for timers)
     │   ├── KeyTypeError
+    │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
     ├── CodecError
@@ -190,6 +191,25 @@ class KeyTypeError(EventError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.key,)
+
+
+class TooFarAheadError(EventError):
+    """An event is further ahead of the clock than the job's `max_ahead` (`semantics.md` 4).
+
+    :param timestamp: the event's
+    :param limit: the newest time that the job takes now
+    """
+
+    def __init__(self, timestamp: datetime, limit: datetime) -> None:
+        self.timestamp = timestamp
+        self.limit = limit
+        super().__init__(
+            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: with the job's max_ahead the newest "
+            f"time that it takes now is {limit.isoformat(timespec='seconds')}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timestamp, self.limit)
 
 
 class EventTypeError(EventError):

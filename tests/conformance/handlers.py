@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -122,12 +122,23 @@ class LateReporter(Recorder):
         self.late.collect(subject, (event.value, subject.is_late))
 
 
+class LateCounter(LateReporter):
+    """The same, and counts the events of each key."""
+
+    total = ValueSpec(int, default=0)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        super().on_event(subject, event)
+        self.total.state_for(subject).value += 1
+
+
 class Keeper(Handler):
     """An event's value names one of its methods, which is called with the subject."""
 
     total = ValueSpec(int, default=0)
     names = ValueSpec(list[str], default=[])
     lists = MapSpec(str, list[int])
+    history = ListSpec(list[int])
     found = SinkSpec(object)
 
     def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
@@ -177,6 +188,23 @@ class Keeper(Handler):
         lists.setdefault("d", [4])
         del lists["b"]
 
+    def extend_history(self, subject: Subject) -> None:
+        history = self.history.state_for(subject)
+        history.append([1])
+        history.extend([[2], [3], [4]])
+        history.insert(0, [0])
+        history[1:3] = [[9]]
+        del history[-1]
+
+    def mutate_history(self, subject: Subject) -> None:
+        history = self.history.state_for(subject)
+        history[0].append(7)
+        for item in history:
+            item.clear()
+
+    def tell_history(self, subject: Subject) -> None:
+        self.found.collect(subject, list(self.history.state_for(subject)))
+
     def tell_lists(self, subject: Subject) -> None:
         self.found.collect(subject, dict(self.lists.state_for(subject)))
 
@@ -189,6 +217,7 @@ class Keeper(Handler):
         self.total.state_for(subject).clear()
         self.names.state_for(subject).clear()
         self.lists.state_for(subject).clear()
+        self.history.state_for(subject).clear()
 
 
 class Mistake(Exception):  # noqa: N818 - its name is seen in messages
@@ -215,6 +244,48 @@ class Failing(Recorder):
 
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         raise Mistake("not now")
+
+
+class Fragile(Recorder):
+    """Changes all that a callback can change, then raises where the event's value or the timer's tag says "fail".
+
+    The value "set" sets a timer with the tag "fail" at second 100 and one without at second 101; "unpackable" writes
+    what a codec takes and msgpack refuses.
+    """
+
+    total = ValueSpec(int, default=0)
+    seconds = MapSpec(float, str)
+    text = ValueSpec(str, default="")
+
+    def key_event(self, record: Any) -> Any:
+        if record == "unparsable":
+            raise Mistake("no such record")
+        if isinstance(record, list):
+            return (self.key_event(part) for part in record)
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.report("event", subject, event.timestamp, event.value)
+        self.change(subject, str(event.value))
+        if event.value == "set":
+            subject.set_timer(at(100), "fail")
+            subject.set_timer(at(101))
+        if event.value == "fail":
+            subject.set_timer(at(1000))
+            subject.delete_timer(at(101))
+            raise Mistake("not this one")
+        if event.value == "unpackable":
+            self.text.state_for(subject).value = "\ud800"
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.report("timer", subject, timestamp, subject.timer_tag)
+        self.change(subject, "timer")
+        if subject.timer_tag == "fail":
+            raise Mistake("not now")
+
+    def change(self, subject: Subject, what: str) -> None:
+        self.total.state_for(subject).value += 1
+        self.seconds.state_for(subject)[(subject.timestamp - START) / SECOND] = what
 
 
 def job(handler: Handler, *sources: str, **settings: Any) -> Job:

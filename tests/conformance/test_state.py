@@ -56,6 +56,14 @@ def test_rule_14_what_a_maps_own_methods_change_is_stored(test_run: MakeRun) -> 
     assert result.records("found") == [{"c": [3], "d": [4]}] * 2
 
 
+def test_rule_14_what_a_lists_own_methods_change_is_stored_and_an_item_changed_in_place_is_not(
+    test_run: MakeRun,
+) -> None:
+    result = play(test_run, ["extend_history", "mutate_history", "tell_history"], ["tell_history"])
+    assert result.records("found") == [[[0], [9], [3]]] * 2
+    assert result.state("history", "k") == [[0], [9], [3]]
+
+
 def test_rule_14_an_output_is_what_it_was_when_it_was_collected(test_run: MakeRun) -> None:
     assert play(test_run, ["mutate_output"]).records("found") == [["collected"]]
 
@@ -79,7 +87,7 @@ def test_rule_15_keys_come_back_with_their_type(test_run: MakeRun) -> None:
 
 def test_rule_15_the_last_of_state_and_timers_leaves_nothing_of_the_key(test_run: MakeRun) -> None:
     run = test_run(job(Keeper())).add_records(
-        [event(0, "add_one"), event(0, "put_list"), event(0, "write_then_mutate")]
+        [event(0, deed) for deed in ("add_one", "put_list", "write_then_mutate", "extend_history")]
     )
     run.add_record(event(0, "add_one", "other"))
     assert sorted(run.run().keys()) == ["k", "other"]

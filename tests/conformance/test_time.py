@@ -115,6 +115,28 @@ def test_rule_3_what_comes_after_idle_time_meets_the_watermark_that_rose(test_ru
     assert watermarks(run.run()) == [None, 60, 60, 100]
 
 
+def test_rule_4_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(61, "absurd"))
+    with pytest.raises(CallbackError, match="too far ahead of the clock") as caught:
+        run.run()
+    assert (caught.value.callback, caught.value.key) == ("key_event", "k")
+    assert "absurd" in (caught.value.record or "")
+
+
+def test_rule_4_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(60))
+    run.advance_processing_time(10 * SECOND).add_record(event(70)).end_batch().add_record(event(1))
+    assert watermarks(run.run()) == [None, 60, 70]
+
+
+def test_rule_4_a_timestamp_that_is_refused_does_not_move_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), max_ahead=60, on_error="dead_letter"), processing_time=at(0))
+    run.add_record(event(5)).add_record(event(10**9)).end_batch().add_record(event(6))
+    result = run.run()
+    assert watermarks(result) == [None, 5]
+    assert [letter.callback for letter in result.dead_letters] == ["key_event"]
+
+
 def watermarks(result: Any) -> list[float | None]:
     """The watermark that each callback saw, in seconds."""
     return [seen[3] for seen in result.records("seen")]

@@ -1,4 +1,6 @@
-"""Rules 8 to 11 of `semantics.md`: timers."""
+"""Rules 8 to 12 of `semantics.md`: timers."""
+
+from datetime import UTC, datetime
 
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import (
@@ -99,3 +101,20 @@ def test_rule_11_a_timer_may_delete_another_one_of_the_same_time(test_run: MakeR
     result = run.add_watermark(at(1)).run()
     assert [(seen[1], seen[4]) for seen in result.records("seen")] == [("k", ""), ("other", "a")]
     assert result.timers("k") == result.timers("other") == []
+
+
+def test_rule_12_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: MakeRun) -> None:
+    result = test_run(job(TimerSetter())).add_record(event(0, [5, 10**6])).end_batch().run()
+    assert (result.records("seen"), len(result.timers("k"))) == ([], 2)
+
+
+def test_rule_12_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [10**6, (5, "a")], "a")).add_record(event(1, [5], "b"))
+    result = run.run(flush=True)
+    assert [seen[:3] for seen in result.records("seen")] == [
+        ("timer", "a", 5),
+        ("timer", "b", 5),
+        ("timer", "a", 10**6),
+    ]
+    assert result.keys() == []
+    assert result.watermark == datetime.max.replace(tzinfo=UTC)

@@ -77,7 +77,7 @@ def test_state_of_another_release_is_told() -> None:
 
 
 def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk]]:
-    packed = Keying("Reminder", "records", JOB.handler.key_event, groups).pack(records)
+    packed = Keying(JOB, "records", JOB.handler.key_event, groups).pack(records, 0)
     return [(group, Chunk("records", b"", events)) for group, events in packed.events.items()]
 
 

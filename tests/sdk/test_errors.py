@@ -1,5 +1,5 @@
 import pickle
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,6 +18,7 @@ from amadou.errors import (
     PortError,
     StateDecodeError,
     TimerError,
+    TooFarAheadError,
     UnsupportedTypeError,
 )
 
@@ -36,6 +37,7 @@ EXAMPLES: list[AmadouError] = [
     ParamError(("first",)),
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
+    TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
     KeyTypeError(1.5),
     TimerError("MyHandler"),
     UnsupportedTypeError(complex, "no"),

@@ -74,6 +74,12 @@ def test_a_job_knows_its_specs_and_ports() -> None:
     made.validate()
 
 
+def test_a_job_that_diverts_or_goes_on_has_ports_for_it_with_or_without_sinks() -> None:
+    assert list(job(late_events="divert", on_error="dead_letter").ports) == ["sums", "late_events", "dead_letters"]
+    sinks = {"sums": MemorySink(), "dead_letters": MemorySink()}
+    assert list(job(sinks=sinks, on_error="dead_letter").ports) == ["sums", "dead_letters"]
+
+
 def test_specs_are_inherited_and_may_be_replaced() -> None:
     made = job(handler_with(total=ValueSpec(str), more=ValueSpec(int)))
     assert sorted(made.specs) == ["by_name", "more", "total"]
@@ -107,8 +113,21 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"watermark_delay": float("nan")}, "watermark_delay must be a timedelta or seconds, not below zero, not nan"),
         ({"key_groups": 0}, "key_groups must be a whole number from 1 to 32768, not 0"),
         ({"key_groups": 1.5}, "key_groups must be a whole number from 1 to 32768, not 1.5"),
-        ({"late_events": "lose"}, "late_events must be \"deliver\", not 'lose'"),
-        ({"on_error": "ignore"}, "on_error must be \"fail\", not 'ignore'"),
+        ({"late_events": "lose"}, 'late_events must be "deliver", "drop" or "divert", not \'lose\''),
+        ({"on_error": "ignore"}, 'on_error must be "fail" or "dead_letter", not \'ignore\''),
+        ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
+        ({"max_ahead": -1}, "max_ahead must be a timedelta or seconds, above zero, or None, not "),
+        (
+            {"sinks": {"sums": MemorySink(), "dead_letters": MemorySink()}},
+            "nothing goes to the sink 'dead_letters': give the job on_error=\"dead_letter\"",
+        ),
+        (
+            {
+                "handler": handler_with(late_events=SinkSpec(int)),
+                "sinks": {"sums": MemorySink(), "late_events": MemorySink()},
+            },
+            "Odd.late_events: amadou has a port 'late_events' of its own; use another name",
+        ),
         (
             {"handler": handler_with(key_event=Handler.key_event)},
             "nothing turns the records of the source 'in' into events: define Odd.key_event(self, record) "

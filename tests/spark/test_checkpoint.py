@@ -1,5 +1,6 @@
 """A checkpoint is its job's alone, and tells when the job no longer fits it."""
 
+import json
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -10,7 +11,7 @@ import pytest
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError
-from amadou_runtime import start
+from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
 
@@ -111,10 +112,37 @@ def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_
     assert play(*records, handler=LastMinute()) == []
 
 
+def test_dead_letters_without_a_sink_are_kept_in_the_checkpoint(play: Callable[..., list[Any]], tmp_path: Path) -> None:
+    assert sorted(play("a", "bad", "a", handler=Picky(), on_error="dead_letter")) == [("a", 1), ("a", 2)]
+    lines = [
+        json.loads(line)
+        for path in (tmp_path / "checkpoint" / "dead_letters").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+    assert [(line["callback"], line["key"], line["error"]) for line in lines] == [
+        ("on_event", "bad", "ValueError: not this one")
+    ]
+    assert play("a", "bad", "a", "a", handler=Picky(), on_error="dead_letter") == [("a", 3)]
+
+
 def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) -> None:
     assert sorted(play("a", "b")) == [("a", 1), ("b", 1)]
     assert sorted(play("a", "b", "c", more_sources={"more": MemorySource("a")})) == [("a", 2), ("c", 1)]
     assert play(more_sources={"more": MemorySource("aa")}, sources={}) == [("a", 3)]
+
+
+def test_flushing_fires_what_is_pending_and_the_run_can_go_on(spark: Any, tmp_path: Path) -> None:
+    sink = MemorySink()
+
+    def job(*records: str) -> Job:
+        return Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink})
+
+    checkpoint = str(tmp_path / "checkpoint")
+    summary = run(job("a 0", "b 0", "c 9"), checkpoint=checkpoint, flush=True)
+    assert sorted(sink.records) == [("a", 1), ("b", 1), ("c", 10)]
+    assert (summary.counts.events, summary.counts.timers_fired, summary.counts.timers_pending) == (3, 3, 0)
+    summary = run(job("a 0", "b 0", "c 9", "d 20"), checkpoint=checkpoint)
+    assert (summary.counts.events, summary.counts.late, summary.counts.timers_pending) == (1, 1, 0)
 
 
 def test_keys_keep_their_types_and_counts_over_many_key_groups(play: Callable[..., list[Any]]) -> None:

@@ -59,13 +59,14 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     return identity
 
 
-def plan_due_batch(files: Files) -> None:
+def plan_due_batch(files: Files, *, anyway: bool = False) -> None:
     """Plan the batch without data that the last run ended too early for, where there is one.
 
     After a batch with data Spark plans another one at once, data or not, which fires the timers that became due; a run
     that resumes the checkpoint does not, and they would wait for new data. With its offsets written down, as Spark does
     before it plays a batch, it is the first one that the run plays.
 
+    :param anyway: also where none is due
     :raises CheckpointError: it cannot be read or written
     """
     last = max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
@@ -77,7 +78,10 @@ def plan_due_batch(files: Files) -> None:
         reached = json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"]
         version, planned, *sources = (offsets or "").splitlines()
         metadata = json.loads(planned)
-        due = reached > metadata["batchWatermarkMs"]
+        before = metadata["batchWatermarkMs"]
+        if anyway:
+            reached = max(reached, before + 1)
+        due = reached > before
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
     if due:

@@ -16,7 +16,7 @@ import attrs
 from amadou import Job
 from amadou.errors import CheckpointError, RunError
 from amadou_runtime._embedded import clock_time
-from amadou_runtime._watermark import Watermark
+from amadou_runtime._watermark import END_OF_TIME, Watermark
 from amadou_runtime.spark._call import PlannedCall, plan_call
 from amadou_runtime.spark._files import Files
 
@@ -89,6 +89,7 @@ class RunClock:
         self._call = call
         self._watermark = Watermark(job)
         self._may_rise = job.idle_timeout is not None
+        self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
@@ -100,8 +101,12 @@ class RunClock:
     def watermark(self) -> int | None:
         return self._watermark.current
 
+    def flush(self) -> None:
+        """Send the watermark to the end of time."""
+        self._watermark.raise_to(END_OF_TIME)
+
     def begin(self, number: int) -> BatchTime:
-        self._now = self._beginning(number) if self._may_rise else clock_time()
+        self._now = self._beginning(number) if self._looks_at_clock else clock_time()
         return BatchTime(number, self._watermark.follow(self._now), self._now)
 
     def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:

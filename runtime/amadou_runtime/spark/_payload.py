@@ -29,9 +29,8 @@ class Worker:
         self.job = job
         self.trace = Trace() if traced else None
         self.operator = Operator(job, self.trace)
-        handler = type(job.handler).__name__
         wrap: Callable[[Any], Any] = scripted if traced else lambda key_event: key_event
-        self.keying = {name: Keying(handler, name, wrap(key_event_of(job, name)), groups) for name in job.sources}
+        self.keying = {name: Keying(job, name, wrap(key_event_of(job, name)), groups) for name in job.sources}
         self._open = False
 
     def opened(self) -> "Worker":

@@ -71,15 +71,15 @@ class SparkPlayer:
         running = RunningJob(job, self._clock, self._note)
         self._running = run_query(running, [keyed], payload, identity, checkpoint, None)
 
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None) -> Played:
+    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> Played:
         """Play one batch; see `Player`."""
-        self._clock.watermark = watermark
+        self._clock.watermark, self._clock.now = watermark, now
         self._whole = Summary()
         self._bring([ScriptedRow(source, record) for source, brought in records.items() for record in brought])
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
-        return Played(whole.trace, whole.newest, self._state)
+        return Played(whole.letters, whole.trace, whole.newest, self._state)
 
     def close(self) -> None:
         """Stop the query and remove its files."""

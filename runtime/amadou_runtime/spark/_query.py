@@ -17,8 +17,8 @@ import attrs
 from amadou import Job, SinkBatch
 from amadou._wire import unpack
 from amadou.errors import AmadouError, RunError
-from amadou_runtime._embedded import check_connectors
-from amadou_runtime._operator import port_codec
+from amadou_runtime._embedded import check_connectors, ends
+from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock
@@ -181,6 +181,7 @@ def start(
     trigger: str | None = None,
     params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
+    flush: bool = False,
 ) -> RunningJob:
     """Start a job on a Spark session, which stays the caller's.
 
@@ -192,12 +193,13 @@ def start(
         batches; without it they follow one another, and the run ends with bounded input
     :param params: values of the job's parameters by name
     :param conf: Spark SQL settings for this run
+    :param flush: begin with the watermark at the end of time, so that every timer fires
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
     :raises SinkError: a sink cannot be written
     """
-    job = job.with_params(params)
+    job = with_all_sinks(job.with_params(params), None if checkpoint is None else absolute(checkpoint))
     check_connectors(job)
     checkpoint = _temporary() if checkpoint is None else absolute(checkpoint)
     assert isinstance(job.key_groups, int)
@@ -205,15 +207,17 @@ def start(
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
     files = Files(own, checkpoint)
     identity = claim(files, job, key_ranges=key_ranges)
-    plan_due_batch(files)
+    plan_due_batch(files, anyway=flush)
     call = Path(_temporary()) / "call.json"
     clock = RunClock(job, files, call)
+    if flush:
+        clock.flush()
     payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     keyed = [] if job.idle_timeout is None else [_calls(own, call, identity.key_ranges)]
     for name, source in job.sources.items():
         records = source.read_stream(own, named_reader(own, name), name, checkpoint)
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
-    if trigger is None and all(source.bounded for source in job.sources.values()):
+    if trigger is None and ends(job):
         trigger = AVAILABLE_NOW
     return run_query(RunningJob(job, clock), keyed, payload, identity, checkpoint, trigger)
 

@@ -11,10 +11,11 @@ from typing import Any
 import attrs
 
 from amadou import SinkBatch, SinkWriter
+from amadou._letters import DEAD_LETTERS
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
-from amadou_runtime._operator import port_codec
+from amadou_runtime._ports import port_codec
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import Payload, Worker
@@ -78,14 +79,14 @@ class KeyingStage:
             yield block
 
     def _keyed(self, worker: Worker, records: list[Any], ordering: bytes) -> "_Rows":
-        rows = _Rows(self.payload)
+        rows, now = _Rows(self.payload), BatchTime.told().now
         if self.source is not None:
-            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records))
+            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records, now))
             return rows
         script = [_scripted_row(cell) for cell in records if cell]
         for source in worker.job.sources:
             brought = [row.record for row in script if row.source == source]
-            rows.add_events(source, ordering, worker.keying[source].pack(brought))
+            rows.add_events(source, ordering, worker.keying[source].pack(brought, now))
         if len(script) < len(records):
             (number,) = range_numbers(self.payload.ranges)
             rows.add(number, CALL)
@@ -114,6 +115,9 @@ class _Rows:
             self.add(numbers[position], pack([source, ordering, by_group]))
         if packed.newest is not None:
             self.add(REPORT_RANGE, pack({"newest": {source: packed.newest}}))
+        if packed.letters:
+            told = {"letters": packed.letters} if self._payload.traced else {}
+            self.add(REPORT_RANGE, pack({"outputs": {DEAD_LETTERS: packed.letters}, **told}))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
@@ -268,6 +272,10 @@ class OutputStage:
         return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
 
 
+_TOLD = ("events", "late", "fired", "error", "newest", "letters", "trace", "states")
+"""What a row of results says in the terms of a summary."""
+
+
 @attrs.define
 class Summary:
     """What a part of a batch, or a whole one, gave."""
@@ -282,25 +290,18 @@ class Summary:
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
     newest: dict[str, int] = attrs.field(factory=dict)
+    letters: list[Any] = attrs.field(factory=list)
+    """Dead letters of records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
     @classmethod
     def of(cls, result: dict[str, Any]) -> "Summary":
         """What one row of results says."""
-        if "error" in result:
-            return cls(error=result["error"])
-        if "newest" in result:
-            return cls(newest=result["newest"])
-        return cls(
-            outputs={port: len(wires) for port, wires in result["outputs"].items()},
-            events=result["events"],
-            late=result["late"],
-            fired=result["fired"],
-            ranges={result["range"]: result["kept"]},
-            trace=result.get("trace", []),
-            states=result.get("states", {}),
-        )
+        outputs = {port: len(wires) for port, wires in result.get("outputs", {}).items()}
+        ranges = {result["range"]: result["kept"]} if "range" in result else {}
+        told = {name: result[name] for name in _TOLD if name in result}
+        return cls(outputs=outputs, ranges=ranges, **told)
 
     def merge(self, other: "Summary") -> None:
         """Add what else the same batch gave."""
@@ -315,6 +316,7 @@ class Summary:
         self.error = self.error or other.error
         for source, newest in other.newest.items():
             self.newest[source] = max(newest, self.newest.get(source, newest))
+        self.letters += other.letters
         self.trace += other.trace
         self.states |= other.states
 

@@ -1,0 +1,185 @@
+"""What happens to callbacks that fail in a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from amadou import DeadLetter, Job, Key, KeyedEvent, Subject
+from amadou._group import packed_state
+from amadou._letters import DEAD_LETTERS
+from amadou._subject import Timer
+from amadou._time import from_micros
+from amadou._wire import pack, type_reference, unpack
+from amadou.errors import AmadouError, CallbackError
+from amadou_runtime._failure import callback_error
+from amadou_runtime._ports import port_codec
+from amadou_runtime._trace import Trace
+
+
+class DeadLetters:
+    """Undoes failing callbacks, and writes them up.
+
+    :param job: the job, with a sink for dead letters
+    :param trace: takes an entry for each callback, for test runs
+    """
+
+    def __init__(self, job: Job, trace: Trace | None = None) -> None:
+        self._job = job
+        self._handler = type_reference(type(job.handler))
+        self._name = type(job.handler).__name__
+        self._specs = job.specs
+        self._encode = port_codec(job, DEAD_LETTERS).encode
+        self._trace = trace
+
+    def guarded_event(
+        self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
+    ) -> Callable[[Subject, KeyedEvent[Any]], None]:
+        """`on_event`, undone where it fails."""
+
+        def guarded(subject: Subject, event: KeyedEvent[Any]) -> None:
+            before = _Before(subject)
+            try:
+                on_event(subject, event)
+                before.store()
+            except Exception as error:
+                failed = self._failed("on_event", error, subject, event)
+                self._bury(before, failed, record=event, timestamp=event.timestamp)
+
+        return guarded
+
+    def guarded_timer(
+        self, on_timer_expired: Callable[[Subject, datetime], None]
+    ) -> Callable[[Subject, datetime], None]:
+        """`on_timer_expired`, undone where it fails. The timer has fired."""
+
+        def guarded(subject: Subject, timestamp: datetime) -> None:
+            before = _Before(subject)
+            try:
+                on_timer_expired(subject, timestamp)
+                before.store()
+            except Exception as error:
+                shown = f"timer {Timer(timestamp, subject.timer_tag)}"
+                failed = self._failed("on_timer_expired", error, subject, shown)
+                self._bury(before, failed, record=None, timestamp=timestamp)
+
+        return guarded
+
+    def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
+        """The letter for a record that `key_event` could not take, in wire form."""
+        return self._wire(failed, source, record, None, None, "", None, {}, {}, [])
+
+    def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
+        return callback_error(
+            error, handler=self._name, callback=callback, source=subject.source, key=subject.key, record=record
+        )
+
+    def _bury(self, before: "_Before", failed: CallbackError, record: Any, timestamp: datetime) -> None:
+        subject = before.subject
+        before.restore()
+        key = subject.key
+        packed = {name: column.packed[key] for name, column in subject._batch.columns.items() if key in column.packed}
+        wire = self._wire(
+            failed,
+            subject.source,
+            record,
+            key,
+            timestamp,
+            subject.timer_tag,
+            subject.watermark,
+            {name: self._shown(name, key, unpack(wire)) for name, wire in packed.items()},
+            packed,
+            before.timers,
+        )
+        subject._batch.ports[DEAD_LETTERS].wires.append(wire)
+        if self._trace is not None:
+            self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
+
+    def _wire(
+        self,
+        failed: CallbackError,
+        source: str | None,
+        record: Any,
+        key: Key | None,
+        timestamp: datetime | None,
+        tag: str,
+        watermark: datetime | None,
+        state: dict[str, Any],
+        packed: dict[str, bytes],
+        timers: list[tuple[int, str]],
+    ) -> Any:
+        letter = DeadLetter(
+            job=self._job.name,
+            handler=self._handler,
+            callback=failed.callback,
+            error=failed.error,
+            traceback=failed.user_traceback,
+            shown=failed.record or "",
+            source=source,
+            record=record,
+            key=key,
+            timestamp=timestamp,
+            tag=tag,
+            watermark=watermark,
+            state=state,
+            timers=[(from_micros(micros), tag) for micros, tag in timers],
+            packed=_packed({"state": packed, "timers": timers, "record": record}),
+        )
+        try:
+            wire = self._encode(letter)
+            pack(wire)
+        except AmadouError:  # a letter must never fail: what the sink cannot carry goes as text
+            shown = {name: repr(value) for name, value in state.items()}
+            wire = self._encode(attrs.evolve(letter, record=repr(record), state=shown))
+        return wire
+
+    def _shown(self, name: str, key: Key, wire: Any) -> Any:
+        """A state as its spec shows it, or as it is stored where that fails."""
+        try:
+            return self._specs[name]._state(key, wire)._shown()
+        except Exception:  # this may be the very error, and a codec may be the user's
+            return wire
+
+
+class _Before:
+    """What a subject was before a callback."""
+
+    __slots__ = ("_collected", "subject", "timers")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.timers = subject._timers.of(subject.key)
+        self._collected = [len(port.wires) for port in subject._batch.ports.values()]
+
+    def store(self) -> None:
+        """Pack what the callback changed: all of it or nothing."""
+        key = self.subject.key
+        packed = [
+            (column, packed_state(state))
+            for column in self.subject._batch.columns.values()
+            if (state := column.states.get(key)) is not None and state._changed
+        ]
+        for column, part in packed:
+            column.put(key, part)
+
+    def restore(self) -> None:
+        """Undo what the callback did."""
+        subject, batch = self.subject, self.subject._batch
+        for column in batch.columns.values():
+            column.undo(subject.key)
+        timers, before = subject._timers, set(self.timers)
+        now = set(timers.of(subject.key))
+        for micros, tag in now - before:
+            timers.discard(subject.key, micros, tag)
+        for micros, tag in before - now:
+            timers.add(subject.key, micros, tag)
+        for port, collected in zip(batch.ports.values(), self._collected, strict=True):
+            del port.wires[collected:]
+
+
+def _packed(parts: dict[str, Any]) -> bytes:
+    try:
+        return pack(parts)
+    except AmadouError:  # a raw record may be anything
+        return pack({**parts, "record": None})

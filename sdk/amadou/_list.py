@@ -1,0 +1,158 @@
+from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from typing import Any, Generic, TypeVar, cast, overload
+
+from amadou._codec import SCALARS, Codec, codec_for
+from amadou._event import Key
+from amadou._spec import MISSING, Spec, shown
+from amadou._subject import Subject
+from amadou.errors import EncodeError, StateDecodeError
+
+T = TypeVar("T")
+
+
+class ListState(MutableSequence[T]):
+    """A list of a subject. Items are decoded when they are touched, not when the subject is loaded.
+
+    What its own methods change is stored; an item that was read and then changed in place is not (`semantics.md` 14).
+    Reading and writing raise `EncodeError` for an item that does not fit the spec, and `StateDecodeError` where what is
+    stored does not fit it.
+    """
+
+    __slots__ = ("_changed", "_items", "_key", "_spec")
+
+    def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any]) -> None:
+        self._spec = spec
+        self._key = key
+        self._items = items
+        self._changed = False
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return [self._value_of(wire) for wire in self._items[index]]
+        return self._value_of(self._items[index])
+
+    @overload
+    def __setitem__(self, index: int, value: T) -> None: ...
+    @overload
+    def __setitem__(self, index: slice, value: Iterable[T]) -> None: ...
+    def __setitem__(self, index: int | slice, value: Any) -> None:
+        if isinstance(index, slice):
+            self._items[index] = [self._wire_of(item) for item in value]
+        else:
+            self._items[index] = self._wire_of(value)
+        self._changed = True
+
+    def __delitem__(self, index: int | slice) -> None:
+        del self._items[index]
+        self._changed = True
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __iter__(self) -> Iterator[T]:
+        return map(self._value_of, self._items)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, list | ListState) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def insert(self, index: int, value: T) -> None:
+        """Insert an item before an index, as a `list` does."""
+        self._items.insert(index, self._wire_of(value))
+        self._changed = True
+
+    def append(self, value: T) -> None:
+        """Add an item to the end. No other item is looked at."""
+        self._items.append(self._wire_of(value))
+        self._changed = True
+
+    def extend(self, values: Iterable[T]) -> None:
+        """Add items to the end, all of them or none."""
+        self._items.extend([self._wire_of(value) for value in values])
+        self._changed = True
+
+    def clear(self) -> None:
+        """Forget every item."""
+        if self._items:
+            self._items.clear()
+            self._changed = True
+
+    def _shown(self) -> list[T]:
+        return list(self)
+
+    def _stored(self) -> Any:
+        return self._items or MISSING  # an empty list is no state (`semantics.md` 15)
+
+    def _wire_of(self, value: T) -> Any:
+        spec = self._spec
+        try:
+            return value if type(value) is spec.scalar else spec.encode(value)
+        except EncodeError as error:
+            raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
+
+    def _value_of(self, wire: Any) -> T:
+        spec = self._spec
+        try:
+            return cast("T", wire if type(wire) is spec.scalar else spec.decode(wire))
+        except StateDecodeError as error:
+            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
+
+    def __repr__(self) -> str:
+        return f"ListState({self._spec.name!r}, {list(self)!r})"
+
+
+class ListSpec(Spec, Generic[T]):
+    """State of a list for each subject.
+
+    :param type: the type of the items, any that `codec_for` knows
+    :param name: the name that the state is stored under; the attribute's name without it
+    :param codec: turns items into what msgpack carries, for types that `codec_for` does not know
+    """
+
+    _functions = ("encode", "decode")
+    encode: Callable[[Any], Any]
+    """Turns an item into its wire form."""
+    decode: Callable[[Any], Any]
+    """Turns the wire form of an item back."""
+
+    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | None = None) -> None:
+        self.type = type
+        self._name = name
+        self._codec = codec
+        self.scalar = type if codec is None and type in SCALARS else None
+        """The type of items that are their own wire form, where they are."""
+        self._defer()
+
+    def state_for(self, subject: Subject) -> ListState[T]:
+        """The state of a subject."""
+        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
+        key = subject.key
+        state: ListState[T] | None = column.states.get(key)
+        if state is None:
+            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
+        return state
+
+    def _state(self, key: Key, items: Any) -> ListState[T]:
+        if items is MISSING:
+            items = []
+        elif type(items) is not list:
+            raise StateDecodeError(items, list, "stored is no list", self.name, key)
+        return ListState(self, key, items)
+
+    def _resolve(self) -> None:
+        codec = self._codec or codec_for(self.type)
+        self.encode, self.decode = codec.encode, codec.decode
+
+    def check(self) -> None:
+        self._resolve()
+
+    def shown_type(self) -> str:
+        return shown(self.type)
+
+    def __repr__(self) -> str:
+        return f"ListSpec({self.shown_type()})"
