@@ -137,7 +137,7 @@ class DeadLetters:
     def _shown(self, name: str, key: Key, wire: Any) -> Any:
         """A state as its spec shows it, or as it is stored where that fails."""
         try:
-            return self._specs[name]._state(key, wire)._shown()
+            return self._specs[name].opened(key, wire, None)._shown()
         except Exception:  # this may be the very error, and a codec may be the user's
             return wire
 

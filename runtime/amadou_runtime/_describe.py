@@ -51,9 +51,9 @@ def _job_table(job: Job) -> "Table":
 
 
 def _state(job: Job) -> "Table":
-    table = _table("State", "name", "kind", "type")
+    table = _table("State", "name", "kind", "type", "ttl")
     for name, spec in job.specs.items():
-        table.add_row(name, type(spec).__name__, spec.shown_type())
+        table.add_row(name, type(spec).__name__, spec.shown_type(), "" if spec.ttl is None else _setting(spec.ttl))
     return table
 
 

@@ -17,7 +17,7 @@ class KeyGroup:
 
     Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
-    times as long to read the keys of a map.
+    times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list.
     """
 
     __slots__ = ("columns", "timers")
@@ -30,7 +30,7 @@ class KeyGroup:
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
             columns, alone, shared, tagged = rest
-            self.columns = {spec: Column(_dict(column)) for spec, column in columns.items()}
+            self.columns = {spec: _column(*column) for spec, column in columns.items()}
             self.timers = Timers(
                 {micros: {key: None} for micros, key in zip(*alone, strict=True)}
                 | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
@@ -56,7 +56,7 @@ class KeyGroup:
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
-        columns = {spec: _lists(column.packed) for spec, column in self.columns.items() if column.packed}
+        columns = {spec: _column_lists(column) for spec, column in self.columns.items() if column.packed}
         if not columns and not timers.pending:
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
@@ -65,6 +65,18 @@ class KeyGroup:
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
         return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged)])
+
+
+def _column(keys: list[Key], packed: list[bytes], expires: list[int | None] | None = None) -> Column:
+    column = Column(dict(zip(keys, packed, strict=True)))
+    if expires is not None:
+        column.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
+    return column
+
+
+def _column_lists(column: Column) -> list[list[Any]]:
+    lists = _lists(column.packed)
+    return [*lists, list(map(column.expires.get, column.packed))] if column.expires else lists
 
 
 def _dict(lists: list[list[Any]]) -> dict[Any, Any]:

@@ -11,7 +11,7 @@ from amadou import Job, Key, KeyedEvent, LateEvent, Subject
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
-from amadou._time import from_micros
+from amadou._time import MICROSECOND, from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, TimerError
 from amadou_runtime._dead_letters import DeadLetters
@@ -20,6 +20,9 @@ from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
+
+_SWEEPS = 8
+"""How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 Runs: TypeAlias = list[tuple[str, list[Any]]]
@@ -57,6 +60,7 @@ class Operator:
         self._has_timer_callback = job.has_timers
         self._encoders = {name: port_codec(job, name).encode for name in job.ports}
         self._trace = trace
+        self._aging = [spec for spec in job.specs.values() if spec.ttl is not None]
         self._encode_late = self._encoders.get(LATE_EVENTS)
         self._late_events = job.late_events
         self._job = job.name
@@ -92,19 +96,47 @@ class Operator:
         runs = in_order(chunks)
         count = sum(len(events) // 3 for _, events in runs)
         ports = {name: Port(encode) for name, encode in self._encoders.items()}
+        expired = self._expired(group, watermark) if self._aging else {}
         late = 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, from_micros(watermark), ports)
-        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs))
+        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs), *expired.values())
         batch = Batch(self._name, self._has_timer_callback, ports, watermark, group.columns, timers, touched)
         subject = Subject(batch)
         fired = self._fire(due, subject) if due else 0
         for source, events in runs:
             late += self._play(source, events, subject)
+        self._sweep(expired, subject)
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        next_timer = timers.next_time()
-        return Processed(group.pack(), next_timer, outputs, count, late, fired, len(group), timers.pending)
+        times = [time for time in (timers.next_time(), *self._sweep_times(group)) if time is not None]
+        return Processed(
+            group.pack(), min(times, default=None), outputs, count, late, fired, len(group), timers.pending
+        )
+
+    def _expired(self, group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
+        """The keys of which something is gone by a watermark, by spec; and those that did not age yet."""
+        if watermark is None:
+            return {}
+        columns = {spec.name: group.columns[spec.name] for spec in self._aging if spec.name in group.columns}
+        return {
+            name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
+            for name, column in columns.items()
+        }
+
+    def _sweep(self, expired: dict[str, list[Key]], subject: Subject) -> None:
+        """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
+        for spec in self._aging:
+            for subject.key in expired.get(spec.name, ()):
+                spec.state_for(subject)._changed = True
+
+    def _sweep_times(self, group: KeyGroup) -> Iterator[int]:
+        """When the group must be called to be swept: each spec some time after its first part is gone."""
+        for spec in self._aging:
+            column = group.columns.get(spec.name)
+            if column is not None and column.expires:
+                step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
+                yield -(-min(column.expires.values()) // step) * step
 
     def _without_late(self, runs: Runs, watermark: datetime, ports: dict[str, Port]) -> tuple[Runs, int]:
         """The events that are not late, and how many others there were, which are dropped or diverted."""

@@ -5,7 +5,8 @@ from typing import Any
 
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._wire import pack, unpack, unpack_all
+from amadou._time import MICROSECOND
+from amadou._wire import Envelope, pack, unpack, unpack_all
 
 
 class Column:
@@ -15,11 +16,13 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("packed", "states", "wires")
+    __slots__ = ("expires", "packed", "states", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
         """As it is stored, by key."""
+        self.expires: dict[Key, int] = {}
+        """When the oldest part of it is gone, by key, in microseconds; of a spec with a time to live."""
         self.wires: dict[Key, Any] = {}
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
         self.states: dict[Key, Any] = {}
@@ -42,11 +45,16 @@ class Column:
 
     def put(self, key: Key, packed: bytes | None) -> None:
         """Note a subject's part as packed; nothing stays of a subject that has nothing (`semantics.md` 15)."""
+        state = self.states[key]
         if packed is not None:
             self.packed[key] = packed
         elif key in self.packed:
             del self.packed[key]
-        self.states[key]._changed = False
+        if packed is not None and state.ages:
+            self.expires[key] = state._oldest() + state._spec.ttl // MICROSECOND
+        elif self.expires:
+            self.expires.pop(key, None)
+        state._changed = False
 
     def undo(self, key: Key) -> None:
         """Forget what callbacks did to a subject's part since it was last packed."""
@@ -65,8 +73,10 @@ def packed_state(state: Any) -> bytes | None:
 
     :raises EncodeError: msgpack cannot carry it
     """
-    wire = state._stored()
-    return None if wire is MISSING else pack(wire)
+    wire, spec = state._stored(), state._spec
+    if wire is MISSING:
+        return None
+    return pack(wire if spec.is_plain else Envelope(spec.version, state.ages, wire))
 
 
 class Timers:

@@ -1,9 +1,11 @@
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast, overload
 
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
-from amadou._spec import MISSING, Spec, shown
+from amadou._spec import MISSING, shown
+from amadou._state_spec import Migrate, StateSpec, written_at
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -19,6 +21,7 @@ class ListState(MutableSequence[T]):
     """
 
     __slots__ = ("_changed", "_items", "_key", "_spec")
+    ages = False
 
     def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any]) -> None:
         self._spec = spec
@@ -106,12 +109,37 @@ class ListState(MutableSequence[T]):
         return f"ListState({self._spec.name!r}, {list(self)!r})"
 
 
-class ListSpec(Spec, Generic[T]):
+class _AgingListState(ListState[T]):
+    """The wire form of an item is a pair; see `StateSpec`."""
+
+    __slots__ = ("_subject",)
+    ages = True
+
+    def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any], subject: Subject | None) -> None:
+        super().__init__(spec, key, items)
+        self._subject = subject
+
+    def _wire_of(self, value: T) -> Any:
+        assert self._subject is not None
+        return [written_at(self._subject), super()._wire_of(value)]
+
+    def _value_of(self, wire: Any) -> T:
+        return super()._value_of(wire[1])
+
+    def _oldest(self) -> int:
+        return min(int(written) for written, _ in self._items)
+
+
+class ListSpec(StateSpec[ListState[T]], Generic[T]):
     """State of a list for each subject.
 
     :param type: the type of the items, any that `codec_for` knows
+    :param ttl: after how long without being written, in event time, an item is gone (`semantics.md` 16)
     :param name: the name that the state is stored under; the attribute's name without it
     :param codec: turns items into what msgpack carries, for types that `codec_for` does not know
+    :param version: the version of the type of items; above zero with `migrate`
+    :param migrate: from an item that an older version stored, as msgpack carries it, and that version, to an item
+        (`semantics.md` 17)
     """
 
     _functions = ("encode", "decode")
@@ -120,35 +148,55 @@ class ListSpec(Spec, Generic[T]):
     decode: Callable[[Any], Any]
     """Turns the wire form of an item back."""
 
-    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | None = None) -> None:
+    def __init__(
+        self,
+        type: type[T],
+        *,
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        codec: Codec[T] | None = None,
+        version: int = 0,
+        migrate: Migrate | None = None,
+    ) -> None:
         self.type = type
-        self._name = name
+        self._set_life(name, ttl, version, migrate)
         self._codec = codec
         self.scalar = type if codec is None and type in SCALARS else None
         """The type of items that are their own wire form, where they are."""
         self._defer()
 
-    def state_for(self, subject: Subject) -> ListState[T]:
-        """The state of a subject."""
-        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
-        key = subject.key
-        state: ListState[T] | None = column.states.get(key)
-        if state is None:
-            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
-        return state
-
     def _state(self, key: Key, items: Any) -> ListState[T]:
-        if items is MISSING:
-            items = []
-        elif type(items) is not list:
-            raise StateDecodeError(items, list, "stored is no list", self.name, key)
-        return ListState(self, key, items)
+        return ListState(self, key, self._items(key, items))
+
+    def _aging_state(self, key: Key, items: Any, subject: Subject | None) -> ListState[T]:
+        return _AgingListState(self, key, self._items(key, items), subject)
+
+    def _items(self, key: Key, stored: Any) -> list[Any]:
+        if stored is MISSING:
+            return []
+        if type(stored) is not list:
+            raise StateDecodeError(stored, list, "stored is no list", self.name, key)
+        return stored
+
+    def _encode_part(self, value: Any) -> Any:
+        return self.encode(value)
+
+    def _shown_part(self) -> Any:
+        return self.type
+
+    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
+        return [convert(part) for part in wire] if type(wire) is list else wire
+
+    def _parts_after(self, wire: Any, begin: int) -> Any:
+        left = [part for part in wire if part[0] > begin]
+        return wire if len(left) == len(wire) else left
 
     def _resolve(self) -> None:
         codec = self._codec or codec_for(self.type)
         self.encode, self.decode = codec.encode, codec.decode
 
     def check(self) -> None:
+        self._check_life()
         self._resolve()
 
     def shown_type(self) -> str:

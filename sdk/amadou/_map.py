@@ -1,10 +1,11 @@
 from collections.abc import Callable, Iterator, MutableMapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
-from amadou._spec import MISSING, Spec, shown
+from amadou._spec import MISSING, shown
+from amadou._state_spec import Migrate, StateSpec, written_at
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
@@ -23,6 +24,7 @@ class MapState(MutableMapping[K, V]):
     """
 
     __slots__ = ("_changed", "_entries", "_key", "_spec")
+    ages = False
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any]) -> None:
         self._spec = spec
@@ -133,14 +135,41 @@ class MapState(MutableMapping[K, V]):
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
-class MapSpec(Spec, Generic[K, V]):
+class _AgingMapState(MapState[K, V]):
+    """The wire form of a value is a pair; see `StateSpec`."""
+
+    __slots__ = ("_subject",)
+    ages = True
+
+    def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any], subject: Subject | None) -> None:
+        super().__init__(spec, key, entries)
+        self._subject = subject
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        key_wire = self._key_wire(key)
+        assert self._subject is not None
+        self._entries[key_wire] = [written_at(self._subject), self._entries[key_wire]]
+
+    def _value_of(self, wire: Any) -> V:
+        return super()._value_of(wire[1])
+
+    def _oldest(self) -> int:
+        return min(int(written) for written, _ in self._entries.values())
+
+
+class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     """State of a mapping for each subject.
 
     :param key_type: any type that `codec_for` knows and that is hashable
     :param value_type: any type that `codec_for` knows
+    :param ttl: after how long without being written, in event time, an entry is gone (`semantics.md` 16)
     :param name: the name that the state is stored under; the attribute's name without it
     :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not know
     :param codec: the same for values
+    :param version: the version of the type of values; above zero with `migrate`
+    :param migrate: from a value that an older version stored, as msgpack carries it, and that version, to a value
+        (`semantics.md` 17)
     """
 
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
@@ -158,13 +187,16 @@ class MapSpec(Spec, Generic[K, V]):
         key_type: type[K],
         value_type: type[V],
         *,
+        ttl: timedelta | None = None,
         name: str | None = None,
         key_codec: Codec[K] | None = None,
         codec: Codec[V] | None = None,
+        version: int = 0,
+        migrate: Migrate | None = None,
     ) -> None:
         self.key_type = key_type
         self.value_type = value_type
-        self._name = name
+        self._set_life(name, ttl, version, migrate)
         self._key_codec = key_codec
         self._codec = codec
         self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
@@ -173,21 +205,31 @@ class MapSpec(Spec, Generic[K, V]):
         """The type of values that are their own wire form, where they are."""
         self._defer()
 
-    def state_for(self, subject: Subject) -> MapState[K, V]:
-        """The state of a subject."""
-        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
-        key = subject.key
-        state: MapState[K, V] | None = column.states.get(key)
-        if state is None:
-            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
-        return state
-
     def _state(self, key: Key, entries: Any) -> MapState[K, V]:
-        if entries is MISSING:
-            entries = {}
-        elif type(entries) is not dict:
-            raise StateDecodeError(entries, dict, "stored is no map", self.name, key)
-        return MapState(self, key, entries)
+        return MapState(self, key, self._entries(key, entries))
+
+    def _aging_state(self, key: Key, entries: Any, subject: Subject | None) -> MapState[K, V]:
+        return _AgingMapState(self, key, self._entries(key, entries), subject)
+
+    def _entries(self, key: Key, stored: Any) -> dict[Any, Any]:
+        if stored is MISSING:
+            return {}
+        if type(stored) is not dict:
+            raise StateDecodeError(stored, dict, "stored is no map", self.name, key)
+        return stored
+
+    def _encode_part(self, value: Any) -> Any:
+        return self.encode_value(value)
+
+    def _shown_part(self) -> Any:
+        return self.value_type
+
+    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
+        return {key: convert(part) for key, part in wire.items()} if type(wire) is dict else wire
+
+    def _parts_after(self, wire: Any, begin: int) -> Any:
+        left = {key: part for key, part in wire.items() if part[0] > begin}
+        return wire if len(left) == len(wire) else left
 
     def _resolve(self) -> None:
         # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
@@ -205,6 +247,7 @@ class MapSpec(Spec, Generic[K, V]):
         self.encode_value, self.decode_value = values.encode, values.decode
 
     def check(self) -> None:
+        self._check_life()
         kind = get_origin(self.key_type) or self.key_type
         if self._key_codec is None and isinstance(kind, type) and kind.__hash__ is None:
             raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")

@@ -1,10 +1,12 @@
 from collections.abc import Callable
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
-from amadou._spec import MISSING, Spec, shown
+from amadou._spec import MISSING, shown
+from amadou._state_spec import Migrate, StateSpec, written_at
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -15,6 +17,7 @@ class ValueState(Generic[T]):
     """One value of a subject."""
 
     __slots__ = ("_changed", "_key", "_spec", "_wire")
+    ages = False
 
     def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any) -> None:
         self._spec = spec
@@ -70,13 +73,44 @@ class ValueState(Generic[T]):
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 
 
-class ValueSpec(Spec, Generic[T]):
+class _AgingValueState(ValueState[T]):
+    """Its wire form is a pair; see `StateSpec`."""
+
+    __slots__ = ("_subject",)
+    ages = True
+
+    def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any, subject: Subject | None) -> None:
+        super().__init__(spec, key, wire)
+        self._subject = subject
+
+    @property
+    def value(self) -> T:
+        wire = self._wire
+        return ValueState(self._spec, self._key, wire if wire is MISSING else wire[1]).value
+
+    @value.setter
+    def value(self, value: T) -> None:
+        plain = ValueState(self._spec, self._key, MISSING)
+        plain.value = value
+        assert self._subject is not None
+        self._wire = [written_at(self._subject), plain._wire]
+        self._changed = True
+
+    def _oldest(self) -> int:
+        return int(self._wire[0])
+
+
+class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     """State of one value for each subject.
 
     :param type: any type that `codec_for` knows
     :param default: what `.value` gives while nothing is set; `None` without it
+    :param ttl: after how long without being written, in event time, the value is gone (`semantics.md` 16)
     :param name: the name that the state is stored under; the attribute's name without it
     :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
+    :param version: the version of the type; above zero with `migrate`
+    :param migrate: from what an older version stored, as msgpack carries it, and that version, to a value
+        (`semantics.md` 17); not needed for attributes that were removed or have a default, and for wider unions
     """
 
     _functions = ("encode", "decode")
@@ -87,17 +121,42 @@ class ValueSpec(Spec, Generic[T]):
 
     @overload
     def __init__(
-        self: "ValueSpec[T | None]", type: type[T], *, name: str | None = ..., codec: Codec[T] | None = ...
+        self: "ValueSpec[T | None]",
+        type: type[T],
+        *,
+        ttl: timedelta | None = ...,
+        name: str | None = ...,
+        codec: Codec[T] | None = ...,
+        version: int = ...,
+        migrate: Migrate | None = ...,
     ) -> None: ...
     @overload
-    def __init__(self, type: type[T], default: T, *, name: str | None = ..., codec: Codec[T] | None = ...) -> None: ...
     def __init__(
-        self, type: Any, default: Any = MISSING, *, name: str | None = None, codec: Codec[Any] | None = None
+        self,
+        type: type[T],
+        default: T,
+        *,
+        ttl: timedelta | None = ...,
+        name: str | None = ...,
+        codec: Codec[T] | None = ...,
+        version: int = ...,
+        migrate: Migrate | None = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        type: Any,
+        default: Any = MISSING,
+        *,
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        codec: Codec[Any] | None = None,
+        version: int = 0,
+        migrate: Migrate | None = None,
     ) -> None:
         self.type = type
         self.default = default
-        self._name = name
         self._codec = codec
+        self._set_life(name, ttl, version, migrate)
         self._defer()
 
     def _resolve(self) -> None:
@@ -109,19 +168,26 @@ class ValueSpec(Spec, Generic[T]):
         """The default in wire form, so that each reader gets its own."""
         return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
-    def state_for(self, subject: Subject) -> ValueState[T]:
-        """The state of a subject."""
-        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
-        key = subject.key
-        state: ValueState[T] | None = column.states.get(key)
-        if state is None:
-            state = column.states[key] = self._state(key, column.wires.get(key, MISSING))
-        return state
-
     def _state(self, key: Key, wire: Any) -> ValueState[T]:
         return ValueState(self, key, wire)
 
+    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> ValueState[T]:
+        return _AgingValueState(self, key, wire, subject)
+
+    def _encode_part(self, value: Any) -> Any:
+        return self.encode(value)
+
+    def _shown_part(self) -> Any:
+        return self.type
+
+    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
+        return convert(wire)
+
+    def _parts_after(self, wire: Any, begin: int) -> Any:
+        return wire if wire[0] > begin else MISSING
+
     def check(self) -> None:
+        self._check_life()
         self._resolve()
         self.default_wire  # noqa: B018
 

@@ -4,7 +4,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -12,9 +12,19 @@ from amadou._time import MICROSECOND
 from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 
 # The numbers are part of the format of stored state: never re-use one.
-_TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT = range(1, 10)
+_TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
+
+
+class Envelope(NamedTuple):
+    """Stored state of a spec that counts versions or whose parts age."""
+
+    version: int
+    aged: bool
+    """Whether each part is a pair of when it was written, in microseconds, and its wire form."""
+    wire: Any
+
 
 _known_types: dict[str, type] = {}
 
@@ -61,6 +71,8 @@ def _to_extension(value: Any) -> Any:
     kind = type(value)
     if kind is tuple:
         return msgpack.ExtType(_TUPLE, pack_nested(list(value)))
+    if kind is Envelope:
+        return msgpack.ExtType(_ENVELOPE, pack_nested(list(value)))
     if kind is set or kind is frozenset:
         # in the order of the packed members, which is the same in each process
         members = sorted(value, key=pack_nested)
@@ -131,6 +143,8 @@ def _from_extension(code: int, data: bytes) -> Any:
         return UUID(bytes=data)
     if code == _BIG_INT:
         return int.from_bytes(data, signed=True)
+    if code == _ENVELOPE:
+        return Envelope(*unpack(data))
     if code == _OBJECT:
         from amadou._codec import codec_for
 

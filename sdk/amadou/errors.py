@@ -13,6 +13,7 @@
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
+    ├── SpecError              a spec does not hold together
     ├── CodecError
     │   ├── UnsupportedTypeError   no codec can be made for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
@@ -231,6 +232,10 @@ class TimerError(AmadouError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.handler,)
+
+
+class SpecError(AmadouError):
+    """A spec does not hold together."""
 
 
 class CodecError(AmadouError):

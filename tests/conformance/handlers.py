@@ -220,6 +220,28 @@ class Keeper(Handler):
         self.history.state_for(subject).clear()
 
 
+TTL = 60 * SECOND
+
+
+class Aging(Recorder):
+    """Its state lives for `TTL`. An event's value says under which name it is written; "tell" collects all of it."""
+
+    last = ValueSpec(str, "none", ttl=TTL)
+    by_name = MapSpec(str, int, ttl=TTL)
+    names = ListSpec(str, ttl=TTL)
+    found = SinkSpec(tuple)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        last, by_name = self.last.state_for(subject), self.by_name.state_for(subject)
+        names = self.names.state_for(subject)
+        if event.value == "tell":
+            self.found.collect(subject, (last.value, dict(by_name), list(names)))
+        elif event.value is not None:
+            last.value = event.value
+            by_name[event.value] = by_name.get(event.value, 0) + 1
+            names.append(event.value)
+
+
 class Mistake(Exception):  # noqa: N818 - its name is seen in messages
     """What the failing handlers raise."""
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Keeper, Recorder, at, event, job
+from tests.conformance.handlers import Aging, Keeper, Recorder, at, event, job
 
 from amadou import Key
 
@@ -101,3 +101,30 @@ def test_rule_15_a_pending_timer_keeps_its_key_until_it_fired(test_run: MakeRun)
     assert run.run().keys() == ["k"]
     result = run.add_watermark(datetime(2030, 1, 1, tzinfo=UTC)).run()
     assert (result.timers("k"), result.state("total", "k")) == ([], 10)
+
+
+def test_rule_16_state_not_written_for_its_time_to_live_is_gone_on_the_next_access(test_run: MakeRun) -> None:
+    run = test_run(job(Aging())).add_record(event(0, "a")).add_watermark(at(59))
+    run.add_record(event(59, "tell")).add_watermark(at(60)).add_record(event(61, "tell"))
+    assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
+
+
+def test_rule_16_each_value_entry_and_item_ages_from_when_it_was_written(test_run: MakeRun) -> None:
+    run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(0, "b")).add_watermark(at(10))
+    run.add_record(event(30, "a")).add_watermark(at(70)).add_record(event(70, "tell"))
+    run.add_watermark(at(89.999999)).add_record(event(90, "tell")).add_watermark(at(90)).add_record(event(90, "tell"))
+    kept = ("a", {"a": 2}, ["a"])
+    assert run.run().records("found") == [kept, kept, ("none", {}, [])]
+
+
+def test_rule_16_a_late_event_writes_at_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Aging())).add_record(event(0)).add_watermark(at(100)).add_record(event(1, "a"))
+    run.add_watermark(at(159)).add_record(event(159, "tell")).add_watermark(at(160)).add_record(event(160, "tell"))
+    assert run.run().records("found") == [("a", {"a": 1}, ["a"]), ("none", {}, [])]
+
+
+def test_rule_16_state_is_swept_without_any_access(test_run: MakeRun) -> None:
+    run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
+    assert sorted(run.run().keys()) == ["k", "other"]
+    assert run.add_watermark(at(60)).run().keys() == ["other"]
+    assert run.add_watermark(at(90)).run().keys() == []

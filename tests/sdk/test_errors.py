@@ -16,6 +16,7 @@ from amadou.errors import (
     NaiveTimestampError,
     ParamError,
     PortError,
+    SpecError,
     StateDecodeError,
     TimerError,
     TooFarAheadError,
@@ -37,6 +38,7 @@ EXAMPLES: list[AmadouError] = [
     ParamError(("first",)),
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
+    SpecError("ttl must be above zero"),
     TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
     KeyTypeError(1.5),
     TimerError("MyHandler"),

@@ -6,6 +6,7 @@ import json
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -26,14 +27,14 @@ class Identity:
     :param run: names the life of the checkpoint; see `SinkBatch`
     :param key_groups: how many key groups there are, frozen by the first run
     :param key_ranges: how many ranges of key groups there are, likewise
-    :param specs: kind and type of each state spec, by name
+    :param specs: kind, type and version of each state spec, by name
     """
 
     job: str
     run: str
     key_groups: int
     key_ranges: int
-    specs: dict[str, list[str]]
+    specs: dict[str, list[Any]]
 
 
 def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
@@ -44,7 +45,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     checkpoint = files.checkpoint
-    specs = {name: [type(spec).__name__, spec.shown_type()] for name, spec in job.specs.items()}
+    specs = {name: [type(spec).__name__, spec.shown_type(), spec.version] for name, spec in job.specs.items()}
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
@@ -101,7 +102,7 @@ def _read(checkpoint: str, stored: str) -> Identity:
         ) from error
 
 
-def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[str]]) -> None:
+def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[Any]]) -> None:
     if identity.job != job.name:
         raise CheckpointError(
             checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
@@ -112,7 +113,7 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[
             f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
         )
     misfits = [
-        f"{name} was {' '.join(stored)} and is now {' '.join(specs[name])}"
+        f"{name} was {_shown(stored)} and is now {_shown(specs[name])}"
         for name, stored in identity.specs.items()
         if name in specs and not _fits(stored, specs[name])
     ]
@@ -120,14 +121,21 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[
         raise CheckpointError(
             checkpoint,
             f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfits)}. "
-            "Give the spec its old type back, or use another name for the new one",
+            "Give the spec its old type back, version= and migrate=, or another name",
         )
 
 
-def _fits(stored: list[str], now: list[str]) -> bool:
+def _shown(spec: list[Any]) -> str:
+    kind, type_, version = spec
+    return f"{kind} {type_} version {version}" if version else f"{kind} {type_}"
+
+
+def _fits(stored: list[Any], now: list[Any]) -> bool:
     """Whether state can be read; classes are not looked into, their state tells when it is touched."""
-    if stored[0] != now[0]:
+    if stored[0] != now[0] or stored[2] > now[2]:
         return False
+    if stored[2] < now[2]:
+        return True  # its migrate= knows
     for old, new in zip(stored[1].split(" → "), now[1].split(" → "), strict=True):
         members, wider = set(old.split(" | ")), set(new.split(" | "))
         if members <= wider or (members == {"int"} and "float" in wider):

@@ -1,0 +1,121 @@
+"""What the specs of state have in common: how a subject's state is found, ages, and comes from older versions."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from amadou._event import Key
+from amadou._spec import MISSING, Spec
+from amadou._subject import Subject
+from amadou._time import MICROSECOND, to_micros
+from amadou._wire import Envelope
+from amadou.errors import SpecError, StateDecodeError
+
+S = TypeVar("S")
+
+Migrate = Callable[[Any, int], Any]
+"""From what an older version stored, as msgpack carries it, and that version, to a value of the type."""
+
+
+class StateSpec(Spec, Generic[S]):
+    """State of each subject under a name.
+
+    State consists of parts: a value, the values of a map or the items of a list. Each ages by itself, and an older
+    version's are migrated one by one. Parts that age are kept as pairs of when they were written, in microseconds, and
+    their wire form.
+    """
+
+    ttl: timedelta | None
+    version: int
+
+    def _set_life(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
+        self._name = name
+        self.ttl = ttl
+        self.version = version
+        self._migrate = migrate
+        self.is_plain = ttl is None and not version
+        """Whether state is stored as its wire form alone."""
+
+    def state_for(self, subject: Subject) -> S:
+        """The state of a subject."""
+        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
+        key = subject.key
+        state: S | None = column.states.get(key)
+        if state is None:
+            wire = column.wires.get(key, MISSING)
+            if self.is_plain and type(wire) is not Envelope:
+                state = self._state(key, wire)
+            else:
+                state = self.opened(key, wire, subject)
+            column.states[key] = state
+        return state
+
+    def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
+        """A state object of what is stored, in whatever version and whether it aged or not.
+
+        :param subject: the subject, which knows the time; `None` to look at all that is stored
+        """
+        version, aged, wire = stored if type(stored) is Envelope else (0, False, stored)
+        if version > self.version:
+            told = f"version {version} of it is stored, and the spec has version {self.version}"
+            raise StateDecodeError(wire, self._shown_part(), told, self.name, key)
+        changed = False
+        if wire is not MISSING:
+            if version < self.version:
+                wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version)), True
+            if aged != (self.ttl is not None):
+                now = 0 if subject is None else written_at(subject)
+                wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [now, part]))
+                changed = True
+            if self.ttl is not None and subject is not None and subject._batch.watermark_micros is not None:
+                begin = subject._batch.watermark_micros - self.ttl // MICROSECOND
+                left = self._parts_after(wire, begin)
+                wire, changed = left, changed or left is not wire
+        state: Any = self._state(key, wire) if self.ttl is None else self._aging_state(key, wire, subject)
+        state._changed = changed
+        return state  # type: ignore[no-any-return]
+
+    def _converted(self, wire: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
+        return self._each_part(wire, (lambda part: [part[0], convert(part[1])]) if aged else convert)
+
+    def _migrated(self, part: Any, version: int) -> Any:
+        assert self._migrate is not None
+        return self._encode_part(self._migrate(part, version))
+
+    def _encode_part(self, value: Any) -> Any:
+        """The wire form of a part."""
+        raise NotImplementedError
+
+    def _shown_part(self) -> Any:
+        """The type of a part."""
+        raise NotImplementedError
+
+    def _state(self, key: Key, wire: Any) -> S:
+        """A state object of what is stored."""
+        raise NotImplementedError
+
+    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> S:
+        """The same for parts that age."""
+        raise NotImplementedError
+
+    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
+        """What is stored with each part converted."""
+        raise NotImplementedError
+
+    def _parts_after(self, wire: Any, begin: int) -> Any:
+        """What is stored without the parts that were written at a time or before it; the same object where all stay."""
+        raise NotImplementedError
+
+    def _check_life(self) -> None:
+        if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
+            raise SpecError(f"ttl must be a timedelta above zero, or None, not {self.ttl!r}")
+        if type(self.version) is not int or self.version < 0:
+            raise SpecError(f"version must be a whole number from 0 on, not {self.version!r}")
+        if (self.version > 0) != (self._migrate is not None):
+            raise SpecError("version= and migrate= go together: the one counts what the other knows of")
+
+
+def written_at(subject: Subject) -> int:
+    """When what a callback writes now counts as written: at its event or timer, but not behind the watermark."""
+    micros, watermark = to_micros(subject.timestamp), subject._batch.watermark_micros
+    return micros if watermark is None else max(micros, watermark)
