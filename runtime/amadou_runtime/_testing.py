@@ -1,66 +1,26 @@
 """`TestRun`: a job's script, played in milliseconds."""
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import attrs
 
-from amadou import DeadLetter, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject, Timer
+from amadou import Codec, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
+from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
-from amadou._subject import Batch
 from amadou._time import MICROSECOND, from_micros, to_micros
-from amadou.errors import PortError
-from amadou_runtime._embedded import Embedded, clock_time
+from amadou_runtime._embedded import clock_time
 from amadou_runtime._group import KeyGroup
+from amadou_runtime._players import EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
-from amadou_runtime._trace import Trace, TraceEntry, trace_entries
+from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 _numbers = count()
-
-
-class ScriptedEvent:
-    """An event that a script brings past `key_event`."""
-
-    def __init__(self, event: KeyedEvent[Any]) -> None:
-        self.event = event
-
-    def __repr__(self) -> str:
-        return repr(self.event)
-
-
-class Player(Protocol):
-    """An engine that plays a script batch by batch."""
-
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> "Played":
-        """Play one batch.
-
-        :param records: records and `ScriptedEvent`s by source
-        :param watermark: the batch's watermark in microseconds
-        :param now: the time of the clock in microseconds
-        """
-
-    def close(self) -> None:
-        """Give back what the engine holds."""
-
-
-@attrs.frozen
-class Played:
-    """What a batch of a script gave.
-
-    :param letters: dead letters of records that could not be keyed, in wire form
-    :param trace: raw entries of the callbacks
-    :param newest: each source's newest event time in microseconds
-    :param state: the key group's state after the batch
-    """
-
-    letters: list[Any]
-    trace: list[list[Any]]
-    newest: dict[str, int]
-    state: bytes | None
 
 
 class TestRun:
@@ -99,10 +59,11 @@ class TestRun:
     ) -> None:
         if engine not in ("embedded", "spark"):
             raise ValueError(f'the engine is "embedded" or "spark", not {engine!r}')
-        self._job = _for_test(job.with_params(params))
+        self._codecs: dict[str, Codec[Any]] = {}
+        self._take(_for_test(job.with_params(params)))
         self._engine = engine
         self._spark = spark
-        self._script: list[tuple[dict[str, list[Any]], Callable[[], None]]] = []
+        self._script: list[tuple[dict[str, list[Any]], Callable[[], None], int | None]] = []
         self._batch: dict[str, list[Any]] = {}
         self._at_boundary = False
         self._watermark = Watermark(self._job)
@@ -165,6 +126,60 @@ class TestRun:
 
         return self._end_batch(advance)
 
+    def restart(self, handler: Handler | type[Handler] | None = None) -> "TestRun":
+        """End the batch and the run, and begin again from what is stored.
+
+        :param handler: another handler, or its class, that takes the state over: an upgrade. Without it the job's own,
+            as a new process would have it
+        """
+        new = handler() if isinstance(handler, type) else handler
+        if new is not None:
+            attrs.evolve(self._job, handler=new)  # tells its mistakes here
+
+        def restart() -> None:
+            assert self._player is not None
+            self._player.restart(new)
+            if new is not None:
+                self._take(attrs.evolve(self._job, handler=new))
+
+        return self._end_batch(restart)
+
+    def crash(self, after: int | None = None) -> "TestRun":
+        """End the batch, which is cut short by a crash and then played again.
+
+        :param after: after how many callbacks the crash comes; at the end of the batch without it, or where there are
+            fewer. `key_event` does not count
+        """
+        return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
+
+    def set_state(self, spec: Any, key: Key, value: Any, *, written: datetime | None = None) -> "TestRun":
+        """Put state in place before the run.
+
+        :param spec: the spec (`MyHandler.counts`) or its name
+        :param key: the subject's key
+        :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`
+        :param written: when it counts as written, needed for a spec with a `ttl`
+        :raises ValueError: the run has begun
+        :raises EncodeError: the value does not fit the spec
+        """
+        spec = named_spec(self._job, spec)
+        if spec.ttl is not None and written is None:
+            raise ValueError(f"{spec.name} has a ttl: say written=, the time at which it counts as written")
+
+        def put(subject: Subject) -> None:
+            subject.timestamp = from_micros(0) if written is None else written
+            spec.state_for(subject)._assign(value)
+
+        return self._put(key, put)
+
+    def set_timer(self, key: Key, timestamp: datetime, tag: str = "") -> "TestRun":
+        """Put a timer in place before the run.
+
+        :raises ValueError: the run has begun
+        :raises NaiveTimestampError: the timestamp has no zone
+        """
+        return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
+
     def run(self, *, flush: bool = False) -> "TestResult":
         """Play what was added since the last call, and show all that came out so far.
 
@@ -173,8 +188,8 @@ class TestRun:
         """
         player = self._player = self._player or self._new_player()
         while self._script:
-            records, boundary = self._script.pop(0)
-            self._play(player, records)
+            records, boundary, crash_after = self._script.pop(0)
+            self._play(player, records, crash_after)
             boundary()
         if self._batch or self._at_boundary:
             batch, self._batch = self._batch, {}
@@ -183,7 +198,7 @@ class TestRun:
         if flush:
             self._watermark.raise_to(END_OF_TIME)
             self._play(player, {})
-        return TestResult(self._job, self._raw, self._state, self._watermark.follow(self._now))
+        return TestResult(self._job, self._codecs, self._raw, self._state, self._watermark.follow(self._now))
 
     def close(self) -> None:
         """Give back what the engine holds; needed for `engine="spark"` only, and done at exit."""
@@ -199,122 +214,50 @@ class TestRun:
             raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(names)})")
         self._batch.setdefault(source or names[0], []).append(record)
 
-    def _end_batch(self, boundary: Callable[[], None]) -> "TestRun":
-        self._script.append((self._batch, boundary))
+    def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
+        if self._player is not None:
+            raise ValueError("the run has begun: put state and timers in place before the first run()")
+        check_key(key)
+        group = KeyGroup(self._state)
+        put(subject_of(group, key))
+        for column in group.columns.values():
+            column.store()
+        self._state = group.pack()
+        return self
+
+    def _end_batch(self, boundary: Callable[[], None], crash_after: int | None = None) -> "TestRun":
+        self._script.append((self._batch, boundary, crash_after))
         self._batch = {}
         self._at_boundary = True
         return self
 
-    def _play(self, player: Player, records: Mapping[str, list[Any]]) -> None:
-        played = player.play(records, self._watermark.follow(self._now), self._now)
+    def _take(self, job: Job) -> None:
+        """Go on with a job."""
+        self._job = job
+        self._codecs |= {port: port_codec(job, port) for port in job.ports}
+
+    def _play(self, player: Player, records: Mapping[str, list[Any]], crash_after: int | None = None) -> None:
+        played = player.play(ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after))
         self._watermark.observe(played.newest, self._now)
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state
         for port, sink in self._memory_sinks.items():
-            batch = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, port_codec(self._job, port))
+            batch = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(batch, [[wire for *_, outputs, _ in trace for name, wire in outputs if name == port]])
         self._batches += 1
 
     def _undeliverable(self, wire: Any) -> list[Any]:
         """The raw trace entry of a record that could not be keyed."""
-        letter = port_codec(self._job, DEAD_LETTERS).decode(wire)
+        letter = self._codecs[DEAD_LETTERS].decode(wire)
         return ["key_event", None, None, None, letter.source, letter.record, "", [(DEAD_LETTERS, wire)], letter.error]
 
     def _new_player(self) -> Player:
         if self._engine == "embedded":
-            return _EmbeddedPlayer(self._job)
+            return EmbeddedPlayer(self._job, self._state)
         from amadou_runtime.spark import SparkPlayer
 
-        return SparkPlayer(self._job, self._spark)
-
-
-class TestResult:
-    """What a test run gave, from its beginning."""
-
-    __test__ = False  # not a test class for pytest
-
-    def __init__(self, job: Job, raw: list[list[Any]], state: bytes | None, watermark: int | None) -> None:
-        self._job = job
-        self._raw = list(raw)
-        self._group = KeyGroup(state)
-        self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
-        """Where the watermark stands after the last batch."""
-
-    def records(self, port: str) -> list[Any]:
-        """The values that a port collected, in the order of the callbacks.
-
-        :raises PortError: the handler has no such port
-        """
-        if port not in self._job.ports:
-            raise PortError(port, tuple(self._job.ports))
-        decode = port_codec(self._job, port).decode
-        return [decode(wire) for *_, outputs, _ in self._raw for name, wire in outputs if name == port]
-
-    @property
-    def trace(self) -> list[TraceEntry]:
-        """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
-        return trace_entries(self._raw, {port: port_codec(self._job, port).decode for port in self._job.ports})
-
-    @property
-    def late(self) -> list[KeyedEvent[Any]]:
-        """The events that were behind the watermark of their batch, whatever became of them (`semantics.md` 13)."""
-        return [entry.event for entry in self.trace if entry.is_late]
-
-    @property
-    def dead_letters(self) -> list[DeadLetter]:
-        """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
-        return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._job.ports else []
-
-    def keys(self) -> list[Key]:
-        """The keys that have state or timers."""
-        return self._group.keys()
-
-    def state(self, spec: Any, key: Key) -> Any:
-        """The state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
-
-        :param spec: the spec (`MyHandler.counts`) or its name
-        """
-        if isinstance(spec, str):
-            if spec not in self._job.specs:
-                raise ValueError(
-                    f"no state spec {spec!r} (the handler's specs: {', '.join(self._job.specs) or 'none'})"
-                )
-            spec = self._job.specs[spec]
-        return spec.state_for(self._subject(key))._shown()
-
-    def timers(self, key: Key) -> list[Timer]:
-        """The pending timers of a key, by timestamp and tag."""
-        return self._subject(key).timers()
-
-    def _subject(self, key: Key) -> Subject:
-        group = self._group
-        subject = Subject(
-            Batch(type(self._job.handler).__name__, False, {}, None, group.columns, group.timers, touched=[key])
-        )
-        subject.key = key
-        return subject
-
-
-class _EmbeddedPlayer:
-    def __init__(self, job: Job) -> None:
-        self._trace = Trace()
-        self._engine = Embedded(job, self._trace, scripted)
-
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> Played:
-        try:
-            batch = self._engine.play(records, watermark, now)
-        finally:
-            trace = self._trace.take()
-        return Played(batch.letters, trace, batch.newest, self._engine.state)
-
-    def close(self) -> None:
-        self._engine.close()
-
-
-def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A `key_event` that lets scripted events pass."""
-    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)
+        return SparkPlayer(self._job, self._state, self._spark)
 
 
 def _for_test(job: Job) -> Job:

@@ -69,11 +69,17 @@ class TraceEntry:
         return "\n".join(lines)
 
 
+class SimulatedCrash(BaseException):
+    """Ends a worker in the middle of a batch, past all that catches errors."""
+
+
 class Trace:
     """Watches the callbacks of an operator. Entries stay raw until someone looks: most test runs pass."""
 
     def __init__(self) -> None:
         self._raw: list[list[Any]] = []
+        self.crash_after: int | None = None
+        """After how many further callbacks to crash."""
 
     def observed_event(
         self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
@@ -123,6 +129,10 @@ class Trace:
         return taken
 
     def _begin(self, subject: Subject, callback: str, timestamp: datetime, value: Any) -> list[int]:
+        if self.crash_after is not None:
+            if self.crash_after <= 0:
+                raise SimulatedCrash
+            self.crash_after -= 1
         watermark = subject._batch.watermark
         self._raw.append(
             [callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, (), None]

@@ -85,6 +85,9 @@ class ListState(MutableSequence[T]):
             self._items.clear()
             self._changed = True
 
+    def _assign(self, value: Iterable[T]) -> None:
+        self[:] = value
+
     def _shown(self) -> list[T]:
         return list(self)
 

@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast, get_origin
 
@@ -108,6 +108,10 @@ class MapState(MutableMapping[K, V]):
         if self._entries:
             self._entries.clear()
             self._changed = True
+
+    def _assign(self, value: Mapping[K, V]) -> None:
+        self.clear()
+        self.update(value)
 
     def _shown(self) -> dict[K, V]:
         return dict(self)

@@ -69,6 +69,9 @@ class ValueState(Generic[T]):
     def _shown(self) -> T:
         return self.value
 
+    def _assign(self, value: T) -> None:
+        self.value = value
+
     def __repr__(self) -> str:
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 

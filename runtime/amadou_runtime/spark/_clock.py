@@ -31,11 +31,13 @@ class BatchTime:
     :param number: the batch's number
     :param watermark: its watermark in microseconds, `None` before the first event
     :param now: the time of the clock when it began, in microseconds since 1970
+    :param crash_after: after how many callbacks the worker crashes, in test runs
     """
 
     number: int
     watermark: int | None
     now: int
+    crash_after: int | None = None
 
     def tell(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""

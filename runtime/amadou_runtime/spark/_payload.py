@@ -2,9 +2,9 @@
 
 import dataclasses
 import gc
-import hashlib
 import sys
 import sysconfig
+import uuid
 from collections.abc import Callable, Iterable
 from enum import Enum
 from types import ModuleType
@@ -18,7 +18,7 @@ from amadou.errors import JobError
 from amadou_runtime._embedded import key_event_of
 from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator
-from amadou_runtime._testing import scripted
+from amadou_runtime._players import scripted
 from amadou_runtime._trace import Trace
 
 
@@ -46,27 +46,30 @@ class Payload:
     """A job in pickled form.
 
     :param pickled: the job, and the classes that its workers could not import
+    :param run: names the run: each begins with the handler anew, in workers that Spark re-uses
     :param groups: how many key groups there are
     :param ranges: and how many ranges of them
     :param traced: whether callbacks are watched, for test runs
+    :param initial: the state of the only key group before the first batch, for test runs
     """
 
     pickled: bytes = attrs.field(repr=False)
-    digest: str
+    run: str
     groups: int
     ranges: int
     traced: bool
+    initial: bytes | None
 
     def load(self) -> Worker:
         """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
-        worker = _workers.get(self.digest)
+        worker = _workers.get(self.run)
         if worker is None:
             from pyspark import cloudpickle
 
             job, types = cloudpickle.loads(self.pickled)
             know_types(types)
             _workers.clear()
-            worker = _workers[self.digest] = Worker(job, self.groups, self.traced)
+            worker = _workers[self.run] = Worker(job, self.groups, self.traced)
             _rest_collector()
         return worker
 
@@ -91,7 +94,7 @@ class _KeyedSource(Source):
         self.to_records = source.to_records
 
 
-def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
+def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False, initial: bytes | None = None) -> Payload:
     """The job, ready to travel.
 
     Classes and functions of modules that are not installed, such as the job file and what lies beside it, travel with
@@ -117,8 +120,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
                 f"like in {type(job.handler).__name__}.open(), not in its attributes",
             ),
         ) from error
-    digest = hashlib.sha256(pickled).hexdigest()
-    return Payload(pickled, digest, groups, ranges, traced)
+    return Payload(pickled, uuid.uuid4().hex, groups, ranges, traced, initial)
 
 
 def _travels(module: ModuleType) -> bool:

@@ -6,11 +6,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from amadou import Job
-from amadou_runtime._testing import Played
+import attrs
+
+from amadou import Handler, Job
+from amadou.errors import RunError
+from amadou_runtime._players import Played, ScriptedBatch
 from amadou_runtime.spark._checkpoint import Identity
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import payload_for
@@ -25,10 +29,11 @@ class _ScriptClock:
     def __init__(self) -> None:
         self.watermark: int | None = None
         self.now = 0
+        self.crash_after: int | None = None
         self.ranges: dict[int, list[Any]] = {}
 
     def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now)
+        return BatchTime(number, self.watermark, self.now, self.crash_after)
 
     def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
         """Nothing: the script goes on by itself."""
@@ -40,53 +45,73 @@ class SparkPlayer:
     There is one key group, so that callbacks come in the same order as on the embedded engine.
 
     :param job: the job, its sinks in memory
+    :param state: the key group's state before the first batch
     :param spark: the session; a local one without it
     """
 
-    def __init__(self, job: Job, spark: Any = None) -> None:
+    def __init__(self, job: Job, state: bytes | None, spark: Any = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
-        checkpoint = str(self._directory / "checkpoint")
-        own = own_session(
+        self._checkpoint = str(self._directory / "checkpoint")
+        self._own = own_session(
             spark or session(f"test {job.name}", conf={"spark.ui.enabled": "false"}),
             1,
-            checkpoint,
+            self._checkpoint,
             # A script says where batches end: Spark must not make any of its own.
             {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
         )
-        atexit.register(self.close)
         self._script = self._directory / "script"
         self._script.mkdir()
-        payload = payload_for(job, groups=1, ranges=1, traced=True)
-        rows = (
-            named_reader(own, "script")
-            .text(str(self._script))
-            .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
-        )
-        keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
-        identity = Identity(job.name, "test", 1, 1, {})
         self._clock = _ScriptClock()
         self._files = 0
         self._whole = Summary()
-        self._state: bytes | None = None
-        running = RunningJob(job, self._clock, self._note)
-        self._running = run_query(running, [keyed], payload, identity, checkpoint, None)
+        self._initial = self._state = state
+        self._running = self._start(job)
+        atexit.register(self.close)
 
-    def play(self, records: Mapping[str, list[Any]], watermark: int | None, now: int) -> Played:
-        """Play one batch; see `Player`."""
-        self._clock.watermark, self._clock.now = watermark, now
+    def play(self, batch: ScriptedBatch) -> Played:
+        self._clock.watermark, self._clock.now = batch.watermark, batch.now
+        self._clock.crash_after = batch.crash_after
         self._whole = Summary()
-        self._bring([ScriptedRow(source, record) for source, brought in records.items() for record in brought])
+        self._bring([ScriptedRow(source, record) for source, brought in batch.records.items() for record in brought])
+        if batch.crash_after is None:
+            self._wait()
+        else:
+            with suppress(RunError):
+                self._wait()
+            self._clock.crash_after = None
+            self.restart(None)
+            self._wait()
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
         return Played(whole.letters, whole.trace, whole.newest, self._state)
 
+    def restart(self, handler: Handler | None) -> None:
+        self._stop()
+        self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
+
     def close(self) -> None:
         """Stop the query and remove its files."""
         atexit.unregister(self.close)
+        self._stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _start(self, job: Job) -> RunningJob:
+        self._job = job
+        payload = payload_for(job, groups=1, ranges=1, traced=True, initial=self._initial)
+        rows = (
+            named_reader(self._own, "script")
+            .text(str(self._script))
+            .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
+        )
+        keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
+        running = RunningJob(job, self._clock, self._note)
+        identity = Identity(job.name, "test", 1, 1, {})
+        return run_query(running, [keyed], payload, identity, self._checkpoint, None)
+
+    def _stop(self) -> None:
         if self._running.query.isActive:
             self._running.query.stop()
-        shutil.rmtree(self._directory, ignore_errors=True)
 
     def _note(self, whole: Summary) -> None:
         self._whole.merge(whole)
@@ -100,6 +125,8 @@ class SparkPlayer:
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")
         self._files += 1
+
+    def _wait(self) -> None:
         try:
             self._running.query.processAllAvailable()
         except Exception as error:  # the run's own error says it better

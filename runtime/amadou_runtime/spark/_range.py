@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
+from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
 from amadou_runtime._operator import Operator, Processed
 
@@ -44,13 +45,22 @@ class KeyRange:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key range's state")
             self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
 
+    @classmethod
+    def of_group(cls, state: bytes) -> "KeyRange":
+        """A range whose only key group was put in place by a test."""
+        key_range = cls(None)
+        group = KeyGroup(state)
+        key_range._groups[0] = _Kept(state, group.timers.next_time(), len(group), group.timers.pending)
+        return key_range
+
     def process(
-        self, operator: Operator, chunks: Iterable[tuple[int, Chunk]], watermark: int | None
+        self, operator: Operator, chunks: Iterable[tuple[int, Chunk]], watermark: int | None, *, every: bool = False
     ) -> dict[int, Processed]:
         """Play one batch of the key groups that have events or due timers.
 
         :param chunks: the batch's events with their key group, in any order
         :param watermark: see `Operator.process`
+        :param every: play the others, too, as test runs do
         :returns: what it gave, by key group
         """
         by_group: dict[int, list[Chunk]] = {}
@@ -58,7 +68,7 @@ class KeyRange:
             by_group.setdefault(group, []).append(chunk)
         if watermark is not None:
             for group, kept in self._groups.items():
-                if kept.next_timer is not None and kept.next_timer <= watermark:
+                if every or (kept.next_timer is not None and kept.next_timer <= watermark):
                     by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):

@@ -16,6 +16,7 @@ from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._ports import port_codec
+from amadou_runtime._trace import SimulatedCrash
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import Payload, Worker
@@ -186,12 +187,16 @@ class StatefulStage:
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> bytes:
         stored = state.get[0] if state.exists else None
-        watermark = BatchTime.told().watermark
+        told = BatchTime.told()
         worker = self.payload.load().opened()
         if worker.trace is not None:
             worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
-        key_range = KeyRange(stored)
-        played = key_range.process(worker.operator, _chunks(packed), watermark)
+            worker.trace.crash_after = told.crash_after
+        initial = self.payload.initial if told.number == 0 else None
+        key_range = KeyRange(stored) if initial is None else KeyRange.of_group(initial)
+        played = key_range.process(worker.operator, _chunks(packed), told.watermark, every=self.payload.traced)
+        if told.crash_after is not None:
+            raise SimulatedCrash
         kept = key_range.pack()
         if kept is not None:
             state.update((kept,))

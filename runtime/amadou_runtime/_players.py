@@ -1,0 +1,116 @@
+"""The engines as a test run sees them: they play a script batch by batch."""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import attrs
+
+from amadou import Handler, Job, KeyedEvent
+from amadou_runtime._embedded import Embedded
+from amadou_runtime._trace import SimulatedCrash, Trace
+
+
+class ScriptedEvent:
+    """An event that a script brings past `key_event`."""
+
+    def __init__(self, event: KeyedEvent[Any]) -> None:
+        self.event = event
+
+    def __repr__(self) -> str:
+        return repr(self.event)
+
+
+def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A `key_event` that lets scripted events pass."""
+    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)
+
+
+@attrs.frozen
+class ScriptedBatch:
+    """A batch of a script.
+
+    :param records: records and `ScriptedEvent`s by source
+    :param watermark: the batch's watermark in microseconds
+    :param now: the time of the clock in microseconds
+    :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
+    """
+
+    records: Mapping[str, list[Any]]
+    watermark: int | None
+    now: int
+    crash_after: int | None = None
+
+
+@attrs.frozen
+class Played:
+    """What a batch of a script gave.
+
+    :param letters: dead letters of records that could not be keyed, in wire form
+    :param trace: raw entries of the callbacks
+    :param newest: each source's newest event time in microseconds
+    :param state: the key group's state after the batch
+    """
+
+    letters: list[Any]
+    trace: list[list[Any]]
+    newest: dict[str, int]
+    state: bytes | None
+
+
+class Player(Protocol):
+    """An engine that plays a script."""
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        """Play one batch."""
+
+    def restart(self, handler: Handler | None) -> None:
+        """End, and begin again with what is stored.
+
+        :param handler: the handler from now on; the one of before, made anew, without it
+        """
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+class EmbeddedPlayer:
+    """Plays in this process; see `Player`.
+
+    :param job: the job, its sinks in memory
+    :param state: the key group's state before the first batch
+    """
+
+    def __init__(self, job: Job, state: bytes | None) -> None:
+        self._begin(job, state)
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        if batch.crash_after is not None:
+            self._crash(batch, batch.crash_after)
+        try:
+            played = self._engine.play(batch.records, batch.watermark, batch.now)
+        finally:
+            trace = self._trace.take()
+        return Played(played.letters, trace, played.newest, self._engine.state)
+
+    def restart(self, handler: Handler | None) -> None:
+        self._engine.close()
+        self._begin(attrs.evolve(self._job, handler=handler or self._untouched), self._engine.state)
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _begin(self, job: Job, state: bytes | None) -> None:
+        self._untouched = copy.deepcopy(job.handler)  # as another process would have it
+        self._job = job
+        self._trace = Trace()
+        self._engine = Embedded(job, self._trace, scripted)
+        self._engine.state = state
+
+    def _crash(self, batch: ScriptedBatch, after: int) -> None:
+        state = self._engine.state
+        self._trace.crash_after = after
+        with suppress(SimulatedCrash):
+            self._engine.play(batch.records, batch.watermark, batch.now)
+        self._begin(attrs.evolve(self._job, handler=self._untouched), state)

@@ -1,0 +1,93 @@
+"""What a test run shows."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
+from amadou._letters import DEAD_LETTERS
+from amadou._subject import Batch
+from amadou._time import from_micros
+from amadou.errors import PortError
+from amadou_runtime._group import KeyGroup
+from amadou_runtime._trace import TraceEntry, trace_entries
+
+
+class TestResult:
+    """What a test run gave, from its beginning."""
+
+    __test__ = False  # not a test class for pytest
+
+    def __init__(
+        self,
+        job: Job,
+        codecs: Mapping[str, Codec[Any]],
+        raw: list[list[Any]],
+        state: bytes | None,
+        watermark: int | None,
+    ) -> None:
+        self._job = job
+        self._codecs = dict(codecs)
+        self._raw = list(raw)
+        self._group = KeyGroup(state)
+        self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
+        """Where the watermark stands after the last batch."""
+
+    def records(self, port: str) -> list[Any]:
+        """The values that a port collected, in the order of the callbacks.
+
+        :raises PortError: the handler has no such port
+        """
+        if port not in self._codecs:
+            raise PortError(port, tuple(self._codecs))
+        decode = self._codecs[port].decode
+        return [decode(wire) for *_, outputs, _ in self._raw for name, wire in outputs if name == port]
+
+    @property
+    def trace(self) -> list[TraceEntry]:
+        """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
+        return trace_entries(self._raw, {port: codec.decode for port, codec in self._codecs.items()})
+
+    @property
+    def late(self) -> list[KeyedEvent[Any]]:
+        """The events that were behind the watermark of their batch, whatever became of them (`semantics.md` 13)."""
+        return [entry.event for entry in self.trace if entry.is_late]
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+        return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
+
+    def keys(self) -> list[Key]:
+        """The keys that have state or timers."""
+        return self._group.keys()
+
+    def state(self, spec: Any, key: Key) -> Any:
+        """The state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
+
+        :param spec: the spec (`MyHandler.counts`) or its name
+        """
+        return named_spec(self._job, spec).state_for(subject_of(self._group, key))._shown()
+
+    def timers(self, key: Key) -> list[Timer]:
+        """The pending timers of a key, by timestamp and tag."""
+        return subject_of(self._group, key).timers()
+
+
+def named_spec(job: Job, spec: Any) -> Any:
+    """A state spec of a job's handler, given itself or its name.
+
+    :raises ValueError: the handler has none of that name
+    """
+    if not isinstance(spec, str):
+        return spec
+    if spec not in job.specs:
+        raise ValueError(f"no state spec {spec!r} (the handler's specs: {', '.join(job.specs) or 'none'})")
+    return job.specs[spec]
+
+
+def subject_of(group: KeyGroup, key: Key) -> Subject:
+    """A subject outside of any batch."""
+    subject = Subject(Batch("", True, {}, None, group.columns, group.timers, touched=[key]))
+    subject.key = key
+    return subject

@@ -1,0 +1,73 @@
+"""Rules 8, 18 and 20 of `semantics.md`: what survives restarts and crashes."""
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Keeper, Recorder, TimerSetter, at, event, job
+
+from amadou import KeyedEvent, MemorySink, Subject, ValueSpec
+
+
+class Counter(Recorder):
+    """Counts the events of each key in its state and, wrongly, in the handler; a timer tells both."""
+
+    total = ValueSpec(int, default=0)
+
+    def __init__(self) -> None:
+        self.seen_here = 0
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.seen_here += 1
+        self.total.state_for(subject).value += 1
+        self.report("event", subject, event.timestamp, (self.total.state_for(subject).value, self.seen_here))
+        subject.set_timer(at(100))
+
+
+def details(records: list[tuple[object, ...]]) -> list[object]:
+    return [record[4] for record in records]
+
+
+def test_rule_8_timers_and_state_survive_a_restart(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_record(event(0, [5, (6, "tag")])).restart().add_watermark(at(6))
+    assert [seen[2::2] for seen in run.run().records("seen")] == [(5, ""), (6, "tag")]
+
+
+def test_rule_8_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
+    run = test_run(job(Counter())).add_records([event(0), event(0)]).restart().add_record(event(1))
+    result = run.restart().add_record(event(1)).run()
+    assert details(result.records("seen")) == [(1, 1), (2, 2), (3, 1), (4, 1)]
+    assert [timer.timestamp for timer in result.timers("k")] == [at(100)]
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, None])
+def test_rule_20_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) -> None:
+    test_job = job(Counter())
+    run = test_run(test_job).add_record(event(0)).end_batch()
+    run.add_records([event(1), event(1, key="other"), event(2)]).crash(after).add_record(event(3))
+    result = run.run()
+    assert [(seen[1], *seen[4][:1]) for seen in result.records("seen")] == [
+        ("k", 1),
+        ("k", 2),
+        ("other", 1),
+        ("k", 3),
+        ("k", 4),
+    ]
+    assert (result.state("total", "k"), result.state("total", "other")) == (4, 1)
+    sink = test_job.sinks["seen"]
+    assert isinstance(sink, MemorySink)
+    assert sink.records == result.records("seen")
+
+
+def test_rule_20_a_timer_that_fired_in_a_batch_that_crashed_fires_again_and_counts_once(test_run: MakeRun) -> None:
+    run = test_run(job(Counter())).add_record(event(0)).add_watermark(at(100)).add_record(event(101)).crash(1)
+    assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event"]
+
+
+def test_state_and_timers_can_be_put_in_place(test_run: MakeRun) -> None:
+    run = test_run(job(Keeper()))
+    run.set_state(Keeper.total, "k", 41).set_state("lists", "k", {"a": [1]}).set_state("history", "other", [[7]])
+    run.set_timer("k", at(5), "tag").add_record(event(0, "add_one")).add_record(event(0, "tell_history", "other"))
+    result = run.run()
+    assert (result.state("total", "k"), result.state("lists", "k")) == (42, {"a": [1]})
+    assert result.records("found") == [[[7]]]
+    assert [tuple(timer) for timer in result.timers("k")] == [(at(5), "tag")]
+    assert run.add_watermark(at(5)).run().state("total", "k") == 52

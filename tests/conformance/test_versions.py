@@ -1,0 +1,132 @@
+"""Rule 17 of `semantics.md`: state of older versions of its class."""
+
+from datetime import datetime
+from typing import Any
+
+import attrs
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Recorder, event, job
+
+from amadou import Handler, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError
+from amadou_runtime import TestRun
+
+
+@attrs.frozen
+class Old:
+    name: str
+    count: int
+
+
+@attrs.frozen
+class New:
+    name: str
+    since: int = 2020
+
+
+@attrs.frozen
+class Stranger:
+    owner: str
+
+
+class Keeping(Recorder):
+    """An event with a value writes; one without collects what there is."""
+
+    one = ValueSpec(Old)
+    many = MapSpec(str, Old)
+    row = ListSpec(Old)
+    number = ValueSpec(int)
+    found = SinkSpec(list)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        one, many, row = self.one.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
+        number = self.number.state_for(subject)
+        if event.value is None:
+            self.found.collect(subject, [one.value, dict(many), list(row), number.value])
+        else:
+            one.value = many["a"] = event.value
+            row.append(event.value)
+            number.value = 5
+
+
+class Changed(Keeping):
+    """An attribute more, one less, and a wider union."""
+
+    one = ValueSpec(New)  # type: ignore[assignment]
+    many = MapSpec(str, New)  # type: ignore[assignment]
+    row = ListSpec(New)  # type: ignore[assignment]
+    number = ValueSpec(int | str)  # type: ignore[assignment]
+
+
+def renamed(stored: dict[str, Any], version: int) -> Stranger:
+    assert version == 0
+    return Stranger(f"{stored['name']} the {stored['count']}th")
+
+
+class Migrated(Keeping):
+    """Other classes altogether, with a migration."""
+
+    one = ValueSpec(Stranger, version=1, migrate=renamed)  # type: ignore[assignment]
+    many = MapSpec(str, Stranger, version=1, migrate=renamed)  # type: ignore[assignment]
+    row = ListSpec(Stranger, version=1, migrate=renamed)  # type: ignore[assignment]
+    number = ValueSpec(str, version=2, migrate=lambda stored, version: f"{stored} of {version}")  # type: ignore[assignment]
+
+
+class MigratedAgain(Migrated):
+    """The next version."""
+
+    one = ValueSpec(str, version=2, migrate=lambda stored, version: f"{version}: {stored}")  # type: ignore[assignment]
+
+
+class Misfit(Keeping):
+    """A type that cannot be read from what is stored."""
+
+    number = ValueSpec(datetime)  # type: ignore[assignment]
+
+
+def written(test_run: MakeRun, *handlers: Handler) -> TestRun:
+    """A run in which the first handler writes and each further one only reads."""
+    run = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
+    for handler in handlers:
+        run.restart(handler).add_record(event(0))
+    return run
+
+
+def test_rule_17_new_and_removed_attributes_and_wider_unions_just_work(test_run: MakeRun) -> None:
+    ada = New("Ada")
+    assert written(test_run, Changed()).run().records("found") == [[ada, {"a": ada}, [ada], 5]]
+
+
+def test_rule_17_a_migration_covers_the_rest_and_goes_on_from_version_to_version(test_run: MakeRun) -> None:
+    result = written(test_run, Migrated(), MigratedAgain()).run()
+    ada = Stranger("Ada the 3th")
+    assert result.records("found") == [
+        [ada, {"a": ada}, [ada], "5 of 0"],
+        ["1: {'owner': 'Ada the 3th'}", {"a": ada}, [ada], "5 of 0"],
+    ]
+
+
+@pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
+def test_rule_17_anything_else_names_key_spec_and_types_and_destroys_nothing(
+    test_run: MakeRun, handler: type[Handler]
+) -> None:
+    run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
+    with pytest.raises(CallbackError, match="StateDecodeError") as caught:
+        run.restart(handler).add_record(event(0)).run()
+    for part in ("of key 'k'", "Nothing was changed"):
+        assert part in caught.value.error
+    if handler is Misfit:
+        assert "state 'number'" in caught.value.error
+        assert "stored is 5, expected is datetime" in caught.value.error
+    else:
+        assert "version 1 of it is stored, and the spec has version 0" in caught.value.error
+
+
+def test_rule_17_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> None:
+    run = test_run(job(Keeping(), on_error="dead_letter")).add_record(event(0, Old("Ada", 3)))
+    run.restart(Misfit()).add_record(event(0)).restart(Keeping()).add_record(event(0))
+    result = run.run()
+    ada = Old("Ada", 3)
+    assert result.records("found") == [[ada, {"a": ada}, [ada], 5]]
+    assert [letter.state["number"] for letter in result.dead_letters] == [5]
