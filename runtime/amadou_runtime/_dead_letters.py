@@ -13,7 +13,7 @@ from amadou._subject import Timer
 from amadou._time import from_micros
 from amadou._wire import pack, type_reference, unpack
 from amadou.errors import AmadouError, CallbackError
-from amadou_runtime._failure import callback_error
+from amadou_runtime._failure import callback_error, shown_state
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
@@ -88,7 +88,7 @@ class DeadLetters:
             timestamp,
             subject.timer_tag,
             subject.watermark,
-            {name: self._shown(name, key, unpack(wire)) for name, wire in packed.items()},
+            {name: shown_state(self._specs.get(name), key, unpack(wire)) for name, wire in packed.items()},
             packed,
             before.timers,
         )
@@ -133,13 +133,6 @@ class DeadLetters:
             shown = {name: repr(value) for name, value in state.items()}
             wire = self._encode(attrs.evolve(letter, record=repr(record), state=shown))
         return wire
-
-    def _shown(self, name: str, key: Key, wire: Any) -> Any:
-        """A state as its spec shows it, or as it is stored where that fails."""
-        try:
-            return self._specs[name].opened(key, wire, None)._shown()
-        except Exception:  # this may be the very error, and a codec may be the user's
-            return wire
 
 
 class _Before:

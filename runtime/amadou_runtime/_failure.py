@@ -59,5 +59,16 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
+def shown_state(spec: Any, key: Any, stored: Any) -> Any:
+    """Stored state as its spec shows it, or as it is stored where that fails.
+
+    :param spec: the spec, `None` where there is none any more
+    """
+    try:
+        return stored if spec is None else spec.opened(key, stored, None)._shown()
+    except Exception:  # this may be the very error that is told, and a codec may be the user's
+        return stored
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _RECORD_LIMIT else f"{text[:_RECORD_LIMIT]}…"

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Handler, Job, KeyedEvent
+from amadou.errors import AmadouError, EngineDifferenceError
 from amadou_runtime._embedded import Embedded
 from amadou_runtime._trace import SimulatedCrash, Trace
 
@@ -71,6 +72,9 @@ class Player(Protocol):
         :param handler: the handler from now on; the one of before, made anew, without it
         """
 
+    def failed(self) -> list[list[Any]]:
+        """Raw entries of the callbacks of the batch that failed last, as far as they are known."""
+
     def close(self) -> None:
         """Give back what the engine holds."""
 
@@ -88,11 +92,12 @@ class EmbeddedPlayer:
     def play(self, batch: ScriptedBatch) -> Played:
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
-        try:
-            played = self._engine.play(batch.records, batch.watermark, batch.now)
-        finally:
-            trace = self._trace.take()
-        return Played(played.letters, trace, played.newest, self._engine.state)
+        self._trace.take()
+        played = self._engine.play(batch.records, batch.watermark, batch.now)
+        return Played(played.letters, self._trace.take(), played.newest, self._engine.state)
+
+    def failed(self) -> list[list[Any]]:
+        return self._trace.take()
 
     def restart(self, handler: Handler | None) -> None:
         self._engine.close()
@@ -114,3 +119,41 @@ class EmbeddedPlayer:
         with suppress(SimulatedCrash):
             self._engine.play(batch.records, batch.watermark, batch.now)
         self._begin(attrs.evolve(self._job, handler=self._untouched), state)
+
+
+class BothPlayer:
+    """Plays each batch on the embedded engine and on Spark; see `Player`."""
+
+    def __init__(self, embedded: Player, spark: Player) -> None:
+        self._embedded = embedded
+        self._spark = spark
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
+        if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
+            raise embedded
+        if embedded != spark:
+            for field in attrs.fields(Played):
+                ours, theirs = (getattr(outcome, field.name, outcome) for outcome in (embedded, spark))
+                if ours != theirs:
+                    raise EngineDifferenceError(field.name, repr(ours), repr(theirs))
+        assert isinstance(embedded, Played)
+        return embedded
+
+    def restart(self, handler: Handler | None) -> None:
+        self._embedded.restart(copy.deepcopy(handler))
+        self._spark.restart(handler)
+
+    def failed(self) -> list[list[Any]]:
+        return self._embedded.failed()
+
+    def close(self) -> None:
+        self._embedded.close()
+        self._spark.close()
+
+
+def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:
+    try:
+        return player.play(batch)
+    except AmadouError as error:
+        return error

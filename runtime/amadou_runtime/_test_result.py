@@ -46,7 +46,7 @@ class TestResult:
     @property
     def trace(self) -> list[TraceEntry]:
         """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
-        return trace_entries(self._raw, {port: codec.decode for port, codec in self._codecs.items()})
+        return trace_entries(self._raw, {port: codec.decode for port, codec in self._codecs.items()}, self._job.specs)
 
     @property
     def late(self) -> list[KeyedEvent[Any]]:

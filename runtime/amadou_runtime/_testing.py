@@ -13,13 +13,30 @@ from amadou import Codec, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, 
 from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
 from amadou._time import MICROSECOND, from_micros, to_micros
+from amadou.errors import AmadouError
 from amadou_runtime._embedded import clock_time
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._players import EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
+from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 
+ENGINES = ("embedded", "spark", "both")
+
+
+@attrs.define
+class Defaults:
+    """What the pytest plugin sets for all test runs.
+
+    :param engine: where runs are played that do not name an engine
+    :param made: takes each run that is made
+    """
+
+    engine: str = "embedded"
+    made: list["TestRun"] | None = None
+
+
+defaults = Defaults()
 _numbers = count()
 
 
@@ -39,7 +56,9 @@ class TestRun:
         assert run.run().records("sums") == [...]
 
     :param job: the job
-    :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` plays the same script on real Spark
+    :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` plays the same script on real Spark;
+        `"both"` plays it on either and fails where they differ. Without it what pytest was told with
+        `--amadou-engine`, else embedded
     :param params: values of the job's parameters by name
     :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
     :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
@@ -52,16 +71,17 @@ class TestRun:
         self,
         job: Job,
         *,
-        engine: Literal["embedded", "spark"] = "embedded",
+        engine: Literal["embedded", "spark", "both"] | None = None,
         params: Mapping[str, str] = MappingProxyType({}),
         spark: Any = None,
         processing_time: datetime | None = None,
     ) -> None:
-        if engine not in ("embedded", "spark"):
-            raise ValueError(f'the engine is "embedded" or "spark", not {engine!r}')
+        if engine not in (None, *ENGINES):
+            raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
         self._codecs: dict[str, Codec[Any]] = {}
         self._take(_for_test(job.with_params(params)))
-        self._engine = engine
+        self.engine = engine or defaults.engine
+        """Where the script is played."""
         self._spark = spark
         self._script: list[tuple[dict[str, list[Any]], Callable[[], None], int | None]] = []
         self._batch: dict[str, list[Any]] = {}
@@ -70,9 +90,12 @@ class TestRun:
         self._now = clock_time() if processing_time is None else to_micros(processing_time)
         self._player: Player | None = None
         self._raw: list[list[Any]] = []
+        self._failed: list[list[Any]] = []
         self._state: bytes | None = None
         self._batches = 0
         self._number = next(_numbers)
+        if defaults.made is not None:
+            defaults.made.append(self)
         self._memory_sinks = {port: sink for port, sink in job.sinks.items() if isinstance(sink, MemorySink)}
 
     def add_record(self, record: Any, source: str | None = None) -> "TestRun":
@@ -185,6 +208,7 @@ class TestRun:
 
         :param flush: in the end send the watermark to the end of time, so that every timer fires (`semantics.md` 12)
         :raises CallbackError: a callback of the handler failed; what its batch did does not count
+        :raises EngineDifferenceError: with `engine="both"`, the engines differ
         """
         player = self._player = self._player or self._new_player()
         while self._script:
@@ -199,6 +223,16 @@ class TestRun:
             self._watermark.raise_to(END_OF_TIME)
             self._play(player, {})
         return TestResult(self._job, self._codecs, self._raw, self._state, self._watermark.follow(self._now))
+
+    def told(self, lines: int | None = None) -> str:
+        """The callbacks so far as text, those of a batch that failed among them.
+
+        :param lines: how many of the last lines, all of them without it
+        """
+        result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None)
+        told = "\n".join(map(str, result.trace)).splitlines()
+        cut = [] if lines is None or len(told) <= lines else [f"… {len(told) - lines} lines before"]
+        return "\n".join([*cut, *told[-(lines or 0) :]]) or "no callback ran"
 
     def close(self) -> None:
         """Give back what the engine holds; needed for `engine="spark"` only, and done at exit."""
@@ -237,27 +271,45 @@ class TestRun:
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
     def _play(self, player: Player, records: Mapping[str, list[Any]], crash_after: int | None = None) -> None:
-        played = player.play(ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after))
+        batch = ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after)
+        self._failed = []
+        try:
+            played = player.play(batch)
+        except AmadouError:
+            self._failed = player.failed()
+            raise
         self._watermark.observe(played.newest, self._now)
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state
         for port, sink in self._memory_sinks.items():
-            batch = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
-            sink.commit(batch, [[wire for *_, outputs, _ in trace for name, wire in outputs if name == port]])
+            into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
+            sink.commit(into, [[wire for *_, outputs, _ in trace for name, wire in outputs if name == port]])
         self._batches += 1
 
     def _undeliverable(self, wire: Any) -> list[Any]:
         """The raw trace entry of a record that could not be keyed."""
         letter = self._codecs[DEAD_LETTERS].decode(wire)
-        return ["key_event", None, None, None, letter.source, letter.record, "", [(DEAD_LETTERS, wire)], letter.error]
+        return [
+            "key_event",
+            None,
+            None,
+            None,
+            letter.source,
+            letter.record,
+            "",
+            None,
+            [(DEAD_LETTERS, wire)],
+            letter.error,
+        ]
 
     def _new_player(self) -> Player:
-        if self._engine == "embedded":
+        if self.engine == "embedded":
             return EmbeddedPlayer(self._job, self._state)
         from amadou_runtime.spark import SparkPlayer
 
-        return SparkPlayer(self._job, self._state, self._spark)
+        spark = SparkPlayer(self._job, self._state, self._spark)
+        return spark if self.engine == "spark" else BothPlayer(EmbeddedPlayer(self._job, self._state), spark)
 
 
 def _for_test(job: Job) -> Job:

@@ -1,13 +1,34 @@
 """What a test run remembers of its callbacks, for the messages of failing tests."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 import attrs
 
-from amadou import Key, KeyedEvent, Subject
+from amadou import Key, KeyedEvent, Subject, Timer
+from amadou._group import packed_state
 from amadou._letters import LATE_EVENTS
+from amadou._time import from_micros
+from amadou._wire import unpack
+from amadou.errors import AmadouError
+from amadou_runtime._failure import shown_state
+
+DETAILED = 2000
+"""Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
+_TOLD = 7
+
+
+@attrs.frozen
+class Moment:
+    """What a subject was before or after a callback.
+
+    :param state: what it had, by spec
+    :param timers: its pending timers, by timestamp and tag
+    """
+
+    state: dict[str, Any]
+    timers: list[Timer]
 
 
 @attrs.frozen
@@ -22,6 +43,8 @@ class TraceEntry:
     :param source: the event's source; `None` for a timer
     :param value: the event's value
     :param tag: the timer's tag
+    :param before: what the subject was before; `None` where no callback ran, and after some thousands of callbacks
+    :param after: what it was afterwards
     :param outputs: what the callback collected, as pairs of port and value
     :param error: what it raised
     """
@@ -33,6 +56,8 @@ class TraceEntry:
     source: str | None = None
     value: Any = None
     tag: str = ""
+    before: Moment | None = None
+    after: Moment | None = None
     outputs: tuple[tuple[str, Any], ...] = ()
     error: str | None = None
 
@@ -63,10 +88,33 @@ class TraceEntry:
         else:
             late = "  late" if self.is_late else ""
             lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}{late}"]
+        lines += [f"    {change}" for change in self._changes()]
         lines += [f"    → {port}: {value!r}" for port, value in self.outputs]
         if self.error is not None:
             lines.append(f"    ✗ {self.error}")
         return "\n".join(lines)
+
+    def _changes(self) -> Iterator[str]:
+        before, after = self.before, self.after
+        if before is None or after is None:
+            return
+        for name in {**before.state, **after.state}:
+            old, new = (_told(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
+            yield f"{name}: {old}" if old == new else f"{name}: {old} ⇒ {new}"
+        for sign, timers in (("+", set(after.timers) - {*before.timers}), ("-", set(before.timers) - {*after.timers})):
+            for timestamp, tag in sorted(timers):
+                yield f"{sign} timer {timestamp.isoformat()}" + (f" tag={tag!r}" if tag else "")
+
+
+def _told(value: Any) -> str:
+    """A value for people: as its `repr`, with times in ISO form."""
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if type(value) is dict:
+        return f"{{{', '.join(f'{_told(key)}: {_told(part)}' for key, part in value.items())}}}"
+    if type(value) is list:
+        return f"[{', '.join(map(_told, value))}]"
+    return repr(value)
 
 
 class SimulatedCrash(BaseException):
@@ -78,6 +126,7 @@ class Trace:
 
     def __init__(self) -> None:
         self._raw: list[list[Any]] = []
+        self._seen = 0
         self.crash_after: int | None = None
         """After how many further callbacks to crash."""
 
@@ -121,7 +170,7 @@ class Trace:
         """
         outputs = [] if wire is None else [(LATE_EVENTS, wire)]
         key, timestamp, value = event
-        self._raw.append([verdict, key, timestamp, watermark, source, value, "", outputs, None])
+        self._raw.append([verdict, key, timestamp, watermark, source, value, "", None, outputs, None])
 
     def take(self) -> list[list[Any]]:
         """The raw entries since the last call, in terms of msgpack."""
@@ -134,37 +183,72 @@ class Trace:
                 raise SimulatedCrash
             self.crash_after -= 1
         watermark = subject._batch.watermark
+        self._seen += 1
+        told = [_snapshot(subject), None] if self._seen <= DETAILED else None
         self._raw.append(
-            [callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, (), None]
+            [callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told, (), None]
         )
         return [len(port.wires) for port in subject._batch.ports.values()]
 
     def _end(self, subject: Subject, before: list[int]) -> None:
+        entry = self._raw[-1]
+        if entry[_TOLD] is not None:
+            entry[_TOLD][1] = _snapshot(subject)
         collected = [
             (name, wire)
             for (name, port), start in zip(subject._batch.ports.items(), before, strict=True)
             for wire in port.wires[start:]
         ]
         if collected:
-            self._raw[-1][-2] = collected
+            entry[-2] = collected
 
 
-def trace_entries(raw: list[list[Any]], decoders: Mapping[str, Callable[[Any], Any]]) -> list[TraceEntry]:
-    """Raw entries with their outputs decoded.
+def _snapshot(subject: Subject) -> list[Any]:
+    """A subject's packed state by spec, and its timers."""
+    key, packed = subject.key, {}
+    for name, column in subject._batch.columns.items():
+        state = column.states.get(key)
+        try:
+            part = column.packed.get(key) if state is None or not state._changed else packed_state(state)
+        except AmadouError:  # what msgpack refuses is told where it is stored
+            continue
+        if part is not None:
+            packed[name] = part
+    return [packed, subject._timers.of(key)]
+
+
+def trace_entries(
+    raw: list[list[Any]], decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]
+) -> list[TraceEntry]:
+    """Raw entries, decoded.
 
     :param decoders: turns the wire form of each port's values back
+    :param specs: the specs of state by name
     """
-    return [
-        TraceEntry(
-            callback=callback,
-            key=key,
-            timestamp=timestamp,
-            watermark=watermark,
-            source=source,
-            value=value,
-            tag=tag,
-            outputs=tuple((port, decoders[port](wire)) for port, wire in outputs),
-            error=error,
+    entries = []
+    for callback, key, timestamp, watermark, source, value, tag, told, outputs, error in raw:
+        before, after = (None, None) if told is None else (_moment(part, key, specs) for part in told)
+        entries.append(
+            TraceEntry(
+                callback=callback,
+                key=key,
+                timestamp=timestamp,
+                watermark=watermark,
+                source=source,
+                value=value,
+                tag=tag,
+                before=before,
+                after=before if error is not None and after is None else after,
+                outputs=tuple((port, decoders[port](wire)) for port, wire in outputs),
+                error=error,
+            )
         )
-        for callback, key, timestamp, watermark, source, value, tag, outputs, error in raw
-    ]
+    return entries
+
+
+def _moment(told: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:
+    if told is None:
+        return None
+    packed, timers = told
+    state = {name: shown_state(specs.get(name), key, unpack(part)) for name, part in packed.items()}
+    return Moment(state, [Timer(from_micros(micros), tag) for micros, tag in timers])

@@ -22,6 +22,7 @@
     ├── SourceError            a source cannot be read
     ├── SinkError              a sink cannot be written
     ├── CheckpointError        a checkpoint cannot be used for this job
+    ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
     ├── PlatformError          Java or pyspark is missing, or is the wrong one
     └── RunError               the engine failed for a reason that is not the handler's
 """
@@ -347,6 +348,27 @@ class CheckpointError(AmadouError):
 
 class PlatformError(AmadouError):
     """Java or pyspark is missing, or is the wrong one."""
+
+
+class EngineDifferenceError(AmadouError):
+    """A test run that is played on both engines gave one thing here and another there.
+
+    :param what: what differs: `trace`, `state`, `newest` or `letters`
+    :param embedded: what the embedded engine gave, as its `repr`
+    :param spark: what Spark gave
+    """
+
+    def __init__(self, what: str, embedded: str, spark: str) -> None:
+        self.what = what
+        self.embedded = embedded
+        self.spark = spark
+        super().__init__(
+            f"the engines differ in the {what} of a batch:\n  embedded  {embedded}\n  spark     {spark}\n"
+            "Is the handler deterministic: no clock, no chance, no order of a set?"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.embedded, self.spark)
 
 
 class RunError(AmadouError):

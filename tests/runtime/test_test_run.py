@@ -124,8 +124,13 @@ def test_an_unknown_spec_or_port_is_told_with_the_known_ones() -> None:
 def test_the_trace_reads_as_a_story() -> None:
     result = TestRun(adder()).add_record(("a", 0, 1)).add_watermark(START + SECOND).run()
     assert [str(entry) for entry in result.trace] == [
-        "2025-01-01T00:00:00+00:00  on_event (in)  key='a' value=1",
+        "2025-01-01T00:00:00+00:00  on_event (in)  key='a' value=1\n"
+        "    total: ∅ ⇒ 1\n"
+        "    seen: ∅ ⇒ {2025-01-01T00:00:00+00:00: 1}\n"
+        "    + timer 2025-01-01T00:00:01+00:00 tag='tell'",
         "2025-01-01T00:00:01+00:00  on_timer_expired  key='a' tag='tell'\n"
+        "    total: 1\n"
+        "    seen: {2025-01-01T00:00:00+00:00: 1}\n"
         "    → sums: Sum(key='a', sum=1)\n"
         "    → notes: 'tell'",
     ]
@@ -215,7 +220,7 @@ def test_parameters_come_from_the_test() -> None:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match='the engine is "embedded" or "spark", not \'flink\''):
+    with pytest.raises(ValueError, match='the engine is "embedded", "spark" or "both", not \'flink\''):
         TestRun(adder(), engine="flink")  # type: ignore[arg-type]
 
 

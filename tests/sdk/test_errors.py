@@ -10,6 +10,7 @@ from amadou.errors import (
     CallbackError,
     CheckpointError,
     EncodeError,
+    EngineDifferenceError,
     JobError,
     KeyTypeError,
     LoadError,
@@ -38,6 +39,7 @@ EXAMPLES: list[AmadouError] = [
     ParamError(("first",)),
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
+    EngineDifferenceError("trace", "[]", "[1]"),
     SpecError("ttl must be above zero"),
     TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
     KeyTypeError(1.5),

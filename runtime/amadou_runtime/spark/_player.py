@@ -90,6 +90,9 @@ class SparkPlayer:
         self._stop()
         self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
 
+    def failed(self) -> list[list[Any]]:
+        return []  # its callbacks stay in the worker
+
     def close(self) -> None:
         """Stop the query and remove its files."""
         atexit.unregister(self.close)

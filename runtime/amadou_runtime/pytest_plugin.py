@@ -1,0 +1,67 @@
+"""The pytest plugin: fixtures, the choice of an engine, and traces of failing tests. pytest loads it by itself."""
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from amadou.errors import CallbackError
+from amadou_runtime import TestRun, _testing
+
+_LINES = 200
+_runs = pytest.StashKey[list[TestRun]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("amadou", "stream handlers")
+    group.addoption(
+        "--amadou-engine",
+        choices=_testing.ENGINES,
+        default="embedded",
+        help="Where test runs are played that do not name an engine: embedded (the default), spark, or both, which "
+        "fails where they differ.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    _testing.defaults.engine = config.getoption("--amadou-engine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    runs: list[TestRun] = []
+    item.stash[_runs] = _testing.defaults.made = runs
+    try:
+        return (yield)
+    finally:
+        _testing.defaults.made = None
+        for run in runs:
+            if run.engine != "embedded":  # else there is nothing to give back
+                with suppress(CallbackError):
+                    run.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for number, run in enumerate(item.stash[_runs], start=1):
+            report.sections.append((f"trace of test run {number}", run.told(_LINES)))
+    return report
+
+
+@pytest.fixture
+def test_run() -> Callable[..., TestRun]:
+    """Makes a `TestRun` of a job; takes what `TestRun` does."""
+    return TestRun
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A local `SparkSession` for all tests of the session."""
+    from amadou_runtime.spark import session
+
+    spark = session("amadou tests", conf={"spark.ui.enabled": "false"})
+    yield spark
+    spark.stop()
