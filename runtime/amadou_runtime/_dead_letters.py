@@ -124,7 +124,7 @@ class DeadLetters:
             watermark=watermark,
             state=state,
             timers=[(from_micros(micros), tag) for micros, tag in timers],
-            packed=_packed({"state": packed, "timers": timers, "record": record}),
+            packed=_packed({"key": key, "record": record, "state": packed, "timers": timers}),
         )
         try:
             wire = self._encode(letter)

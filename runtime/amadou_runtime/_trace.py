@@ -8,7 +8,7 @@ import attrs
 
 from amadou import Key, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
-from amadou._letters import LATE_EVENTS
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError
@@ -89,7 +89,7 @@ class TraceEntry:
             late = "  late" if self.is_late else ""
             lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}{late}"]
         lines += [f"    {change}" for change in self._changes()]
-        lines += [f"    → {port}: {value!r}" for port, value in self.outputs]
+        lines += [f"    → {port}: {_told(value)}" for port, value in self.outputs if port != DEAD_LETTERS]
         if self.error is not None:
             lines.append(f"    ✗ {self.error}")
         return "\n".join(lines)
@@ -114,6 +114,9 @@ def _told(value: Any) -> str:
         return f"{{{', '.join(f'{_told(key)}: {_told(part)}' for key, part in value.items())}}}"
     if type(value) is list:
         return f"[{', '.join(map(_told, value))}]"
+    if attrs.has(type(value)):
+        fields = [f"{field.name}={_told(getattr(value, field.name))}" for field in attrs.fields(type(value))]
+        return f"{type(value).__name__}({', '.join(fields)})"
     return repr(value)
 
 

@@ -46,7 +46,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.failed:
-        for number, run in enumerate(item.stash[_runs], start=1):
+        runs = item.stash[_runs]
+        for number, run in enumerate(runs, start=1):
             report.sections.append((f"trace of test run {number}", run.told(_LINES)))
     return report
 

@@ -1,0 +1,78 @@
+"""Values as Python source."""
+
+import dataclasses
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+from uuid import UUID
+
+import attrs
+
+
+class SourceCode:
+    """Writes values as expressions, and remembers what they need to be imported."""
+
+    def __init__(self) -> None:
+        self._needed: dict[str, set[str]] = {}
+
+    def need(self, module: str, name: str) -> str:
+        """Note an import. Returns the name."""
+        self._needed.setdefault(module, set()).add(name)
+        return name
+
+    def imports(self) -> list[str]:
+        """The lines of the imports."""
+        return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._needed.items())]
+
+    def of(self, value: Any) -> str:
+        """The expression of a value. Of what has none of its own it is the `repr`."""
+        kind = type(value)
+        if isinstance(value, Enum):
+            return f"{self._class(kind)}.{value.name}"
+        if kind is datetime:
+            return self._datetime(value)
+        if kind in (date, timedelta, Decimal, UUID):
+            self.need(kind.__module__, kind.__name__)
+            return repr(value).removeprefix(f"{kind.__module__}.")
+        if isinstance(value, tuple) and hasattr(value, "_fields"):
+            return self._call(kind, {name: getattr(value, name) for name in value._fields})
+        if kind in (list, tuple, set, frozenset, dict):
+            return self._container(value)
+        if attrs.has(kind):
+            fields = {field.alias: getattr(value, field.name) for field in attrs.fields(kind) if field.init}
+            return self._call(kind, fields)
+        if dataclasses.is_dataclass(value):
+            return self._call(kind, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+        return repr(value)
+
+    def _container(self, value: Any) -> str:
+        if type(value) is dict:
+            return f"{{{', '.join(f'{self.of(key)}: {self.of(part)}' for key, part in value.items())}}}"
+        parts = ", ".join(map(self.of, value))
+        if type(value) is list:
+            return f"[{parts}]"
+        if type(value) is tuple:
+            return f"({parts}{',' if len(value) == 1 else ''})"
+        if type(value) is frozenset:
+            return f"frozenset({{{parts}}})" if value else "frozenset()"
+        return f"{{{parts}}}" if value else "set()"
+
+    def _datetime(self, value: datetime) -> str:
+        self.need("datetime", "datetime")
+        if value.tzinfo is not UTC:
+            value = value.astimezone(UTC)
+        self.need("datetime", "UTC")
+        parts = [value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond]
+        while len(parts) > 3 and parts[-1] == 0:
+            parts.pop()
+        return f"datetime({', '.join(map(str, parts))}, tzinfo=UTC)"
+
+    def _call(self, class_: type, fields: dict[str, Any]) -> str:
+        return f"{self._class(class_)}({', '.join(f'{name}={self.of(value)}' for name, value in fields.items())})"
+
+    def _class(self, class_: type) -> str:
+        outer = class_.__qualname__.partition(".")[0]
+        module = "amadou" if class_.__module__.startswith("amadou.") else class_.__module__
+        self.need(module, outer)
+        return class_.__qualname__

@@ -1,0 +1,148 @@
+"""`amadou reproduce` makes tests of dead letters, which fail with the same errors and pass when they are mended."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from amadou_runtime.cli import app
+
+JOB = '''
+import enum
+from datetime import UTC, datetime, timedelta
+
+from attrs import frozen
+
+from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySource, SinkSpec, ValueSpec
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+class Color(enum.Enum):
+    RED = "red"
+
+
+@frozen
+class Paint:
+    color: Color
+    since: datetime
+
+
+class Fence(Handler):
+    """Boards are painted, until one breaks."""
+
+    paint = ValueSpec(Paint)
+    boards = MapSpec(int, str)
+    times = ListSpec(datetime, ttl=timedelta(hours=1))
+    painted = SinkSpec(str)
+
+    def key_event(self, record):
+        key, second, board = record.decode().split(",")
+        return KeyedEvent((key, 1), NOON + timedelta(seconds=int(second)), int(board))
+
+    def on_event(self, subject, event):
+        boards = self.boards.state_for(subject)
+        if event.value == 9 and len(boards) == 2:
+            raise ValueError(f"the board {event.value} is broken")
+        boards[event.value] = "painted"
+        self.paint.state_for(subject).value = Paint(Color.RED, event.timestamp)
+        self.times.state_for(subject).append(event.timestamp)
+        subject.set_timer(event.timestamp + timedelta(seconds=5), "dry")
+
+    def on_timer_expired(self, subject, timestamp):
+        if self.paint.state_for(subject).value.since == NOON + timedelta(seconds=2):
+            raise KeyError(subject.timer_tag)
+
+
+job = Job(
+    "the fence",
+    Fence(),
+    {"boards": LinesSource("boards.txt")},
+    {"painted": JsonLinesSink("out"), "dead_letters": JsonLinesSink("letters")},
+    on_error="dead_letter",
+)
+'''
+RECORDS = ["a,1,1", "a,2,2", "nonsense", "a,3,9", "b,60,1", "more nonsense"]
+
+
+@pytest.fixture
+def letters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The dead letters of a run in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fence_job.py").write_text(JOB)
+    (tmp_path / "boards.txt").write_text("\n".join(RECORDS) + "\n")
+    result = command("run", "fence_job.py", "--engine", "embedded")
+    assert result.returncode == 0, result.stderr
+    assert "dead letters: 5" in result.stderr
+    every = "".join(path.read_text() for path in sorted((tmp_path / "letters").iterdir()))
+    (tmp_path / "all.jsonl").write_text(every)
+    return tmp_path / "all.jsonl"
+
+
+def command(*arguments: str) -> subprocess.CompletedProcess[str]:
+    run = [str(Path(sys.executable).with_name("amadou")), *arguments]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+
+
+def play(tmp_path: Path) -> str:
+    run = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_the_fence_dead_letters.py"]
+    return subprocess.run(run, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path).stdout
+
+
+def test_each_kind_of_letter_becomes_a_test_that_fails_with_the_same_error(letters: Path, tmp_path: Path) -> None:
+    told = command("reproduce", str(letters))
+    assert told.returncode == 0, told.stderr
+    assert told.stdout.startswith("test_the_fence_dead_letters.py: ")
+    text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
+    for part in (
+        "run.set_state('boards', ('a', 1), {1: 'painted', 2: 'painted'})",
+        "run.set_state('paint', ('a', 1), Paint(color=Color.RED, since=datetime(2025, 1, 1, 12, 0, 2, tzinfo=UTC)))",
+        "run.set_timer(('a', 1), datetime(2025, 1, 1, 12, 0, 6, tzinfo=UTC), 'dry')",
+        "run.add_event(KeyedEvent(key=('a', 1), timestamp=datetime(2025, 1, 1, 12, 0, 3, tzinfo=UTC), value=9))",
+        "run.add_record(b'nonsense')",
+    ):
+        assert part in text
+    shown = play(tmp_path)
+    assert "3 failed" in shown, shown
+    for error in ("ValueError: the board 9 is broken", "KeyError: 'dry'", "ValueError: not enough values to unpack"):
+        assert error in shown
+
+
+def test_the_tests_pass_when_the_handler_is_mended(letters: Path, tmp_path: Path) -> None:
+    command("reproduce", str(letters))
+    mended = JOB.replace("len(boards) == 2", "False").replace("seconds=2)", "seconds=1000)")
+    mended = mended.replace(
+        "        key, second", "        if b',' not in record:\n            return None\n        key, second"
+    )
+    (tmp_path / "fence_job.py").write_text(mended)
+    assert "3 passed" in play(tmp_path)
+
+
+def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
+    number = next(n for n, line in enumerate(letters.read_text().splitlines(), 1) if json.loads(line)["tag"] == "dry")
+    assert command("reproduce", str(letters), "--line", str(number), "--job", "fence_job.py").returncode == 0
+    assert "1 failed" in play(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nowhere.jsonl"], "cannot be read"),
+        (["fence_job.py"], "line 1 is no dead letter"),
+        (["empty.jsonl"], "holds no dead letters"),
+        (["all.jsonl", "--line", "99"], "and no line 99"),
+        (["all.jsonl", "--output", "boards.txt"], "use --force"),
+        (["all.jsonl", "--job", "other.py"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
+    (tmp_path / "empty.jsonl").write_text("")
+    result = CliRunner().invoke(app, ["reproduce", *arguments])
+    assert result.exit_code == 1
+    assert told in result.output
+    assert not os.path.exists("test_the_fence_dead_letters.py")
