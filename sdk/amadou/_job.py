@@ -1,7 +1,8 @@
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
-from types import MappingProxyType
+from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, Literal
 
 import attrs
@@ -186,6 +187,17 @@ class Job:
             elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
                 problems.append(f"{name}.{attribute}: amadou has a port {spec._name!r} of its own; use another name")
         problems += _repeated_names(name, declared)
+        if not self.has_timers:
+            problems += [
+                f"{name}.{method} sets a timer, and {name} does not define on_timer_expired(self, subject, timestamp)"
+                for method in _timer_setters(type(handler))
+            ]
+        module = sys.modules.get(type(handler).__module__)
+        if module is not None and module.__name__ != "__main__" and getattr(module, "__file__", None) is None:
+            problems.append(
+                f"the module {module.__name__} of {name} has no file, so that workers cannot import it: put {name} into "
+                "one"
+            )
         return problems
 
     def _connector_problems(self) -> list[str]:
@@ -223,6 +235,27 @@ class Job:
             else:
                 problems.append(f"the sink {name!r} serves no port of {handler} (its ports: {known})")
         return sorted(problems)
+
+
+def _timer_setters(handler: type) -> list[str]:
+    """The methods of a handler's own classes that call `set_timer`, as far as it can be seen."""
+    found: dict[str, Any] = {}
+    for owner in reversed(handler.__mro__):
+        if owner not in (Handler, object):
+            found.update(vars(owner))
+    return [
+        name
+        for name, value in found.items()
+        if isinstance(value, FunctionType) and any("set_timer" in code.co_names for code in _codes(value.__code__))
+    ]
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    """A function's code and that of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)
 
 
 def _repeated_names(handler: str, declared: dict[str, Spec]) -> list[str]:

@@ -1,5 +1,7 @@
 import pickle
+import sys
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import attrs
@@ -45,6 +47,9 @@ def problems_of(handler: Any = None, **settings: Any) -> tuple[str, ...]:
         job(handler, **settings)
     assert all(f"- {problem}" in str(caught.value) for problem in caught.value.problems)
     return caught.value.problems
+
+
+sys.modules["nowhere"] = ModuleType("nowhere")
 
 
 def handler_with(**attributes: Any) -> Handler:
@@ -115,6 +120,14 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"key_groups": 1.5}, "key_groups must be a whole number from 1 to 32768, not 1.5"),
         ({"late_events": "lose"}, 'late_events must be "deliver", "drop" or "divert", not \'lose\''),
         ({"on_error": "ignore"}, 'on_error must be "fail" or "dead_letter", not \'ignore\''),
+        (
+            {"handler": handler_with(remind=lambda self, subject: [subject.set_timer(time) for time in ()])},
+            "Odd.remind sets a timer, and Odd does not define on_timer_expired(self, subject, timestamp)",
+        ),
+        (
+            {"handler": handler_with(__module__="nowhere")},
+            "the module nowhere of Odd has no file, so that workers cannot import it: put Odd into one",
+        ),
         ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
         ({"max_ahead": -1}, "max_ahead must be a timedelta or seconds, above zero, or None, not "),
         (
