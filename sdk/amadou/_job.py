@@ -195,8 +195,8 @@ class Job:
         module = sys.modules.get(type(handler).__module__)
         if module is not None and module.__name__ != "__main__" and getattr(module, "__file__", None) is None:
             problems.append(
-                f"the module {module.__name__} of {name} has no file, so that workers cannot import it: put {name} into "
-                "one"
+                f"the module {module.__name__} of {name} has no file, so that workers cannot import it: put {name} "
+                "into one"
             )
         return problems
 
