@@ -1,0 +1,206 @@
+"""A job on a cluster whose processes are killed: its output is that of an undisturbed run.
+
+AMADOU_FAULTS says how many kills there are (four, one of each kind, without it), AMADOU_FAULTS_SEED makes them the same
+again.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from tests.spark.clusters import Cluster, cluster, logs, process
+from views import job
+
+from amadou_runtime import TestRun
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "tumbling_window"
+KINDS = ("driver", "executor", "worker", "python worker")
+FAULTS = int(os.environ.get("AMADOU_FAULTS", len(KINDS)))
+SEED = int(os.environ.get("AMADOU_FAULTS_SEED", time.time_ns() % 100_000))
+EVENTS = 2000
+"""In each file."""
+PACE = 0.8
+"""Seconds between two files."""
+PATIENCE = 240
+
+
+class Submitted:
+    """The job on the cluster, started again where it ended."""
+
+    def __init__(self, made: Cluster, spark_home: Path, directory: Path, stack: ExitStack) -> None:
+        self._command = [
+            *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--executor-memory", "800m"),
+            *("--conf", "spark.driver.host=127.0.0.1", str(EXAMPLE / "views.py"), "--trigger", "0 seconds"),
+            *("-p", f"VIEWS={directory / 'views'}", "-p", f"SUMS={directory / 'sums'}"),
+            *("--checkpoint", str(directory / "checkpoint")),
+        ]
+        roots = os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins"))
+        self._environment = {
+            "SPARK_HOME": str(spark_home),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYTHONPATH": roots,
+        }
+        self._directory = directory
+        self._stack = stack
+        self.starts = 0
+        self.start()
+
+    def start(self) -> None:
+        self.starts += 1
+        log = self._directory / f"submit-{self.starts}.log"
+        self.process = self._stack.enter_context(process(log, *self._command, **self._environment))
+
+    def keep_running(self) -> bool:
+        """Start it again should it have ended. Returns whether it had."""
+        if self.process.poll() is None:
+            return False
+        self.start()
+        return True
+
+
+def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(tmp_path: Path) -> None:
+    spark_home = Path(pytest.importorskip("pyspark").__file__).parent
+    drawn = random.Random(SEED)
+    kinds = [KINDS[number % len(KINDS)] for number in range(FAULTS)]
+    drawn.shuffle(kinds)
+    pause = (3.0, 9.0)
+    files = _files(drawn, count=int(FAULTS * sum(pause) / 2 / PACE) + 10)
+    expected = _undisturbed(files)
+    (tmp_path / "views").mkdir()
+    table = [f"seed {SEED}, {len(files)} files of {EVENTS} events, {len(expected)} windows"]
+    with cluster(spark_home, tmp_path) as made, ExitStack() as stack:
+        submitted = Submitted(made, spark_home, tmp_path, stack)
+        _feed(tmp_path, files[:3], pace=0.1)
+        _wait(lambda: bool(_lines(tmp_path)), submitted, tmp_path)
+        feeder = threading.Thread(target=_feed, args=(tmp_path, files[3:], PACE), daemon=True)
+        feeder.start()
+        began = time.monotonic()
+        for number, kind in enumerate(kinds, start=1):
+            time.sleep(drawn.uniform(*pause))
+            restarted = submitted.keep_running()
+            while (pid := _kill(kind, made, submitted, drawn)) is None:
+                submitted.keep_running()
+                assert time.monotonic() < began + PATIENCE + 30 * FAULTS, f"no {kind} came\n{logs(tmp_path)}"
+                time.sleep(0.2)
+            told = f"{number:3} {kind:<14} at {time.monotonic() - began:6.1f} s, pid {pid}"
+            table.append(f"{told}{', after the job was started again' if restarted else ''}")
+            time.sleep(1)
+            if kind == "driver":
+                assert submitted.keep_running()
+        feeder.join()
+        _wait(lambda: len(_lines(tmp_path)) >= len(expected), submitted, tmp_path)
+        time.sleep(2)
+        table.append(f"the job was started {submitted.starts} times")
+    found = Counter(_lines(tmp_path))
+    print("\n".join(table))
+    assert found == Counter(expected), f"{found - Counter(expected)} too many, {Counter(expected) - found} missing"
+
+
+def _files(drawn: random.Random, count: int) -> list[str]:
+    """Files of views, each of one minute; the last one closes all windows."""
+    begin, texts = datetime(2025, 1, 1, tzinfo=UTC), []
+    for number in range(count):
+        times = sorted(begin + timedelta(minutes=number, seconds=drawn.random() * 60) for _ in range(EVENTS))
+        texts.append("".join(_view(f"channel-{drawn.randrange(50)}", at) for at in times))
+    return [*texts, _view("end", begin + timedelta(days=1))]
+
+
+def _view(channel: str, at: datetime) -> str:
+    return json.dumps({"channel_id": channel, "timestamp": at.isoformat()}) + "\n"
+
+
+def _undisturbed(files: list[str]) -> list[str]:
+    """The lines that a run without faults writes."""
+    run = TestRun(job, params={"VIEWS": "views", "SUMS": "sums"})
+    for text in files:
+        run.add_records(line.encode() for line in text.splitlines())
+    sums = run.end_batch().run().records("sums")
+    return [_line({"channel_id": s.channel_id, "timestamp": s.timestamp.isoformat(), "sum": s.sum}) for s in sums]
+
+
+def _line(fields: dict[str, object]) -> str:
+    timestamp = datetime.fromisoformat(str(fields["timestamp"]))
+    return json.dumps([fields["channel_id"], timestamp.isoformat(), fields["sum"]])
+
+
+def _lines(directory: Path) -> list[str]:
+    return [
+        _line(json.loads(line))
+        for path in (directory / "sums").glob("*.jsonl")
+        for line in path.read_text().splitlines()
+    ]
+
+
+def _feed(directory: Path, files: list[str], pace: float) -> None:
+    for text in files:
+        number = len(list((directory / "views").glob("*.jsonl")))
+        beside = directory / f"{number:05}.part"
+        beside.write_text(text)
+        beside.rename(directory / "views" / f"{number:05}.jsonl")
+        time.sleep(pace)
+
+
+def _wait(done: Callable[[], bool], submitted: Submitted, directory: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while not done():
+        submitted.keep_running()
+        assert time.monotonic() < until, f"it does not come to its end\n{logs(directory)}"
+        time.sleep(0.5)
+
+
+def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) -> int | None:
+    """Kill a process of a kind; `None` where there is none just now."""
+    if kind == "driver":
+        os.killpg(submitted.process.pid, signal.SIGKILL)
+        submitted.process.wait()
+        return submitted.process.pid
+    name = drawn.choice(sorted(made.workers))
+    if kind == "worker":
+        pid = made.workers[name].pid
+        os.killpg(pid, signal.SIGKILL)
+        made.workers[name].wait()
+        made.start_worker(name)
+        return pid
+    below = [pid for worker in made.workers.values() for pid in _descendants(worker.pid)]
+    wanted = "CoarseGrainedExecutorBackend" if kind == "executor" else "pyspark.daemon"
+    found = [pid for pid in below if wanted in _command_of(pid)]
+    if not found:
+        return None
+    pid = drawn.choice(found)
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return None
+    return pid
+
+
+def _descendants(pid: int) -> list[int]:
+    told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
+    found, new = [], [pid]
+    while new:
+        new = [child for child, parent in parents.items() if parent in new]
+        found += new
+    return found
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
