@@ -27,20 +27,27 @@ class MemorySource(Source):
         return list(self._records)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
+        directory = local_directory(checkpoint, "MemorySource") / "memory" / name
+        try:
+            self._write(directory)
+        except OSError as error:
+            raise SourceError(f"MemorySource cannot keep its records in {directory}: {error.strerror}") from error
+        return reader.text(str(directory)).selectExpr(
+            "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
+        )
+
+    def _write(self, directory: "Path") -> None:
+        """Write the records that are not there yet."""
         # here, since they would be a tenth of what it takes to import amadou
         import base64
         import pickle
 
-        directory = local_directory(checkpoint, "MemorySource") / "memory" / name
         directory.mkdir(parents=True, exist_ok=True)
         written = sum(int(path.stem.split("-")[1]) for path in directory.glob("records-*.txt"))
         if len(self._records) > written or not written:
             added = self._records[written:]
             text = b"".join(base64.b64encode(pickle.dumps(record)) + b"\n" for record in added)
             (directory / f"records-{len(added):09}-at-{written:09}.txt").write_bytes(text)
-        return reader.text(str(directory)).selectExpr(
-            "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
-        )
 
     @staticmethod
     def to_records(cells: Sequence[str]) -> Iterable[Any]:

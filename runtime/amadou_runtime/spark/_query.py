@@ -141,7 +141,12 @@ class RunningJob:
         except AmadouError as error:
             self._error = error
             raise
-        for row in frame.collect():
+        try:
+            rows = frame.collect()
+        except Exception as error:
+            self._error = RunError(f"batch {number} of {self._job.name!r} failed in Spark: {_root_cause(error)}")
+            raise self._error from error
+        for row in rows:
             whole.merge(Summary(**unpack(row[0])))
         try:
             if whole.error is not None:
@@ -259,6 +264,18 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
+
+
+def _root_cause(error: Any) -> str:
+    """What is behind an error of Spark, from the outermost to what it began with."""
+    told: list[str] = []
+    java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
+    while java is not None:
+        text = str(java.getMessage() or java.getClass().getName()).strip().splitlines()[0]
+        if not any(text in before for before in told):
+            told.append(text)
+        java = java.getCause()
+    return "\n  because: ".join(told) or str(error)
 
 
 def _temporary() -> str:
