@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
-from heapq import merge
 from itertools import groupby, repeat
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from amadou import Job, Key, KeyedEvent, LateEvent, Subject
@@ -261,14 +261,17 @@ def in_order(chunks: Sequence[Chunk]) -> Runs:
     if len(by_source) < 2:
         return list(by_source.items())
 
-    def stream(source: str, events: list[Any]) -> Iterator[tuple[str, Any, Any, Any]]:
-        fields = iter(events)
-        return ((source, key, timestamp, value) for key, timestamp, value in zip(fields, fields, fields, strict=True))
-
-    merged = merge(*(stream(source, events) for source, events in by_source.items()), key=lambda event: event[2])
+    # An event has its turn at the newest time that its source brought for its key so far: the merge keeps the order of
+    # each source, and what a key sees does not depend on the other keys of its group.
+    turns = []
+    for source, events in by_source.items():
+        newest: dict[Key, datetime] = {}
+        for position, (key, timestamp, value) in enumerate(zip(events[0::3], events[1::3], events[2::3], strict=True)):
+            turn = newest[key] = max(newest.get(key, timestamp), timestamp)
+            turns.append((turn, source, position, key, timestamp, value))
+    turns.sort(key=itemgetter(0, 1, 2))
     return [
-        (source, [field for event in run for field in event[1:]])
-        for source, run in groupby(merged, key=lambda event: event[0])
+        (source, [field for event in run for field in event[3:]]) for source, run in groupby(turns, key=itemgetter(1))
     ]
 
 

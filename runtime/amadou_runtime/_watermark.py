@@ -75,8 +75,10 @@ class Watermark:
 
     def _at(self, now: int) -> int | None:
         """Where the watermark is at a time of the clock, should nothing come until then."""
-        if not self._newest:
-            return self.current
+        if not self._newest:  # what there is was put by hand, or came from sources that the job no longer has
+            if self.current is None or self._idle_timeout is None or self._looked is None:
+                return self.current
+            return min(self.current + now - self._looked, END_OF_TIME)
         idle = {} if self._idle_timeout is None else {s: at + self._idle_timeout for s, at in self._brought.items()}
         counting = [source for source in self._newest if source not in idle or now < idle[source]]
         since = now if counting else max(idle.values())

@@ -9,6 +9,8 @@ import pytest
 from amadou.errors import CallbackError
 from amadou_runtime import TestRun, _testing
 
+_RUNS = 3
+"""How many of a test's runs are shown, the last ones, and how many lines of each."""
 _LINES = 200
 _runs = pytest.StashKey[list[TestRun]]()
 
@@ -47,7 +49,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         runs = item.stash[_runs]
-        for number, run in enumerate(runs, start=1):
+        for number, run in list(enumerate(runs, start=1))[-_RUNS:]:
             report.sections.append((f"trace of test run {number}", run.told(_LINES)))
     return report
 

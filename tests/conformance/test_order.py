@@ -70,6 +70,13 @@ def test_rule_7_sources_are_merged_by_event_time_with_ties_by_source_name(test_r
     assert [seen[4] for seen in run.run().records("seen")] == ["a1", "b1", "a2", "b3", "a4", "b4"]
 
 
+def test_rule_7_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> None:
+    for others in ([], [event(5, "other", "other")]):
+        run = test_run(job(Recorder(), "a", "b")).add_records([*others, event(1, "a1")], source="a")
+        run.add_record(event(2, "b2"), source="b")
+        assert [seen[4] for seen in run.run().records("seen") if seen[1] == "k"] == ["a1", "b2"]
+
+
 def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b"))
     run.add_records([event(5, "a5"), event(1, "a1")], source="a")

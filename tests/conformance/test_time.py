@@ -140,3 +140,10 @@ def test_rule_4_a_timestamp_that_is_refused_does_not_move_the_watermark(test_run
 def watermarks(result: Any) -> list[float | None]:
     """The watermark that each callback saw, in seconds."""
     return [seen[3] for seen in result.records("seen")]
+
+
+def test_rule_3_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter(), idle_timeout=10)).set_timer("k", at(60)).add_watermark(at(0))
+    run.advance_processing_time(59 * SECOND)
+    assert run.run().records("seen") == []
+    assert [seen[2:4] for seen in run.advance_processing_time(SECOND).run().records("seen")] == [(60, 60)]

@@ -72,6 +72,16 @@ def test_a_source_that_the_job_no_longer_has_holds_nothing_back() -> None:
     assert resumed.follow(now) == 8 * SECOND
 
 
+def test_a_watermark_of_sources_that_are_gone_rises_and_comes_when_it_was_foretold() -> None:
+    kept, now = watermark_after([(0, {"a": 10}), (1, {"a": 10})], None)
+    kept.follow(now)
+    resumed = Watermark(job(Recorder(), "b", watermark_delay=2, idle_timeout=5))
+    resumed.load(kept.to_json())
+    at = resumed.reaches(60 * SECOND, now)
+    assert at == now + 52 * SECOND
+    assert resumed.follow(at) == 60 * SECOND
+
+
 def test_the_watermark_ends_with_time() -> None:
     watermark, now = watermark_after([(0, {"a": 1})], 1)
     assert watermark.follow(now + END_OF_TIME * 2) == END_OF_TIME
