@@ -135,32 +135,32 @@ class RunningJob:
             # it would leave a stack overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             raise RunError("the run was asked to end")
-        whole = Summary()
         try:
-            self._clock.begin(number).tell(frame.sparkSession)
-        except AmadouError as error:
-            self._error = error
-            raise
-        try:
-            rows = frame.collect()
-        except Exception as error:
-            self._error = RunError(f"batch {number} of {self._job.name!r} failed in Spark: {_root_cause(error)}")
-            raise self._error from error
-        for row in rows:
-            whole.merge(Summary(**unpack(row[0])))
-        try:
-            if whole.error is not None:
-                raise error_from(whole.error)
-            for port, sink in self._job.sinks.items():
-                batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-                sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
-            self._clock.end(number, whole.newest, whole.ranges)
+            whole = self._play(identity, frame, number)
         except AmadouError as error:
             self._error = error
             raise
         self._count(whole)
         if self._on_batch is not None:
             self._on_batch(whole)
+
+    def _play(self, identity: Identity, frame: Any, number: int) -> Summary:
+        self._clock.begin(number).tell(frame.sparkSession)
+        try:
+            rows = frame.collect()
+        except Exception as error:  # Spark's, whatever it is
+            told = f"batch {number} of {self._job.name!r} failed in Spark: {_root_cause(error)}"
+            raise RunError(told) from error
+        whole = Summary()
+        for row in rows:
+            whole.merge(Summary(**unpack(row[0])))
+        if whole.error is not None:
+            raise error_from(whole.error)
+        for port, sink in self._job.sinks.items():
+            batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
+            sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
+        self._clock.end(number, whole.newest, whole.ranges)
+        return whole
 
     def _all_counts(self) -> Counts:
         """What was counted in this run, and what the key ranges hold."""

@@ -99,6 +99,7 @@ class _Rows:
 
     def __init__(self, payload: Payload) -> None:
         self._payload = payload
+        # In microseconds; see `StatefulStage`. It begins at two milliseconds, since the first timeout is at one.
         self._event_time = 1000 * (BatchTime.told().number + 2)
         self._columns: tuple[list[Any], ...] = ([], [], [])
 
