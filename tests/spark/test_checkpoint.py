@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, LateEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError
 from amadou_runtime import run, start
 
@@ -123,6 +123,22 @@ def test_dead_letters_without_a_sink_are_kept_in_the_checkpoint(play: Callable[.
         ("on_event", "bad", "ValueError: not this one")
     ]
     assert play("a", "bad", "a", "a", handler=Picky(), on_error="dead_letter") == [("a", 3)]
+
+
+@pytest.mark.parametrize("policy", ["divert", "drop"])
+def test_late_events_go_where_the_job_says_and_are_counted(spark: Any, tmp_path: Path, policy: str) -> None:
+    late, counts = MemorySink(), MemorySink()
+    sinks = {"counts": counts} | ({"late_events": late} if policy == "divert" else {})
+    for records in (["a 0", "c 9"], ["a 0", "c 9", "b 1", "d 9"]):
+        job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, sinks, late_events=policy)  # type: ignore[arg-type]
+        running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"))
+        running.await_termination()
+    summary = running.summary
+    assert (summary.counts.events, summary.counts.late, summary.counts.timers_pending) == (2, 1, 2)
+    minute = NOON + timedelta(minutes=1)
+    diverted = [LateEvent("counter", "keys", "b", minute, None, NOON + timedelta(minutes=9))]
+    assert late.records == (diverted if policy == "divert" else [])
+    assert counts.records == [("a", 1)]
 
 
 def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) -> None:
