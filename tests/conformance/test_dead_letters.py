@@ -89,6 +89,14 @@ def test_rule_19_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: 
     assert letters[0].source == "events"
 
 
+def test_rule_19_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> None:
+    wrong_key = [event(60, "undone"), event(60, "undone", "other"), event(61, "undone", 1.5)]
+    run = run_of(test_run, event(1, "a"), wrong_key, event(2, "b")).end_batch().add_record(event(3, "c"))
+    result = run.run()
+    assert [(record[3], record[4]) for record in result.records("seen")] == [(None, "a"), (None, "b"), (2, "c")]
+    assert [letter.error.partition(":")[0] for letter in result.dead_letters] == ["KeyTypeError"]
+
+
 def test_rule_19_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
     result = run_of(test_run, *records).run()
