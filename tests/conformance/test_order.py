@@ -85,3 +85,8 @@ def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> Non
     assert [name for name in seen if name[0] == "a"] == ["a5", "a1"]
     assert [name for name in seen if name[0] == "b"] == ["b2", "b6", "b3"]
     assert seen == ["b2", "a5", "a1", "b6", "b3"]
+
+
+def test_rule_6_timers_without_tags_fire_by_key_at_one_time(test_run: MakeRun) -> None:
+    run = test_run(job(TimerSetter())).add_records([event(0, [5], key) for key in ("b", "c", "a")]).add_watermark(at(5))
+    assert [seen[1] for seen in run.run().records("seen")] == ["a", "b", "c"]
