@@ -6,10 +6,9 @@ from typing import Any
 
 import attrs
 
-from amadou import DeadLetter, Job, Key, KeyedEvent, Subject
+from amadou import DeadLetter, Job, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
-from amadou._subject import Timer
 from amadou._time import from_micros
 from amadou._wire import pack, type_reference, unpack
 from amadou.errors import AmadouError, CallbackError
@@ -26,7 +25,7 @@ class DeadLetters:
     """
 
     def __init__(self, job: Job, trace: Trace | None = None) -> None:
-        self._job = job
+        self._job = job.name
         self._handler = type_reference(type(job.handler))
         self._name = type(job.handler).__name__
         self._specs = job.specs
@@ -60,15 +59,16 @@ class DeadLetters:
                 on_timer_expired(subject, timestamp)
                 before.store()
             except Exception as error:
-                shown = f"timer {Timer(timestamp, subject.timer_tag)}"
-                failed = self._failed("on_timer_expired", error, subject, shown)
+                timer = Timer(timestamp, subject.timer_tag)
+                failed = self._failed("on_timer_expired", error, subject, timer)
                 self._bury(before, failed, record=None, timestamp=timestamp)
 
         return guarded
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
         """The letter for a record that `key_event` could not take, in wire form."""
-        return self._wire(failed, source, record, None, None, "", None, {}, {}, [])
+        packed = {"key": None, "record": record, "state": {}, "timers": []}
+        return self._encoded(self._letter(failed, source, record, packed))
 
     def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
         return callback_error(
@@ -79,38 +79,26 @@ class DeadLetters:
         subject = before.subject
         before.restore()
         key = subject.key
-        packed = {name: column.packed[key] for name, column in subject._batch.columns.items() if key in column.packed}
-        wire = self._wire(
-            failed,
-            subject.source,
-            record,
-            key,
-            timestamp,
-            subject.timer_tag,
-            subject.watermark,
-            {name: shown_state(self._specs.get(name), key, unpack(wire)) for name, wire in packed.items()},
-            packed,
-            before.timers,
+        state = {name: column.packed[key] for name, column in subject._batch.columns.items() if key in column.packed}
+        packed = {"key": key, "record": record, "state": state, "timers": before.timers}
+        letter = attrs.evolve(
+            self._letter(failed, subject.source, record, packed),
+            key=key,
+            timestamp=timestamp,
+            tag=subject.timer_tag,
+            watermark=subject.watermark,
+            state={name: shown_state(self._specs.get(name), key, unpack(part)) for name, part in state.items()},
+            timers=[(from_micros(micros), tag) for micros, tag in before.timers],
         )
+        wire = self._encoded(letter)
         subject._batch.ports[DEAD_LETTERS].wires.append(wire)
         if self._trace is not None:
             self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
 
-    def _wire(
-        self,
-        failed: CallbackError,
-        source: str | None,
-        record: Any,
-        key: Key | None,
-        timestamp: datetime | None,
-        tag: str,
-        watermark: datetime | None,
-        state: dict[str, Any],
-        packed: dict[str, bytes],
-        timers: list[tuple[int, str]],
-    ) -> Any:
-        letter = DeadLetter(
-            job=self._job.name,
+    def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
+        """A letter that tells nothing of a subject."""
+        return DeadLetter(
+            job=self._job,
             handler=self._handler,
             callback=failed.callback,
             error=failed.error,
@@ -118,20 +106,22 @@ class DeadLetters:
             shown=failed.record or "",
             source=source,
             record=record,
-            key=key,
-            timestamp=timestamp,
-            tag=tag,
-            watermark=watermark,
-            state=state,
-            timers=[(from_micros(micros), tag) for micros, tag in timers],
-            packed=_packed({"key": key, "record": record, "state": packed, "timers": timers}),
+            key=None,
+            timestamp=None,
+            tag="",
+            watermark=None,
+            state={},
+            timers=[],
+            packed=_packed(packed),
         )
+
+    def _encoded(self, letter: DeadLetter) -> Any:
         try:
             wire = self._encode(letter)
             pack(wire)
         except AmadouError:  # a letter must never fail: what the sink cannot carry goes as text
-            shown = {name: repr(value) for name, value in state.items()}
-            wire = self._encode(attrs.evolve(letter, record=repr(record), state=shown))
+            shown = {name: repr(value) for name, value in letter.state.items()}
+            wire = self._encode(attrs.evolve(letter, record=repr(letter.record), state=shown))
         return wire
 
 

@@ -1,13 +1,13 @@
 """The embedded engine: one process, one key group, no Java. The twin of Spark."""
 
 import gc
-import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from amadou import Job, SinkBatch
 from amadou._letters import DEAD_LETTERS
+from amadou._time import clock_time
 from amadou_runtime._keying import Chunk, Keying
 from amadou_runtime._operator import Operator, Processed
 from amadou_runtime._ports import port_codec, with_all_sinks
@@ -118,11 +118,6 @@ def run_embedded(job: Job, *, flush: bool = False) -> RunSummary:
 def ends(job: Job) -> bool:
     """Whether a job's input ends."""
     return all(source.bounded for source in job.sources.values())
-
-
-def clock_time() -> int:
-    """The time now, in microseconds since 1970."""
-    return time.time_ns() // 1000
 
 
 def check_connectors(job: Job) -> None:

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 import amadou
+from amadou import Timer
 from amadou.errors import AmadouError, CallbackError
 
 _RECORD_LIMIT = 500
@@ -36,7 +37,7 @@ def callback_error(
         user_traceback=_user_traceback(error),
         source=source,
         key=key,
-        record=None if record is None else _shortened(repr(record)),
+        record=None if record is None else _shortened(str(record) if type(record) is Timer else repr(record)),
         watermark=None if watermark is None else watermark.isoformat(),
     )
     if isinstance(error, AmadouError):

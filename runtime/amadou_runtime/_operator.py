@@ -7,7 +7,7 @@ from itertools import groupby, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
-from amadou import Job, Key, KeyedEvent, LateEvent, Subject
+from amadou import Job, Key, KeyedEvent, LateEvent, Subject, Timer
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
@@ -190,9 +190,8 @@ class Operator:
                 try:
                     on_timer_expired(subject, timestamp)
                 except Exception as error:
-                    tag = f" with tag {subject.timer_tag!r}" if subject.timer_tag else ""
-                    shown = f"timer {timestamp.isoformat()}{tag}"
-                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, shown) from error
+                    timer = Timer(timestamp, subject.timer_tag)
+                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer) from error
         subject.timer_tag = ""
         return fired
 

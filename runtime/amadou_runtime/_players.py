@@ -10,7 +10,7 @@ import attrs
 from amadou import Handler, Job, KeyedEvent
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou_runtime._embedded import Embedded
-from amadou_runtime._trace import SimulatedCrash, Trace
+from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
 
 
 class ScriptedEvent:
@@ -55,7 +55,7 @@ class Played:
     """
 
     letters: list[Any]
-    trace: list[list[Any]]
+    trace: list[RawEntry]
     newest: dict[str, int]
     state: bytes | None
 
@@ -72,7 +72,7 @@ class Player(Protocol):
         :param handler: the handler from now on; the one of before, made anew, without it
         """
 
-    def failed(self) -> list[list[Any]]:
+    def failed(self) -> list[RawEntry]:
         """Raw entries of the callbacks of the batch that failed last, as far as they are known."""
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ class EmbeddedPlayer:
         played = self._engine.play(batch.records, batch.watermark, batch.now)
         return Played(played.letters, self._trace.take(), played.newest, self._engine.state)
 
-    def failed(self) -> list[list[Any]]:
+    def failed(self) -> list[RawEntry]:
         return self._trace.take()
 
     def restart(self, handler: Handler | None) -> None:
@@ -144,7 +144,7 @@ class BothPlayer:
         self._embedded.restart(copy.deepcopy(handler))
         self._spark.restart(handler)
 
-    def failed(self) -> list[list[Any]]:
+    def failed(self) -> list[RawEntry]:
         return self._embedded.failed()
 
     def close(self) -> None:

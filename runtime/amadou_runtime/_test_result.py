@@ -10,7 +10,7 @@ from amadou._subject import Batch
 from amadou._time import from_micros
 from amadou.errors import PortError
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._trace import TraceEntry, trace_entries
+from amadou_runtime._trace import RawEntry, TraceEntry, trace_entry
 
 
 class TestResult:
@@ -22,7 +22,7 @@ class TestResult:
         self,
         job: Job,
         codecs: Mapping[str, Codec[Any]],
-        raw: list[list[Any]],
+        raw: list[RawEntry],
         state: bytes | None,
         watermark: int | None,
     ) -> None:
@@ -41,12 +41,13 @@ class TestResult:
         if port not in self._codecs:
             raise PortError(port, tuple(self._codecs))
         decode = self._codecs[port].decode
-        return [decode(wire) for *_, outputs, _ in self._raw for name, wire in outputs if name == port]
+        return [decode(wire) for entry in self._raw for name, wire in entry.outputs if name == port]
 
     @property
     def trace(self) -> list[TraceEntry]:
         """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
-        return trace_entries(self._raw, {port: codec.decode for port, codec in self._codecs.items()}, self._job.specs)
+        decoders = {port: codec.decode for port, codec in self._codecs.items()}
+        return [trace_entry(raw, decoders, self._job.specs) for raw in self._raw]
 
     @property
     def late(self) -> list[KeyedEvent[Any]]:

@@ -9,16 +9,16 @@ from typing import Any, Literal
 
 import attrs
 
-from amadou import Codec, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
+from amadou import Codec, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
 from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
-from amadou._time import MICROSECOND, from_micros, to_micros
+from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou.errors import AmadouError
-from amadou_runtime._embedded import clock_time
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
+from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 ENGINES = ("embedded", "spark", "both")
@@ -89,8 +89,8 @@ class TestRun:
         self._watermark = Watermark(self._job)
         self._now = clock_time() if processing_time is None else to_micros(processing_time)
         self._player: Player | None = None
-        self._raw: list[list[Any]] = []
-        self._failed: list[list[Any]] = []
+        self._raw: list[RawEntry] = []
+        self._failed: list[RawEntry] = []
         self._state: bytes | None = None
         self._batches = 0
         self._number = next(_numbers)
@@ -284,24 +284,22 @@ class TestRun:
         self._state = played.state
         for port, sink in self._memory_sinks.items():
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
-            sink.commit(into, [[wire for *_, outputs, _ in trace for name, wire in outputs if name == port]])
+            sink.commit(into, [[wire for entry in trace for name, wire in entry.outputs if name == port]])
         self._batches += 1
 
-    def _undeliverable(self, wire: Any) -> list[Any]:
-        """The raw trace entry of a record that could not be keyed."""
-        letter = self._codecs[DEAD_LETTERS].decode(wire)
-        return [
+    def _undeliverable(self, wire: Any) -> RawEntry:
+        """The trace entry of a record that could not be keyed."""
+        letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(wire)
+        return RawEntry(
             "key_event",
-            None,
-            None,
-            None,
-            letter.source,
-            letter.record,
-            "",
-            None,
-            [(DEAD_LETTERS, wire)],
-            letter.error,
-        ]
+            key=None,
+            timestamp=None,
+            watermark=None,
+            source=letter.source,
+            value=letter.record,
+            outputs=[(DEAD_LETTERS, wire)],
+            error=letter.error,
+        )
 
     def _new_player(self) -> Player:
         if self.engine == "embedded":

@@ -16,7 +16,6 @@ from amadou_runtime._failure import shown_state
 
 DETAILED = 2000
 """Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
-_TOLD = 7
 
 
 @attrs.frozen
@@ -102,8 +101,7 @@ class TraceEntry:
             old, new = (_told(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
             yield f"{name}: {old}" if old == new else f"{name}: {old} ⇒ {new}"
         for sign, timers in (("+", set(after.timers) - {*before.timers}), ("-", set(before.timers) - {*after.timers})):
-            for timestamp, tag in sorted(timers):
-                yield f"{sign} timer {timestamp.isoformat()}" + (f" tag={tag!r}" if tag else "")
+            yield from (f"{sign} {timer}" for timer in sorted(timers))
 
 
 def _told(value: Any) -> str:
@@ -124,11 +122,33 @@ class SimulatedCrash(BaseException):
     """Ends a worker in the middle of a batch, past all that catches errors."""
 
 
+@attrs.define
+class RawEntry:
+    """A `TraceEntry` as it is noted and travels: most test runs pass, and nobody looks.
+
+    :param before: the subject's packed state by spec, and its timers
+    :param after: likewise
+    :param outputs: pairs of port and wire form
+    """
+
+    callback: str
+    key: Any
+    timestamp: datetime | None
+    watermark: datetime | None
+    source: str | None
+    value: Any
+    tag: str = ""
+    before: Any = None
+    after: Any = None
+    outputs: Any = ()
+    error: str | None = None
+
+
 class Trace:
-    """Watches the callbacks of an operator. Entries stay raw until someone looks: most test runs pass."""
+    """Watches the callbacks of an operator."""
 
     def __init__(self) -> None:
-        self._raw: list[list[Any]] = []
+        self._raw: list[RawEntry] = []
         self._seen = 0
         self.crash_after: int | None = None
         """After how many further callbacks to crash."""
@@ -162,7 +182,7 @@ class Trace:
 
         :param outputs: what it left, as pairs of port and wire form
         """
-        self._raw[-1][-2:] = [outputs, error]
+        self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
     def not_delivered(self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime, wire: Any) -> None:
         """A late event did not come to `on_event`.
@@ -173,10 +193,10 @@ class Trace:
         """
         outputs = [] if wire is None else [(LATE_EVENTS, wire)]
         key, timestamp, value = event
-        self._raw.append([verdict, key, timestamp, watermark, source, value, "", None, outputs, None])
+        self._raw.append(RawEntry(verdict, key, timestamp, watermark, source, value, outputs=outputs))
 
-    def take(self) -> list[list[Any]]:
-        """The raw entries since the last call, in terms of msgpack."""
+    def take(self) -> list[RawEntry]:
+        """The entries since the last call."""
         taken, self._raw = self._raw, []
         return taken
 
@@ -187,23 +207,23 @@ class Trace:
             self.crash_after -= 1
         watermark = subject._batch.watermark
         self._seen += 1
-        told = [_snapshot(subject), None] if self._seen <= DETAILED else None
+        told = _snapshot(subject) if self._seen <= DETAILED else None
         self._raw.append(
-            [callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told, (), None]
+            RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
         )
         return [len(port.wires) for port in subject._batch.ports.values()]
 
     def _end(self, subject: Subject, before: list[int]) -> None:
         entry = self._raw[-1]
-        if entry[_TOLD] is not None:
-            entry[_TOLD][1] = _snapshot(subject)
+        if entry.before is not None:
+            entry.after = _snapshot(subject)
         collected = [
             (name, wire)
             for (name, port), start in zip(subject._batch.ports.items(), before, strict=True)
             for wire in port.wires[start:]
         ]
         if collected:
-            entry[-2] = collected
+            entry.outputs = collected
 
 
 def _snapshot(subject: Subject) -> list[Any]:
@@ -220,33 +240,26 @@ def _snapshot(subject: Subject) -> list[Any]:
     return [packed, subject._timers.of(key)]
 
 
-def trace_entries(
-    raw: list[list[Any]], decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]
-) -> list[TraceEntry]:
-    """Raw entries, decoded.
+def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:
+    """A raw entry, decoded.
 
     :param decoders: turns the wire form of each port's values back
     :param specs: the specs of state by name
     """
-    entries = []
-    for callback, key, timestamp, watermark, source, value, tag, told, outputs, error in raw:
-        before, after = (None, None) if told is None else (_moment(part, key, specs) for part in told)
-        entries.append(
-            TraceEntry(
-                callback=callback,
-                key=key,
-                timestamp=timestamp,
-                watermark=watermark,
-                source=source,
-                value=value,
-                tag=tag,
-                before=before,
-                after=before if error is not None and after is None else after,
-                outputs=tuple((port, decoders[port](wire)) for port, wire in outputs),
-                error=error,
-            )
-        )
-    return entries
+    before, after = (_moment(told, raw.key, specs) for told in (raw.before, raw.after))
+    return TraceEntry(
+        callback=raw.callback,
+        key=raw.key,
+        timestamp=raw.timestamp,
+        watermark=raw.watermark,
+        source=raw.source,
+        value=raw.value,
+        tag=raw.tag,
+        before=before,
+        after=before if raw.error is not None and after is None else after,
+        outputs=tuple((port, decoders[port](wire)) for port, wire in raw.outputs),
+        error=raw.error,
+    )
 
 
 def _moment(told: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:

@@ -14,6 +14,9 @@ class Timer(NamedTuple):
     timestamp: datetime
     tag: str
 
+    def __str__(self) -> str:
+        return f"timer {self.timestamp.isoformat()}" + (f" tag={self.tag!r}" if self.tag else "")
+
 
 class Port:
     """What has been collected into one port, in wire form, and how values get there."""

@@ -1,3 +1,4 @@
+import time
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
@@ -79,3 +80,8 @@ def to_millis(timestamp: datetime) -> int:
 def from_millis(millis: int) -> datetime:
     """The timestamp in UTC at that many milliseconds after 1970-01-01T00:00Z."""
     return EPOCH + timedelta(milliseconds=millis)
+
+
+def clock_time() -> int:
+    """The time now, in microseconds since 1970."""
+    return time.time_ns() // 1000

@@ -40,7 +40,7 @@ def test_rule_18_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
 def test_rule_18_a_failing_timer_names_itself(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))
     assert (error.callback, error.key, error.source) == ("on_timer_expired", "k", None)
-    assert "timer 2025-01-01T00:01:40+00:00 with tag 'fail'" in (error.record or "")
+    assert "timer 2025-01-01T00:01:40+00:00 tag='fail'" in (error.record or "")
     assert error.watermark == "2025-01-01T00:03:20+00:00"
 
 

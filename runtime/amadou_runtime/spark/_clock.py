@@ -14,8 +14,8 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job
+from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
-from amadou_runtime._embedded import clock_time
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 from amadou_runtime.spark._call import PlannedCall, plan_call
 from amadou_runtime.spark._files import Files

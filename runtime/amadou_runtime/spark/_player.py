@@ -15,6 +15,7 @@ import attrs
 from amadou import Handler, Job
 from amadou.errors import RunError
 from amadou_runtime._players import Played, ScriptedBatch
+from amadou_runtime._trace import RawEntry
 from amadou_runtime.spark._checkpoint import Identity
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import payload_for
@@ -90,7 +91,7 @@ class SparkPlayer:
         self._stop()
         self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
 
-    def failed(self) -> list[list[Any]]:
+    def failed(self) -> list[RawEntry]:
         return []  # its callbacks stay in the worker
 
     def close(self) -> None:

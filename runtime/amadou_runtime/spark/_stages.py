@@ -58,15 +58,16 @@ class KeyingStage:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         number = itertools.count()
+        time = BatchTime.told()
         try:
             worker = self.payload.load().opened()
             for batch in batches:
                 for partition, position, cells in _runs(batch, task):
                     for records in self._blocks(worker, cells):
                         ordering = partition + b"\0" + position.to_bytes(8) + next(number).to_bytes(8)
-                        yield self._keyed(worker, records, ordering).to_arrow()
+                        yield self._keyed(worker, time, records, ordering).to_arrow()
         except AmadouError as error:
-            failed = _Rows(self.payload)
+            failed = _Rows(self.payload, time)
             failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
@@ -79,15 +80,15 @@ class KeyingStage:
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
-    def _keyed(self, worker: Worker, records: list[Any], ordering: bytes) -> "_Rows":
-        rows, now = _Rows(self.payload), BatchTime.told().now
+    def _keyed(self, worker: Worker, time: BatchTime, records: list[Any], ordering: bytes) -> "_Rows":
+        rows = _Rows(self.payload, time)
         if self.source is not None:
-            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records, now))
+            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records, time.now))
             return rows
         script = [_scripted_row(cell) for cell in records if cell]
         for source in worker.job.sources:
             brought = [row.record for row in script if row.source == source]
-            rows.add_events(source, ordering, worker.keying[source].pack(brought, now))
+            rows.add_events(source, ordering, worker.keying[source].pack(brought, time.now))
         if len(script) < len(records):
             (number,) = range_numbers(self.payload.ranges)
             rows.add(number, CALL)
@@ -97,10 +98,10 @@ class KeyingStage:
 class _Rows:
     """Rows of the keying stage."""
 
-    def __init__(self, payload: Payload) -> None:
+    def __init__(self, payload: Payload, time: BatchTime) -> None:
         self._payload = payload
         # In microseconds; see `StatefulStage`. It begins at two milliseconds, since the first timeout is at one.
-        self._event_time = 1000 * (BatchTime.told().number + 2)
+        self._event_time = 1000 * (time.number + 2)
         self._columns: tuple[list[Any], ...] = ([], [], [])
 
     def add(self, number: int, chunk: bytes) -> None:

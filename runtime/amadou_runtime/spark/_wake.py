@@ -5,7 +5,6 @@ Spark plans a batch where a source has a new offset, and asks this one for it in
 for data.
 """
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
+from amadou._time import clock_time
 from amadou_runtime.spark._call import CALL, planned_call
 from amadou_runtime.spark._spread import range_numbers
 
@@ -44,7 +44,7 @@ class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
         call = planned_call(self._path)
-        if call is None or call.batch <= start["batch"] or call.at > time.time_ns() // 1000:
+        if call is None or call.batch <= start["batch"] or call.at > clock_time():
             return iter(()), start
         end = {"batch": call.batch}
         return self.readBetweenOffsets(start, end), end
