@@ -36,12 +36,14 @@ class ScriptedBatch:
     :param watermark: the batch's watermark in microseconds
     :param now: the time of the clock in microseconds
     :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
+    :param put: the key group's state, empty for none, instead of what the batch before left
     """
 
     records: Mapping[str, list[Any]]
     watermark: int | None
     now: int
     crash_after: int | None = None
+    put: bytes | None = None
 
 
 @attrs.frozen
@@ -83,13 +85,14 @@ class EmbeddedPlayer:
     """Plays in this process; see `Player`.
 
     :param job: the job, its sinks in memory
-    :param state: the key group's state before the first batch
     """
 
-    def __init__(self, job: Job, state: bytes | None) -> None:
-        self._begin(job, state)
+    def __init__(self, job: Job) -> None:
+        self._begin(job, None)
 
     def play(self, batch: ScriptedBatch) -> Played:
+        if batch.put is not None:
+            self._engine.state = batch.put or None
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
         self._trace.take()

@@ -25,23 +25,27 @@ class TestResult:
         raw: list[RawEntry],
         state: bytes | None,
         watermark: int | None,
+        new_from: int = 0,
     ) -> None:
         self._job = job
         self._codecs = dict(codecs)
         self._raw = list(raw)
+        self._new_from = new_from
         self._group = KeyGroup(state)
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
         """Where the watermark stands after the last batch."""
 
-    def records(self, port: str) -> list[Any]:
+    def records(self, port: str, *, new: bool = False) -> list[Any]:
         """The values that a port collected, in the order of the callbacks.
 
+        :param new: only those since the `run()` before
         :raises PortError: the handler has no such port
         """
         if port not in self._codecs:
             raise PortError(port, tuple(self._codecs))
         decode = self._codecs[port].decode
-        return [decode(wire) for entry in self._raw for name, wire in entry.outputs if name == port]
+        raw = self._raw[self._new_from :] if new else self._raw
+        return [decode(wire) for entry in raw for name, wire in entry.outputs if name == port]
 
     @property
     def trace(self) -> list[TraceEntry]:

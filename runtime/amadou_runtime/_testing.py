@@ -13,6 +13,7 @@ from amadou import Codec, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink,
 from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
+from amadou._wire import pack, unpack
 from amadou.errors import AmadouError
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
@@ -38,6 +39,8 @@ class Defaults:
 
 defaults = Defaults()
 _numbers = count()
+_SNAPSHOT = 1
+"""The version of snapshots."""
 
 
 class TestRun:
@@ -62,6 +65,8 @@ class TestRun:
     :param params: values of the job's parameters by name
     :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
     :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
+    :param snapshot: what the `snapshot` of another run gave, also one of an older release of the handler: the run goes
+        on from there
     :raises ParamError: a parameter has no value
     """
 
@@ -75,6 +80,7 @@ class TestRun:
         params: Mapping[str, str] = MappingProxyType({}),
         spark: Any = None,
         processing_time: datetime | None = None,
+        snapshot: bytes | None = None,
     ) -> None:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
@@ -87,11 +93,17 @@ class TestRun:
         self._batch: dict[str, list[Any]] = {}
         self._at_boundary = False
         self._watermark = Watermark(self._job)
-        self._now = clock_time() if processing_time is None else to_micros(processing_time)
+        self._now = clock_time()
         self._player: Player | None = None
         self._raw: list[RawEntry] = []
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
+        self._placed: bytes | None = None
+        if snapshot is not None:
+            self._resume(snapshot)
+        if processing_time is not None:
+            self._now = to_micros(processing_time)
+        self._played = 0
         self._batches = 0
         self._number = next(_numbers)
         if defaults.made is not None:
@@ -117,15 +129,22 @@ class TestRun:
         self._to_batch(source, ScriptedEvent(event))
         return self
 
-    def add_watermark(self, timestamp: datetime | None = None) -> "TestRun":
+    def add_watermark(self, timestamp: datetime | None = None, source: str | None = None) -> "TestRun":
         """End the batch and move the watermark to a time, whatever the job's delay; it never goes back.
 
         :param timestamp: an aware datetime; up to the newest event so far without it
+        :param source: the source that has come so far; the watermark is that of the source furthest behind
+            (`semantics.md` 2)
         :raises NaiveTimestampError: the timestamp has no zone
         """
         micros = None if timestamp is None else to_micros(timestamp)
+        if source is not None:
+            self._check_source(source)
 
         def reach() -> None:
+            if source is not None:
+                self._watermark.bring(source, micros, self._now)
+                return
             target = self._watermark.newest if micros is None else micros
             if target is not None:
                 self._watermark.raise_to(target)
@@ -176,13 +195,12 @@ class TestRun:
         return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
 
     def set_state(self, spec: Any, key: Key, value: Any, *, written: datetime | None = None) -> "TestRun":
-        """Put state in place before the run.
+        """End the batch, if there is one, and put state in place.
 
         :param spec: the spec (`MyHandler.counts`) or its name
         :param key: the subject's key
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`
         :param written: when it counts as written, needed for a spec with a `ttl`
-        :raises ValueError: the run has begun
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
@@ -196,9 +214,8 @@ class TestRun:
         return self._put(key, put)
 
     def set_timer(self, key: Key, timestamp: datetime, tag: str = "") -> "TestRun":
-        """Put a timer in place before the run.
+        """End the batch, if there is one, and put a timer in place.
 
-        :raises ValueError: the run has begun
         :raises NaiveTimestampError: the timestamp has no zone
         """
         return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
@@ -222,7 +239,17 @@ class TestRun:
         if flush:
             self._watermark.raise_to(END_OF_TIME)
             self._play(player, {})
-        return TestResult(self._job, self._codecs, self._raw, self._state, self._watermark.follow(self._now))
+        watermark = self._watermark.follow(self._now)
+        before, self._played = self._played, len(self._raw)
+        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, new_from=before)
+
+    def snapshot(self) -> bytes:
+        """State, timers, watermark and clock after what was played, for `TestRun(snapshot=…)`.
+
+        Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
+        next release can take its state over.
+        """
+        return pack([_SNAPSHOT, self._state, self._watermark.to_json(), self._now])
 
     def told(self, lines: int | None = None) -> str:
         """The callbacks so far as text, those of a batch that failed among them.
@@ -244,19 +271,25 @@ class TestRun:
         names = list(self._job.sources)
         if source is None and len(names) > 1:
             raise ValueError(f"the job has several sources: say source= ({', '.join(names)})")
-        if source is not None and source not in names:
-            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(names)})")
+        if source is not None:
+            self._check_source(source)
         self._batch.setdefault(source or names[0], []).append(record)
 
+    def _check_source(self, source: str) -> None:
+        if source not in self._job.sources:
+            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
+
     def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
-        if self._player is not None:
-            raise ValueError("the run has begun: put state and timers in place before the first run()")
         check_key(key)
-        group = KeyGroup(self._state)
-        put(subject_of(group, key))
-        for column in group.columns.values():
-            column.store()
-        self._state = group.pack()
+        _with(None, key, put)  # tells its mistakes here
+
+        def place() -> None:
+            self._state = _with(self._state, key, put)
+            self._placed = self._state or b""
+
+        if self._script or self._batch:
+            return self._end_batch(place)
+        place()
         return self
 
     def _end_batch(self, boundary: Callable[[], None], crash_after: int | None = None) -> "TestRun":
@@ -265,19 +298,30 @@ class TestRun:
         self._at_boundary = True
         return self
 
+    def _resume(self, snapshot: bytes) -> None:
+        try:
+            version, self._state, watermark, self._now = unpack(snapshot)
+            if version != _SNAPSHOT:
+                raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
+            self._watermark.load(watermark)
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"that is no snapshot of a test run: {error}") from error
+        self._placed = self._state
+
     def _take(self, job: Job) -> None:
         """Go on with a job."""
         self._job = job
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
     def _play(self, player: Player, records: Mapping[str, list[Any]], crash_after: int | None = None) -> None:
-        batch = ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after)
+        batch = ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after, self._placed)
         self._failed = []
         try:
             played = player.play(batch)
         except AmadouError:
             self._failed = player.failed()
             raise
+        self._placed = None
         self._watermark.observe(played.newest, self._now)
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
@@ -303,11 +347,20 @@ class TestRun:
 
     def _new_player(self) -> Player:
         if self.engine == "embedded":
-            return EmbeddedPlayer(self._job, self._state)
+            return EmbeddedPlayer(self._job)
         from amadou_runtime.spark import SparkPlayer
 
-        spark = SparkPlayer(self._job, self._state, self._spark)
-        return spark if self.engine == "spark" else BothPlayer(EmbeddedPlayer(self._job, self._state), spark)
+        spark = SparkPlayer(self._job, self._spark)
+        return spark if self.engine == "spark" else BothPlayer(EmbeddedPlayer(self._job), spark)
+
+
+def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
+    """A key group's state after something was put into it."""
+    group = KeyGroup(state)
+    put(subject_of(group, key))
+    for column in group.columns.values():
+        column.store()
+    return group.pack()
 
 
 def _for_test(job: Job) -> Job:

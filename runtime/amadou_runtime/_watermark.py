@@ -45,6 +45,15 @@ class Watermark:
             self._newest[source] = max(micros, self._newest.get(source, micros))
             self._brought[source] = now
 
+    def bring(self, source: str, micros: int | None, now: int) -> None:
+        """Let the watermark of one source come to a time, as an event that is newer by the job's delay would.
+
+        :param micros: up to its newest event without it
+        """
+        newest = self._newest.get(source) if micros is None else micros
+        if newest is not None:
+            self.observe({source: min(newest + self._delay, END_OF_TIME)}, now)
+
     def follow(self, now: int) -> int | None:
         """Fix the watermark of the batch that begins now."""
         reached = self._at(now)

@@ -71,3 +71,34 @@ def test_state_and_timers_can_be_put_in_place(test_run: MakeRun) -> None:
     assert result.records("found") == [[[7]]]
     assert [tuple(timer) for timer in result.timers("k")] == [(at(5), "tag")]
     assert run.add_watermark(at(5)).run().state("total", "k") == 52
+
+
+def test_state_and_timers_can_be_put_in_place_between_batches(test_run: MakeRun) -> None:
+    run = test_run(job(Keeper())).add_records([event(0, "add_one"), event(0, "add_one", "other")])
+    run.set_state(Keeper.total, "k", 41).add_record(event(1, "add_one"))
+    result = run.run()
+    assert (result.state("total", "k"), result.state("total", "other")) == (42, 1)
+    run.set_state(Keeper.lists, "k", {"a": [1]}).set_timer("k", at(5)).add_watermark(at(5))
+    result = run.run()
+    assert (result.state("total", "k"), result.state("lists", "k"), result.timers("k")) == (52, {"a": [1]}, [])
+
+
+def test_all_of_the_state_can_be_taken_away(test_run: MakeRun) -> None:
+    run = test_run(job(Keeper())).set_state(Keeper.history, "k", [[1]])
+    assert run.add_record(event(1, "add_one", "other")).run().keys() == ["k", "other"]
+    run.set_state(Keeper.history, "k", []).set_state(Keeper.total, "other", 0)
+    assert run.end_batch().run().keys() == ["other"]  # a default that was written is there
+
+
+def test_runs_go_on_from_a_snapshot(test_run: MakeRun) -> None:
+    first = test_run(job(Counter()), processing_time=at(7))
+    first.add_record(event(0)).add_watermark(at(99)).run()
+    snapshot = first.snapshot()
+    for _ in range(2):
+        run = test_run(job(Counter()), snapshot=snapshot)
+        result = run.add_record(event(100)).run()
+        assert result.watermark == at(100)
+        assert result.records("seen") == [("event", "k", 100, 99, (2, 1))]
+        assert run.add_watermark().run().records("seen", new=True) == [("timer", "k", 100, 100, "")]
+    assert test_run(job(Counter()), snapshot=snapshot, processing_time=at(8)).snapshot() != snapshot
+    assert test_run(job(Counter()), snapshot=snapshot).snapshot() == snapshot

@@ -147,3 +147,14 @@ def test_rule_3_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_r
     run.advance_processing_time(59 * SECOND)
     assert run.run().records("seen") == []
     assert [seen[2:4] for seen in run.advance_processing_time(SECOND).run().records("seen")] == [(60, 60)]
+
+
+def test_rule_2_each_source_can_be_given_a_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "left", "right", watermark_delay=5))
+    run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
+    run.add_watermark(at(50), source="left").add_record(event(1), source="left")
+    run.add_watermark(at(20), source="right").add_record(event(2), source="left")
+    run.add_watermark(source="right")
+    result = run.run()
+    assert watermarks(result) == [None, None, 5, 20]
+    assert result.watermark == at(25)

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, Param, SinkSpec, Subject, ValueSpec
+from amadou._wire import pack
 from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortError
 from amadou_runtime import TestRun
 
@@ -261,3 +262,18 @@ def test_a_failing_open_or_close_names_itself(callback: str) -> None:
 def open_and_close(run: TestRun) -> None:
     run.run()
     run.close()
+
+
+def test_new_records_are_those_since_the_run_before() -> None:
+    run = TestRun(adder())
+    assert run.run().records("notes", new=True) == []
+    run.add_record(("a", 0, 1)).run()
+    result = run.add_watermark(START + SECOND).run()
+    assert result.records("notes", new=True) == result.records("notes") == ["tell"]
+    assert run.run().records("notes", new=True) == []
+
+
+@pytest.mark.parametrize("snapshot", [b"", b"nothing", pack([2, None, {}, 0]), pack([1, None, {}, 0]), pack(5)])
+def test_what_is_no_snapshot_is_refused(snapshot: bytes) -> None:
+    with pytest.raises(ValueError, match="that is no snapshot of a test run: "):
+        TestRun(adder(), snapshot=snapshot)

@@ -32,12 +32,14 @@ class BatchTime:
     :param watermark: its watermark in microseconds, `None` before the first event
     :param now: the time of the clock when it began, in microseconds since 1970
     :param crash_after: after how many callbacks the worker crashes, in test runs
+    :param put: the state of the only key group instead of what is stored, as hexadecimal digits, in test runs
     """
 
     number: int
     watermark: int | None
     now: int
     crash_after: int | None = None
+    put: str | None = None
 
     def tell(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""

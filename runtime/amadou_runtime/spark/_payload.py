@@ -50,7 +50,6 @@ class Payload:
     :param groups: how many key groups there are
     :param ranges: and how many ranges of them
     :param traced: whether callbacks are watched, for test runs
-    :param initial: the state of the only key group before the first batch, for test runs
     """
 
     pickled: bytes = attrs.field(repr=False)
@@ -58,7 +57,6 @@ class Payload:
     groups: int
     ranges: int
     traced: bool
-    initial: bytes | None
 
     def load(self) -> Worker:
         """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
@@ -94,7 +92,7 @@ class _KeyedSource(Source):
         self.to_records = source.to_records
 
 
-def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False, initial: bytes | None = None) -> Payload:
+def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
     """The job, ready to travel.
 
     Classes and functions of modules that are not installed, such as the job file and what lies beside it, travel with
@@ -120,7 +118,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False, ini
                 f"like in {type(job.handler).__name__}.open(), not in its attributes",
             ),
         ) from error
-    return Payload(pickled, uuid.uuid4().hex, groups, ranges, traced, initial)
+    return Payload(pickled, uuid.uuid4().hex, groups, ranges, traced)
 
 
 def _travels(module: ModuleType) -> bool:

@@ -31,10 +31,11 @@ class _ScriptClock:
         self.watermark: int | None = None
         self.now = 0
         self.crash_after: int | None = None
+        self.put: str | None = None
         self.ranges: dict[int, list[Any]] = {}
 
     def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now, self.crash_after)
+        return BatchTime(number, self.watermark, self.now, self.crash_after, self.put)
 
     def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
         """Nothing: the script goes on by itself."""
@@ -46,11 +47,10 @@ class SparkPlayer:
     There is one key group, so that callbacks come in the same order as on the embedded engine.
 
     :param job: the job, its sinks in memory
-    :param state: the key group's state before the first batch
     :param spark: the session; a local one without it
     """
 
-    def __init__(self, job: Job, state: bytes | None, spark: Any = None) -> None:
+    def __init__(self, job: Job, spark: Any = None) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
         self._checkpoint = str(self._directory / "checkpoint")
         self._own = own_session(
@@ -65,13 +65,14 @@ class SparkPlayer:
         self._clock = _ScriptClock()
         self._files = 0
         self._whole = Summary()
-        self._initial = self._state = state
+        self._state: bytes | None = None
         self._running = self._start(job)
         atexit.register(self.close)
 
     def play(self, batch: ScriptedBatch) -> Played:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.crash_after = batch.crash_after
+        self._clock.put = None if batch.put is None else batch.put.hex()
         self._whole = Summary()
         self._bring([ScriptedRow(source, record) for source, brought in batch.records.items() for record in brought])
         if batch.crash_after is None:
@@ -92,7 +93,8 @@ class SparkPlayer:
         self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
 
     def failed(self) -> list[RawEntry]:
-        return []  # its callbacks stay in the worker
+        failed = self._running.failed
+        return [] if failed is None else failed.trace
 
     def close(self) -> None:
         """Stop the query and remove its files."""
@@ -102,7 +104,7 @@ class SparkPlayer:
 
     def _start(self, job: Job) -> RunningJob:
         self._job = job
-        payload = payload_for(job, groups=1, ranges=1, traced=True, initial=self._initial)
+        payload = payload_for(job, groups=1, ranges=1, traced=True)
         rows = (
             named_reader(self._own, "script")
             .text(str(self._script))

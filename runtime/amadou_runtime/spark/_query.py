@@ -58,6 +58,8 @@ class RunningJob:
         self._batches = 0
         self._counts = Counts()
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
+        self.failed: Summary | None = None
+        """What the batch gave that failed and ended the run."""
 
     @property
     def status(self) -> str:
@@ -155,6 +157,7 @@ class RunningJob:
         for row in rows:
             whole.merge(Summary(**unpack(row[0])))
         if whole.error is not None:
+            self.failed = whole
             raise error_from(whole.error)
         for port, sink in self._job.sinks.items():
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))

@@ -47,10 +47,14 @@ class KeyRange:
 
     @classmethod
     def of_group(cls, state: bytes) -> "KeyRange":
-        """A range whose only key group was put in place by a test."""
+        """A range whose only key group was put in place by a test.
+
+        :param state: empty for none
+        """
         key_range = cls(None)
-        group = KeyGroup(state)
-        key_range._groups[0] = _Kept(state, group.timers.next_time(), len(group), group.timers.pending)
+        if state:
+            group = KeyGroup(state)
+            key_range._groups[0] = _Kept(state, group.timers.next_time(), len(group), group.timers.pending)
         return key_range
 
     def process(

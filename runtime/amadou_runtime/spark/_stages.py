@@ -16,7 +16,7 @@ from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._ports import port_codec
-from amadou_runtime._trace import SimulatedCrash
+from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import Payload, Worker
@@ -194,9 +194,11 @@ class StatefulStage:
         if worker.trace is not None:
             worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
             worker.trace.crash_after = told.crash_after
-        initial = self.payload.initial if told.number == 0 else None
-        key_range = KeyRange(stored) if initial is None else KeyRange.of_group(initial)
-        played = key_range.process(worker.operator, _chunks(packed), told.watermark, every=self.payload.traced)
+        key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(bytes.fromhex(told.put))
+        try:
+            played = key_range.process(worker.operator, _chunks(packed), told.watermark, every=self.payload.traced)
+        except AmadouError as error:
+            return packed_error(error, worker.trace)
         if told.crash_after is not None:
             raise SimulatedCrash
         kept = key_range.pack()
@@ -272,7 +274,7 @@ class OutputStage:
         finally:
             for writer in writers.values():
                 writer.abort()
-        yield pa.record_batch([pa.array([pack(attrs.asdict(summary))], pa.binary())], names=["result"])
+        yield pa.record_batch([pa.array([pack(attrs.asdict(summary, recurse=False))], pa.binary())], names=["result"])
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job
@@ -335,9 +337,12 @@ def error_fields(error: AmadouError) -> dict[str, Any]:
     return {"message": f"{type(error).__name__}: {error}"}
 
 
-def packed_error(error: AmadouError) -> bytes:
-    """An error as a row of results."""
-    return pack({"error": error_fields(error)})
+def packed_error(error: AmadouError, trace: Trace | None = None) -> bytes:
+    """An error as a row of results.
+
+    :param trace: has the callbacks that led to it, in test runs
+    """
+    return pack({"error": error_fields(error), "trace": [] if trace is None else trace.take()})
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:
