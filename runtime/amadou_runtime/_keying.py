@@ -132,7 +132,7 @@ class Keying:
                 letters.append(self._letter(record, failed))
                 if type(events) is list:  # all of a record's events or none
                     newest = before
-                    done = next((at for at, other in enumerate(events) if other is event), 0)
+                    done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest), letters or [])

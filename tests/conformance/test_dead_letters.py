@@ -91,9 +91,10 @@ def test_rule_19_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: 
 
 def test_rule_19_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> None:
     wrong_key = [event(60, "undone"), event(60, "undone", "other"), event(61, "undone", 1.5)]
-    run = run_of(test_run, event(1, "a"), wrong_key, event(2, "b")).end_batch().add_record(event(3, "c"))
-    result = run.run()
-    assert [(record[3], record[4]) for record in result.records("seen")] == [(None, "a"), (None, "b"), (2, "c")]
+    run = run_of(test_run, event(1, "a"), event(1, "a"), event(1, "a"), wrong_key, event(2, "b")).end_batch()
+    result = run.add_record(event(3, "c")).run()
+    seen = [(record[3], record[4]) for record in result.records("seen")]
+    assert seen == [(None, "a"), (None, "a"), (None, "a"), (None, "b"), (2, "c")]
     assert [letter.error.partition(":")[0] for letter in result.dead_letters] == ["KeyTypeError"]
 
 

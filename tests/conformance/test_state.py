@@ -127,4 +127,4 @@ def test_rule_16_state_is_swept_without_any_access(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(0, "a")).add_record(event(30, "b", "other")).add_watermark(at(59))
     assert sorted(run.run().keys()) == ["k", "other"]
     assert run.add_watermark(at(60)).run().keys() == ["other"]
-    assert run.add_watermark(at(90)).run().keys() == []
+    assert run.add_watermark(at(95)).run().keys() == []

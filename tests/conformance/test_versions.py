@@ -1,16 +1,18 @@
 """Rule 17 of `semantics.md`: state of older versions of its class."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Recorder, event, job
+from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError
 from amadou_runtime import TestRun
+
+MINUTE = timedelta(minutes=1)
 
 
 @attrs.frozen
@@ -130,3 +132,58 @@ def test_rule_17_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> 
     ada = Old("Ada", 3)
     assert result.records("found") == [[ada, {"a": ada}, [ada], 5]]
     assert [letter.state["number"] for letter in result.dead_letters] == [5]
+
+
+class Aged(Recorder):
+    """An event with a value writes under three specs whose parts live a minute; one without tells what there is."""
+
+    one = ValueSpec(int, ttl=MINUTE)
+    many = MapSpec(str, int, ttl=MINUTE)
+    row = ListSpec(int, ttl=MINUTE)
+    found = SinkSpec(list)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        one, many, row = self.one.state_for(subject), self.many.state_for(subject), self.row.state_for(subject)
+        if event.value is None:
+            self.found.collect(subject, [one.value, dict(many), list(row)])
+        else:
+            one.value = many["a"] = event.value
+            row.append(event.value)
+
+
+class AgedAndMigrated(Aged):
+    one = ValueSpec(str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
+    many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
+    row = ListSpec(str, ttl=MINUTE, version=1, migrate=lambda stored, _: f"was {stored}")  # type: ignore[assignment]
+
+
+class Ageless(Aged):
+    one = ValueSpec(int)
+    many = MapSpec(str, int)
+    row = ListSpec(int)
+
+
+NOTHING: list[Any] = [None, {}, []]
+
+
+@pytest.mark.parametrize(
+    ("handler", "kept"), [(Aged, [7, {"a": 7}, [7]]), (AgedAndMigrated, ["was 7", {"a": "was 7"}, ["was 7"]])]
+)
+def test_rule_17_state_keeps_its_age_over_restarts_and_migrations(
+    test_run: MakeRun, handler: type[Handler], kept: list[Any]
+) -> None:
+    run = test_run(job(Aged())).add_record(event(10, 7)).restart(handler)
+    run.add_record(event(20)).add_watermark(at(69)).add_record(event(69)).add_watermark(at(70)).add_record(event(70))
+    assert run.run().records("found") == [kept, kept, NOTHING]
+
+
+def test_rule_17_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_run: MakeRun) -> None:
+    run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
+    run.add_record(event(100)).add_watermark(at(159)).add_record(event(159)).add_watermark(at(160))
+    kept = [7, {"a": 7}, [7]]
+    assert run.add_record(event(160)).run().records("found") == [kept, kept, NOTHING]
+
+
+def test_rule_17_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
+    run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
+    assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2

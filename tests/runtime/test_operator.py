@@ -1,12 +1,15 @@
 """What the operator does with the chunks of a batch, which come in no order on Spark."""
 
+from datetime import timedelta
 from itertools import permutations
 
-from tests.conformance.handlers import at
+from tests.conformance.handlers import Recorder, at, job
 
+from amadou import KeyedEvent, Subject, ValueSpec
+from amadou._time import to_micros
 from amadou._wire import pack
 from amadou_runtime._keying import Chunk
-from amadou_runtime._operator import in_order
+from amadou_runtime._operator import Operator, in_order
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
@@ -22,3 +25,22 @@ def test_chunks_are_put_into_the_order_of_their_source_however_they_come() -> No
 def test_chunks_of_several_sources_are_merged_however_they_come() -> None:
     for chunks in permutations([chunk("b", 1, 3), chunk("a", 1, 1), chunk("a", 2, 2)]):
         assert [(source, events[2::3]) for source, events in in_order(chunks)] == [("a", [1, 2]), ("b", [3])]
+
+
+class Forgetful(Recorder):
+    """Keeps each event's value for eight minutes."""
+
+    last = ValueSpec(int, ttl=timedelta(minutes=8))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.last.state_for(subject).value = event.value
+
+
+def test_rule_16_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
+    operator = Operator(job(Forgetful()))
+    brought = operator.process(None, [chunk("events", 1, 5)], None)
+    gone = to_micros(at(1)) + 480_000_000
+    assert brought.next_timer is not None
+    assert gone <= brought.next_timer < gone + 60_000_000
+    assert operator.process(brought.state, [], brought.next_timer - 60_000_000).state is not None
+    assert operator.process(brought.state, [], brought.next_timer).state is None

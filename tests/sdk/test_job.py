@@ -11,6 +11,7 @@ from amadou import (
     Handler,
     Job,
     KeyedEvent,
+    ListSpec,
     MapSpec,
     MemorySink,
     MemorySource,
@@ -151,6 +152,14 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
         ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
         ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),
+        (
+            {"handler": handler_with(odd=ValueSpec(int, ttl=timedelta(0)))},
+            "Odd.odd: ttl must be a timedelta above zero",
+        ),
+        ({"handler": handler_with(odd=ListSpec(int, ttl=60))}, "ttl must be a timedelta above zero, or None, not 60"),  # type: ignore[arg-type]
+        ({"handler": handler_with(odd=ValueSpec(int, version=-1))}, "version must be a whole number from 0 on, not -1"),
+        ({"handler": handler_with(odd=ValueSpec(int, version=1))}, "version= and migrate= go together"),
+        ({"handler": handler_with(odd=MapSpec(int, int, migrate=max))}, "version= and migrate= go together"),
         ({"handler": handler_with(sums=SinkSpec(complex))}, "Odd.sums: the type complex is not supported: "),
         (
             {"handler": Shared(), "sinks": {"port": MemorySink()}},
