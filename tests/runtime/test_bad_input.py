@@ -231,7 +231,7 @@ def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) 
         return
     with pytest.raises(CallbackError, match="surrogates") as caught:
         run.run()
-    assert caught.value.key == "b"
+    assert (caught.value.callback, caught.value.source, caught.value.key) == ("on_event", "in", "b")
 
 
 class TwoOfOneName(Scripted):

@@ -27,6 +27,7 @@ def watermark_after(script: list[tuple[int, dict[str, int]]], idle: int | None) 
     return watermark, now
 
 
+@example([(0, {"a": 5}), (2, {"b": 20})], 5, 18)  # when a is idle the watermark comes to the target
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, 10)  # when a is idle the watermark goes past the target
 @given(brought, st.none() | st.integers(1, 20), st.integers(-5, 60))
 def test_a_time_is_reached_when_it_was_foretold_and_not_before(
