@@ -2,19 +2,22 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import DeadLetter, Job, KeyedEvent, Subject, Timer
+from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
 from amadou._time import from_micros
 from amadou._wire import pack, type_reference, unpack
 from amadou.errors import AmadouError, CallbackError
-from amadou_runtime._failure import callback_error, shown_state
+from amadou_runtime._failure import callback_error, called, shown_state
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
+
+Wake: TypeAlias = Callable[[str, Subject, datetime, Call], None]
+"""What wakes the component of a name."""
 
 
 class DeadLetters:
@@ -44,7 +47,7 @@ class DeadLetters:
                 before.store()
             except Exception as error:
                 failed = self._failed("on_event", error, subject, event)
-                self._bury(before, failed, record=event, timestamp=event.timestamp)
+                self._bury(before, before, failed, record=event, timestamp=event.timestamp)
 
         return guarded
 
@@ -61,13 +64,34 @@ class DeadLetters:
             except Exception as error:
                 timer = Timer(timestamp, subject.timer_tag)
                 failed = self._failed("on_timer_expired", error, subject, timer)
-                self._bury(before, failed, record=None, timestamp=timestamp)
+                self._bury(before, before, failed, record=None, timestamp=timestamp)
+
+        return guarded
+
+    def guarded_wake(self, wake: Wake) -> Wake:
+        """What wakes a component, with functions of the user's undone where they fail. The component has been woken."""
+
+        def guarded(name: str, subject: Subject, timestamp: datetime, _: Call) -> None:
+            woken = _Before(subject)
+
+            def call(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+                before = _Before(subject)
+                before.store()
+                try:
+                    function(subject, *arguments)
+                    before.store()
+                except Exception as error:
+                    failed = self._failed(called(function), error, subject, arguments)
+                    self._bury(before, woken, failed, record=None, timestamp=timestamp)
+
+            wake(name, subject, timestamp, call)
+            woken.store()
 
         return guarded
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
         """The letter for a record that `key_event` could not take, in wire form."""
-        packed = {"key": None, "record": record, "state": {}, "timers": []}
+        packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
     def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
@@ -75,12 +99,13 @@ class DeadLetters:
             error, handler=self._name, callback=callback, source=subject.source, key=subject.key, record=record
         )
 
-    def _bury(self, before: "_Before", failed: CallbackError, record: Any, timestamp: datetime) -> None:
-        subject = before.subject
+    def _bury(
+        self, before: "_Before", told: "_Before", failed: CallbackError, record: Any, timestamp: datetime
+    ) -> None:
+        """Undo what came after `before`, and write a letter with what `told` had."""
+        subject, key, state = before.subject, before.subject.key, told.packed
         before.restore()
-        key = subject.key
-        state = {name: column.packed[key] for name, column in subject._batch.columns.items() if key in column.packed}
-        packed = {"key": key, "record": record, "state": state, "timers": before.timers}
+        packed = {"key": key, "record": record, "state": state, "timers": told.timers, "wakes": told.wakes}
         letter = attrs.evolve(
             self._letter(failed, subject.source, record, packed),
             key=key,
@@ -88,7 +113,7 @@ class DeadLetters:
             tag=subject.timer_tag,
             watermark=subject.watermark,
             state={name: shown_state(self._specs.get(name), key, unpack(part)) for name, part in state.items()},
-            timers=[(from_micros(micros), tag) for micros, tag in before.timers],
+            timers=[(from_micros(micros), tag) for micros, tag in told.timers],
         )
         wire = self._encoded(letter)
         subject._batch.ports[DEAD_LETTERS].wires.append(wire)
@@ -128,10 +153,14 @@ class DeadLetters:
 class _Before:
     """What a subject was before a callback."""
 
-    __slots__ = ("_collected", "subject", "timers")
+    __slots__ = ("_collected", "_counts", "packed", "subject", "timers", "wakes")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
+        key, columns = subject.key, subject._batch.columns
+        self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
+        self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
+        self._counts = dict(subject._batch.counts)
         self.timers = subject._timers.of(subject.key)
         self._collected = [len(port.wires) for port in subject._batch.ports.values()]
 
@@ -149,6 +178,7 @@ class _Before:
     def restore(self) -> None:
         """Undo what the callback did."""
         subject, batch = self.subject, self.subject._batch
+        batch.counts = self._counts
         for column in batch.columns.values():
             column.undo(subject.key)
         timers, before = subject._timers, set(self.timers)

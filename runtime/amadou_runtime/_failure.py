@@ -46,6 +46,11 @@ def callback_error(
     return failed
 
 
+def called(function: Any) -> str:
+    """What a function is called in errors."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
 def _user_traceback(error: Exception) -> str:
     told = traceback.TracebackException.from_exception(error, capture_locals=False)
     if isinstance(error, AmadouError):

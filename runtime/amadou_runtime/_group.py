@@ -17,7 +17,8 @@ class KeyGroup:
 
     Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
-    times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list.
+    times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
+    a component when it is to be woken as a fourth.
     """
 
     __slots__ = ("columns", "timers")
@@ -53,6 +54,16 @@ class KeyGroup:
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
 
+    @property
+    def pending(self) -> int:
+        """Timers that are set, and times at which components are to be woken."""
+        return self.timers.pending + sum(len(column.wakes) for column in self.columns.values())
+
+    def next_time(self) -> int | None:
+        """When the next timer is due or the next component to be woken."""
+        wakes = (min(column.wakes.values()) for column in self.columns.values() if column.wakes)
+        return min((time for time in (self.timers.next_time(), *wakes) if time is not None), default=None)
+
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
@@ -67,16 +78,27 @@ class KeyGroup:
         return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged)])
 
 
-def _column(keys: list[Key], packed: list[bytes], expires: list[int | None] | None = None) -> Column:
+def _column(
+    keys: list[Key],
+    packed: list[bytes],
+    expires: list[int | None] | None = None,
+    wakes: list[int | None] | None = None,
+) -> Column:
     column = Column(dict(zip(keys, packed, strict=True)))
     if expires is not None:
         column.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
+    if wakes is not None:
+        column.wakes = {key: at for key, at in zip(keys, wakes, strict=True) if at is not None}
     return column
 
 
 def _column_lists(column: Column) -> list[list[Any]]:
-    lists = _lists(column.packed)
-    return [*lists, list(map(column.expires.get, column.packed))] if column.expires else lists
+    lists: list[Any] = _lists(column.packed)
+    if column.expires or column.wakes:
+        lists.append(list(map(column.expires.get, column.packed)) if column.expires else None)
+    if column.wakes:
+        lists.append(list(map(column.wakes.get, column.packed)))
+    return lists
 
 
 def _dict(lists: list[list[Any]]) -> dict[Any, Any]:

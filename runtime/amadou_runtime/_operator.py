@@ -3,19 +3,21 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
+from heapq import heappop, heappush
 from itertools import groupby, repeat
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from amadou import Job, Key, KeyedEvent, LateEvent, Subject, Timer
+from amadou import Call, Component, Job, Key, KeyedEvent, LateEvent, Subject, Timer
+from amadou._component import known_components
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
 from amadou._time import MICROSECOND, from_micros
 from amadou._wire import unpack
-from amadou.errors import AmadouError, TimerError
-from amadou_runtime._dead_letters import DeadLetters
-from amadou_runtime._failure import callback_error
+from amadou.errors import AmadouError, RecoverError, TimerError
+from amadou_runtime._dead_letters import DeadLetters, Wake
+from amadou_runtime._failure import callback_error, called
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Chunk
 from amadou_runtime._ports import port_codec
@@ -24,9 +26,12 @@ from amadou_runtime._trace import Trace
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
+K = TypeVar("K", bound=Any)
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 Runs: TypeAlias = list[tuple[str, list[Any]]]
 """Events as runs of one source each: key, timestamp, value, key, …"""
+Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
+"""By time, of which keys which components are to be woken."""
 
 
 class Processed(NamedTuple):
@@ -37,13 +42,15 @@ class Processed(NamedTuple):
     """When the group must be called again at the latest, in microseconds of event time."""
     outputs: dict[str, list[Any]]
     """What was collected into each port, in wire form."""
+    counts: dict[str, int]
+    """What callbacks and components counted."""
     events: int
     late: int
     fired: int
     keys: int
     """Keys that have state or timers."""
     pending: int
-    """Timers that are set and not due."""
+    """Timers that are set and not due, and components that are to be woken."""
 
 
 class Operator:
@@ -60,7 +67,9 @@ class Operator:
         self._has_timer_callback = job.has_timers
         self._encoders = {name: port_codec(job, name).encode for name in job.ports}
         self._trace = trace
-        self._aging = [spec for spec in job.specs.values() if spec.ttl is not None]
+        self._specs = job.specs
+        self._components = job.components
+        self._wake: Wake = self._wake_component
         self._encode_late = self._encoders.get(LATE_EVENTS)
         self._late_events = job.late_events
         self._job = job.name
@@ -69,14 +78,17 @@ class Operator:
         if trace is not None:
             self._on_event = trace.observed_event(self._on_event)
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
+            self._wake = trace.observed_wake(self._wake)
         if job.on_error == "dead_letter":
             letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
             self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
+            self._wake = letters.guarded_wake(self._wake)
 
     def open(self) -> None:
         """Let the handler prepare itself."""
-        self._guarded("open", self.handler.open)
+        with known_components(self._components):
+            self._guarded("open", self.handler.open)
 
     def close(self) -> None:
         """Let the handler clean up."""
@@ -96,47 +108,44 @@ class Operator:
         runs = in_order(chunks)
         count = sum(len(events) // 3 for _, events in runs)
         ports = {name: Port(encode) for name, encode in self._encoders.items()}
-        expired = self._expired(group, watermark) if self._aging else {}
+        waking = _waking(group, watermark)
+        aging = [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
+        expired = _expired(aging, group, watermark) if aging else {}
         late = 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, from_micros(watermark), ports)
         touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs), *expired.values())
-        batch = Batch(self._name, self._has_timer_callback, ports, watermark, group.columns, timers, touched)
+        touched.update(key for woken in waking.values() for key, _ in woken)
+        batch = Batch(
+            self.handler,
+            self._has_timer_callback,
+            ports,
+            watermark,
+            group.columns,
+            timers,
+            touched,
+            self._components,
+            self._job,
+        )
         subject = Subject(batch)
-        fired = self._fire(due, subject) if due else 0
+        fired = self._fire(due, waking, subject) if due or waking else 0
         for source, events in runs:
             late += self._play(source, events, subject)
-        self._sweep(expired, subject)
+        _sweep(aging, expired, subject)
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        times = [time for time in (timers.next_time(), *self._sweep_times(group)) if time is not None]
+        times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
         return Processed(
-            group.pack(), min(times, default=None), outputs, count, late, fired, len(group), timers.pending
+            group.pack(),
+            min(times, default=None),
+            outputs,
+            batch.counts,
+            count,
+            late,
+            fired,
+            len(group),
+            group.pending,
         )
-
-    def _expired(self, group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
-        """The keys of which something is gone by a watermark, by spec; and those that did not age yet."""
-        if watermark is None:
-            return {}
-        columns = {spec.name: group.columns[spec.name] for spec in self._aging if spec.name in group.columns}
-        return {
-            name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
-            for name, column in columns.items()
-        }
-
-    def _sweep(self, expired: dict[str, list[Key]], subject: Subject) -> None:
-        """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
-        for spec in self._aging:
-            for subject.key in expired.get(spec.name, ()):
-                spec.state_for(subject)._changed = True
-
-    def _sweep_times(self, group: KeyGroup) -> Iterator[int]:
-        """When the group must be called to be swept: each spec some time after its first part is gone."""
-        for spec in self._aging:
-            column = group.columns.get(spec.name)
-            if column is not None and column.expires:
-                step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
-                yield -(-min(column.expires.values()) // step) * step
 
     def _without_late(self, runs: Runs, watermark: datetime, ports: dict[str, Port]) -> tuple[Runs, int]:
         """The events that are not late, and how many others there were, which are dropped or diverted."""
@@ -171,15 +180,27 @@ class Operator:
                 left.append((source, on_time))
         return left, late
 
-    def _fire(self, due: list[int], subject: Subject) -> int:
-        """Fire the timers of some times, by time, key and tag (`semantics.md` 6)."""
+    def _fire(self, due: list[int], waking: Wakes, subject: Subject) -> int:
+        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6)."""
         batch, timers = subject._batch, subject._batch.timers
-        if not self._has_timer_callback:
+        if due and not self._has_timer_callback:
             raise TimerError(self._name)
         fired = 0
         on_timer_expired = self._on_timer_expired
-        for micros in due:
+        times = sorted({*due, *waking})
+        while times:
+            micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
+            for key, name in in_key_order(waking.pop(micros, ())):
+                fired += 1
+                subject.key = key
+                again = self._woken(name, subject, timestamp)
+                if again is not None and again <= micros:
+                    raise AssertionError(f"{name} asked to be woken at a time that has passed")
+                if again is not None and batch.watermark_micros is not None and again <= batch.watermark_micros:
+                    if again not in waking:
+                        heappush(times, again)
+                    waking.setdefault(again, []).append((key, name))
             expired = (
                 _expired_with_tags(timers, micros)
                 if micros in timers.tagged
@@ -194,6 +215,36 @@ class Operator:
                     raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer) from error
         subject.timer_tag = ""
         return fired
+
+    def _woken(self, name: str, subject: Subject, timestamp: datetime) -> int | None:
+        """Wake a component. Returns when it wants to be woken again, in microseconds."""
+        subject.timestamp, subject.timer_tag = timestamp, ""
+        self._wake(name, subject, timestamp, self._call)
+        return self._components[name].state_for(subject).wake_at
+
+    def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+        component = self._components.get(name) or self._recovered(name, subject)
+        component.woken(subject, timestamp, call)
+
+    def _call(self, subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+        """Run a function of the user's for a component."""
+        try:
+            function(subject, *arguments)
+        except Exception as error:
+            raise self._failed(error, called(function), subject._batch, None, subject.key, arguments) from error
+
+    def _recovered(self, name: str, subject: Subject) -> Component:
+        """A component of a former run, made anew by the handler."""
+        with known_components(self._components):
+            try:
+                made = self.handler.on_recover_window(name, subject)
+            except Exception as error:
+                raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name) from error
+        if isinstance(made, Component):
+            self._components[name] = made
+        if name not in self._components:
+            raise RecoverError(self._name, name, subject.key)
+        return self._components[name]
 
     def _play(self, source: str, events: list[Any], subject: Subject) -> int:
         """Play events of one source in their order. Returns how many were late."""
@@ -252,6 +303,47 @@ class Operator:
         )
 
 
+def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
+    """The keys of which something is gone by a watermark, by spec; and those that did not age yet.
+
+    :param aging: the specs with a time to live
+    """
+    if watermark is None:
+        return {}
+    columns = {spec.name: group.columns[spec.name] for spec in aging if spec.name in group.columns}
+    return {
+        name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
+        for name, column in columns.items()
+    }
+
+
+def _sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
+    """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
+    for spec in aging:
+        for subject.key in expired.get(spec.name, ()):
+            spec.state_for(subject)._changed = True
+
+
+def _sweep_times(aging: list[Any], group: KeyGroup) -> Iterator[int]:
+    """When the group must be called to be swept: each spec some time after its first part is gone."""
+    for spec in aging:
+        column = group.columns.get(spec.name)
+        if column is not None and column.expires:
+            step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
+            yield -(-min(column.expires.values()) // step) * step
+
+
+def _waking(group: KeyGroup, watermark: int | None) -> Wakes:
+    """The components that a watermark wakes."""
+    waking: Wakes = {}
+    if watermark is not None:
+        for name, column in group.columns.items():
+            for key, at in column.wakes.items():
+                if at <= watermark:
+                    waking.setdefault(at, []).append((key, name))
+    return waking
+
+
 def in_order(chunks: Sequence[Chunk]) -> Runs:
     """A batch's events in the order of `semantics.md` 7."""
     by_source: dict[str, list[Any]] = {}
@@ -282,7 +374,7 @@ def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]
                 yield key, tag
 
 
-def in_key_order(keys: Iterable[Key]) -> list[Key]:
+def in_key_order(keys: Iterable[K]) -> list[K]:
     """Keys in their order, those of several types by type."""
     try:
         return sorted(keys)

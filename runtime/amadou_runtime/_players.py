@@ -51,12 +51,14 @@ class Played:
     """What a batch of a script gave.
 
     :param letters: dead letters of records that could not be keyed, in wire form
+    :param counts: what callbacks and components counted
     :param trace: raw entries of the callbacks
     :param newest: each source's newest event time in microseconds
     :param state: the key group's state after the batch
     """
 
     letters: list[Any]
+    counts: dict[str, int]
     trace: list[RawEntry]
     newest: dict[str, int]
     state: bytes | None
@@ -97,7 +99,7 @@ class EmbeddedPlayer:
             self._crash(batch, batch.crash_after)
         self._trace.take()
         played = self._engine.play(batch.records, batch.watermark, batch.now)
-        return Played(played.letters, self._trace.take(), played.newest, self._engine.state)
+        return Played(played.letters, played.processed.counts, self._trace.take(), played.newest, self._engine.state)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()

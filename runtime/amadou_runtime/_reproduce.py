@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 import orjson
 
-from amadou import Job
+from amadou import Component, Job
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, LoadError
@@ -119,6 +119,11 @@ def tests_of(letters: list[Letter], target: str, params: Mapping[str, str], outp
     return "\n".join([*heading, *path, *source.imports(), "", "", "\n\n\n".join(tests), ""])
 
 
+def _stored_value(spec: Any, key: Any, stored: Any) -> Any:
+    """What `TestRun.set_state` takes."""
+    return spec.opened(key, stored, None).value if isinstance(spec, Component) else shown_state(spec, key, stored)
+
+
 def _name(letter: Letter) -> str:
     error = letter.told["error"].partition(":")[0].rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
@@ -138,9 +143,11 @@ def _lines(letter: Letter, job: Job, params: Mapping[str, str], source: SourceCo
         timestamp = datetime.fromisoformat(told["timestamp"])
         for name, part in packed["state"].items():
             spec = job.specs.get(name)
-            value = source.of(shown_state(spec, packed["key"], unpack(part)))
+            value = source.of(_stored_value(spec, packed["key"], unpack(part)))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
-            lines.append(f"run.set_state({name!r}, {key}, {value}{written})")
+            wake = packed["wakes"].get(name)
+            woken = "" if wake is None else f", wake_at={source.of(from_micros(wake))}"
+            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{woken})")
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
         if told["callback"] == "on_timer_expired":
             timers.append((timestamp, told["tag"]))

@@ -1,6 +1,6 @@
 """What a run did, in numbers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -8,6 +8,15 @@ import attrs
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
 from amadou_runtime._operator import Processed
+
+
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Several counts by name as one."""
+    whole: dict[str, int] = {}
+    for part in counts:
+        for name, count in part.items():
+            whole[name] = whole.get(name, 0) + count
+    return whole
 
 
 @attrs.define
@@ -19,6 +28,8 @@ class Counts:
     timers_fired: int = 0
     outputs: dict[str, int] = attrs.field(factory=dict)
     """Values collected, by port."""
+    counters: dict[str, int] = attrs.field(factory=dict)
+    """What callbacks and components counted (`Subject.count`), by name."""
     keys: int = 0
     """Keys that have state or timers now."""
     timers_pending: int = 0
@@ -29,8 +40,8 @@ class Counts:
         self.events += processed.events
         self.late += processed.late
         self.timers_fired += processed.fired
-        for port, wires in outputs.items():
-            self.outputs[port] = self.outputs.get(port, 0) + len(wires)
+        self.outputs = added((self.outputs, {port: len(wires) for port, wires in outputs.items()}))
+        self.counters = added((self.counters, processed.counts))
         self.keys = processed.keys
         self.timers_pending = processed.pending
         self.state_bytes = len(processed.state or b"")
@@ -82,16 +93,13 @@ class RunSummary:
     def then(self, other: "RunSummary") -> "RunSummary":
         """This run and one that went on from it, as one."""
         before, after = self.counts, other.counts
-        outputs = {
-            port: before.outputs.get(port, 0) + after.outputs.get(port, 0)
-            for port in {**before.outputs, **after.outputs}
-        }
         counts = attrs.evolve(
             after,
             events=before.events + after.events,
             late=before.late + after.late,
             timers_fired=before.timers_fired + after.timers_fired,
-            outputs=outputs,
+            outputs=added((before.outputs, after.outputs)),
+            counters=added((before.counters, after.counters)),
         )
         return RunSummary(self.job, self.batches + other.batches, counts, other.watermark)
 
@@ -101,9 +109,10 @@ class RunSummary:
         outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
         diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
         letters = f"dead letters: {counts.outputs[DEAD_LETTERS]:,}; " if DEAD_LETTERS in counts.outputs else ""
+        counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
-            f"late: {counts.late:,}{diverted}; {letters}timers fired: {counts.timers_fired:,}, "
+            f"late: {counts.late:,}{diverted}; {letters}{counters}timers fired: {counts.timers_fired:,}, "
             f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
         )
 

@@ -25,6 +25,7 @@ class TestResult:
         raw: list[RawEntry],
         state: bytes | None,
         watermark: int | None,
+        counters: Mapping[str, int],
         new_from: int = 0,
     ) -> None:
         self._job = job
@@ -34,6 +35,8 @@ class TestResult:
         self._group = KeyGroup(state)
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
         """Where the watermark stands after the last batch."""
+        self.counters = dict(counters)
+        """What callbacks and components counted, by name."""
 
     def records(self, port: str, *, new: bool = False) -> list[Any]:
         """The values that a port collected, in the order of the callbacks.
@@ -93,6 +96,6 @@ def named_spec(job: Job, spec: Any) -> Any:
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
     """A subject outside of any batch."""
-    subject = Subject(Batch("", True, {}, None, group.columns, group.timers, touched=[key]))
+    subject = Subject(Batch(None, True, {}, None, group.columns, group.timers, touched=[key]))
     subject.key = key
     return subject

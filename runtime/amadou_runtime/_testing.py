@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import attrs
 
-from amadou import Codec, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
+from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
 from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
@@ -18,6 +18,7 @@ from amadou.errors import AmadouError
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
+from amadou_runtime._summary import added
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark
@@ -96,6 +97,7 @@ class TestRun:
         self._now = clock_time()
         self._player: Player | None = None
         self._raw: list[RawEntry] = []
+        self._counts: dict[str, int] = {}
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
         self._placed: bytes | None = None
@@ -194,13 +196,17 @@ class TestRun:
         """
         return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
 
-    def set_state(self, spec: Any, key: Key, value: Any, *, written: datetime | None = None) -> "TestRun":
+    def set_state(
+        self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, wake_at: datetime | None = None
+    ) -> "TestRun":
         """End the batch, if there is one, and put state in place.
 
         :param spec: the spec (`MyHandler.counts`) or its name
         :param key: the subject's key
-        :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`
+        :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
+            such as a window, what it stores
         :param written: when it counts as written, needed for a spec with a `ttl`
+        :param wake_at: when a component is woken
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
@@ -209,7 +215,11 @@ class TestRun:
 
         def put(subject: Subject) -> None:
             subject.timestamp = from_micros(0) if written is None else written
-            spec.state_for(subject)._assign(value)
+            state = spec.state_for(subject)
+            if isinstance(spec, Component):
+                state.store(value, None if wake_at is None else to_micros(wake_at))
+            else:
+                state._assign(value)
 
         return self._put(key, put)
 
@@ -241,7 +251,7 @@ class TestRun:
             self._play(player, {})
         watermark = self._watermark.follow(self._now)
         before, self._played = self._played, len(self._raw)
-        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, new_from=before)
+        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, self._counts, new_from=before)
 
     def snapshot(self) -> bytes:
         """State, timers, watermark and clock after what was played, for `TestRun(snapshot=…)`.
@@ -256,7 +266,7 @@ class TestRun:
 
         :param lines: how many of the last lines, all of them without it
         """
-        result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None)
+        result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None, {})
         told = "\n".join(map(str, result.trace)).splitlines()
         cut = [] if lines is None or len(told) <= lines else [f"… {len(told) - lines} lines before"]
         return "\n".join([*cut, *told[-(lines or 0) :]]) or "no callback ran"
@@ -322,6 +332,7 @@ class TestRun:
             self._failed = player.failed()
             raise
         self._placed = None
+        self._counts = added((self._counts, played.counts))
         self._watermark.observe(played.newest, self._now)
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Key, KeyedEvent, Subject, Timer
+from amadou import Call, Key, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
@@ -34,8 +34,9 @@ class Moment:
 class TraceEntry:
     """One callback of a test run, or what became of an event instead.
 
-    :param callback: `on_event` or `on_timer_expired`; `dropped` or `diverted` for a late event that is not delivered;
-        `key_event` where that failed and the job goes on
+    :param callback: `on_event` or `on_timer_expired`; the name of a component that was woken, such as a window;
+        `dropped` or `diverted` for a late event that is not delivered; `key_event` where that failed and the job goes
+        on
     :param key: the subject's key; `None` in `key_event`
     :param timestamp: the time of the event or timer; `None` in `key_event`
     :param watermark: the batch's watermark
@@ -173,6 +174,16 @@ class Trace:
         def observed(subject: Subject, timestamp: datetime) -> None:
             before = self._begin(subject, "on_timer_expired", timestamp, None)
             on_timer_expired(subject, timestamp)
+            self._end(subject, before)
+
+        return observed
+
+    def observed_wake(self, wake: Callable[..., None]) -> Callable[..., None]:
+        """What wakes a component, watched."""
+
+        def observed(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+            before = self._begin(subject, name, timestamp, None)
+            wake(name, subject, timestamp, call)
             self._end(subject, before)
 
         return observed

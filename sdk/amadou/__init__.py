@@ -5,6 +5,7 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 
 from amadou import errors
 from amadou._codec import Codec, codec_for
+from amadou._component import Call, Component, Part
 from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
 from amadou._event import Key, KeyedEvent
 from amadou._handler import Handler
@@ -16,14 +17,16 @@ from amadou._memory import MemorySink, MemorySource
 from amadou._params import Param
 from amadou._port import SinkSpec
 from amadou._subject import Subject, Timer
-from amadou._time import from_millis, to_millis, truncate
+from amadou._time import from_micros, from_millis, to_micros, to_millis, truncate
 from amadou._value import ValueSpec, ValueState
 from amadou.errors import AmadouError
 
 __all__ = [
     "AmadouError",
+    "Call",
     "Codec",
     "Collecting",
+    "Component",
     "DeadLetter",
     "Handler",
     "Job",
@@ -37,6 +40,7 @@ __all__ = [
     "MemorySink",
     "MemorySource",
     "Param",
+    "Part",
     "Sink",
     "SinkBatch",
     "SinkSpec",
@@ -48,7 +52,9 @@ __all__ = [
     "ValueState",
     "codec_for",
     "errors",
+    "from_micros",
     "from_millis",
+    "to_micros",
     "to_millis",
     "truncate",
 ]

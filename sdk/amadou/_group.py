@@ -16,13 +16,15 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("expires", "packed", "states", "wires")
+    __slots__ = ("expires", "packed", "states", "wakes", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
         """As it is stored, by key."""
         self.expires: dict[Key, int] = {}
         """When the oldest part of it is gone, by key, in microseconds; of a spec with a time to live."""
+        self.wakes: dict[Key, int] = {}
+        """When the component of that name is to be woken, by key, in microseconds."""
         self.wires: dict[Key, Any] = {}
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
         self.states: dict[Key, Any] = {}
@@ -54,6 +56,10 @@ class Column:
             self.expires[key] = state._oldest() + state._spec.ttl // MICROSECOND
         elif self.expires:
             self.expires.pop(key, None)
+        if packed is not None and state._spec.wakes and state.wake_at is not None:
+            self.wakes[key] = state.wake_at
+        elif self.wakes:
+            self.wakes.pop(key, None)
         state._changed = False
 
     def undo(self, key: Key) -> None:

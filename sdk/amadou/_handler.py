@@ -37,6 +37,15 @@ class Handler:
         """Called for each event, also for late ones (`subject.is_late`)."""
         raise NotImplementedError
 
+    def on_recover_window(self, name: str, subject: Subject) -> Any:
+        """Called where a window is due that was made while the run went on, and is not made yet in this worker: after
+        a restart, or where a key comes to another worker.
+
+        :param name: the window's name
+        :returns: the window; one that is made here need not be returned
+        """
+        return None
+
     def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
         """Called once for each timer that the watermark has reached (`semantics.md` 8–11).
 

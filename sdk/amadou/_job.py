@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import attrs
 
+from amadou._component import Component
 from amadou._connector import Sink, Source
 from amadou._handler import Handler
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
@@ -94,6 +95,12 @@ class Job:
         return {spec.name: spec for spec in declared_specs(self.handler).values() if not isinstance(spec, SinkSpec)}
 
     @property
+    def components(self) -> dict[str, Component]:
+        """The handler's components by name."""
+        specs = declared_specs(self.handler).values()
+        return {spec._name: spec for spec in specs if isinstance(spec, Component) and spec._name is not None}
+
+    @property
     def ports(self) -> dict[str, SinkSpec[Any]]:
         """The output ports by name: the handler's, and those of late events and dead letters where there are any."""
         ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
@@ -101,7 +108,7 @@ class Job:
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}
-        if self.late_events == "divert":
+        if self.late_events == "divert" or any(spec.diverts for spec in self.components.values()):
             ports[LATE_EVENTS] = SinkSpec(LateEvent, name=LATE_EVENTS)
         if self.on_error == "dead_letter":
             ports[DEAD_LETTERS] = SinkSpec(DeadLetter, name=DEAD_LETTERS)

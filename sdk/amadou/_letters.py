@@ -19,6 +19,7 @@ class LateEvent:
     :param timestamp: the event's time
     :param value: the event's value
     :param watermark: the watermark of its batch
+    :param by: the window that it came too late for; `None` where the job itself diverts what is behind the watermark
     """
 
     job: str
@@ -27,6 +28,7 @@ class LateEvent:
     timestamp: datetime
     value: Any
     watermark: datetime
+    by: str | None = None
 
 
 @attrs.frozen
@@ -35,7 +37,7 @@ class DeadLetter:
 
     :param job: the job's name
     :param handler: the handler's class, as `MODULE:NAME`
-    :param callback: ``key_event``, ``on_event`` or ``on_timer_expired``
+    :param callback: ``key_event``, ``on_event``, ``on_timer_expired`` or the name of a window's callback
     :param error: the type and message of what was raised
     :param traceback: the formatted traceback, cut down to the user's own frames
     :param shown: what was in hand, for people: a record, an event or a timer
@@ -43,7 +45,7 @@ class DeadLetter:
     :param record: the raw record in `key_event`, the `KeyedEvent` in `on_event`, `None` for a timer; its `repr` where
         the sink cannot carry it
     :param key: the subject's key; `None` in `key_event`
-    :param timestamp: the time of the event or timer; `None` in `key_event`
+    :param timestamp: the time of the event or timer, or at which the window was due; `None` in `key_event`
     :param tag: the timer's tag
     :param watermark: the watermark of the batch; `None` before the first, and in `key_event`
     :param state: what the key had before the callback, by spec

@@ -27,6 +27,8 @@ class StateSpec(Spec, Generic[S]):
 
     ttl: timedelta | None
     version: int
+    wakes = False
+    """Whether it wants to be woken at times; see `Component`."""
 
     def _set_life(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
         self._name = name

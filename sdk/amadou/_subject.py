@@ -2,8 +2,9 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from amadou._event import Key
+from amadou._event import Key, KeyedEvent
 from amadou._group import Column, Timers
+from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._time import from_micros, to_micros
 from amadou.errors import TimerError
 
@@ -31,15 +32,20 @@ class Port:
 class Batch:
     """What all subjects of one key group share while a batch is processed.
 
-    :param handler: the handler's class name, for errors
+    :param handler: the handler
     :param columns: state by spec name
     :param touched: the keys that have events or due timers
+    :param components: the components that are known, by name
+    :param job: the job's name
     """
 
     __slots__ = (
         "columns",
+        "components",
+        "counts",
         "handler",
         "has_timer_callback",
+        "job",
         "ports",
         "timers",
         "touched",
@@ -49,15 +55,20 @@ class Batch:
 
     def __init__(
         self,
-        handler: str,
+        handler: Any,
         has_timer_callback: bool,
         ports: dict[str, Port],
         watermark_micros: int | None,
         columns: dict[str, Column],
         timers: Timers,
         touched: Collection[Key],
+        components: dict[str, Any] | None = None,
+        job: str = "",
     ) -> None:
         self.handler = handler
+        self.components = {} if components is None else components
+        self.job = job
+        self.counts: dict[str, int] = {}
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros
@@ -114,7 +125,7 @@ class Subject:
         """
         batch = self._batch
         if not batch.has_timer_callback:
-            raise TimerError(batch.handler)
+            raise TimerError(type(batch.handler).__name__)
         micros = to_micros(timestamp)
         watermark = batch.watermark_micros
         if watermark is not None and micros <= watermark:
@@ -135,6 +146,27 @@ class Subject:
     def timers(self) -> list[Timer]:
         """The pending timers of this key, by timestamp and tag."""
         return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
+
+    @property
+    def handler(self) -> Any:
+        """The handler whose callback it was given to."""
+        return self._batch.handler
+
+    def count(self, counter: str, by: int = 1) -> None:
+        """Add to a counter of the run, which its summary shows."""
+        counts = self._batch.counts
+        counts[counter] = counts.get(counter, 0) + by
+
+    def divert(self, event: KeyedEvent[Any], by: str) -> None:
+        """Send an event to the run's output of late events, as a component does for which it came too late.
+
+        :param by: the component's name
+        """
+        batch = self._batch
+        assert batch.watermark is not None
+        late = LateEvent(batch.job, self.source or "", *event, batch.watermark, by)
+        port = batch.ports[LATE_EVENTS]
+        port.wires.append(port.encode(late))
 
     def _column(self, spec: str) -> Column:
         """What the subjects of the batch have under a spec, asked for the first time in the batch."""

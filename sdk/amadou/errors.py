@@ -13,6 +13,7 @@
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
+    ├── RecoverError           a window of a former run is due, and the handler has none of that name
     ├── SpecError              a spec does not hold together
     ├── CodecError
     │   ├── UnsupportedTypeError   no codec can be made for a type
@@ -233,6 +234,27 @@ class TimerError(AmadouError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.handler,)
+
+
+class RecoverError(AmadouError):
+    """A window of a former run is due, and the handler has none of that name.
+
+    :param handler: the handler's class name
+    :param name: the window's name
+    :param key: whose window it is
+    """
+
+    def __init__(self, handler: str, name: str, key: Any) -> None:
+        self.handler = handler
+        self.name = name
+        self.key = key
+        super().__init__(
+            f"the window {name!r} of key {key!r} is due, and {handler} has none of that name: declare it, or make or "
+            "return it in on_recover_window(self, name, subject). Nothing was changed"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.handler, self.name, self.key)
 
 
 class SpecError(AmadouError):

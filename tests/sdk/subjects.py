@@ -3,13 +3,17 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from amadou import Subject
+from amadou import Handler, Subject
 from amadou._group import Column, Timers
 from amadou._subject import Batch
 from amadou._time import to_micros
 from amadou._wire import pack, unpack
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class MyHandler(Handler):
+    """Does nothing."""
 
 
 def new_subject(
@@ -21,7 +25,7 @@ def new_subject(
     """
     micros = None if watermark is None else to_micros(watermark)
     columns = {spec: Column({key: pack(wire)}) for spec, wire in (wires or {}).items()}
-    subject = Subject(Batch("MyHandler", has_timer_callback, {}, micros, columns, Timers({}, {}), [key]))
+    subject = Subject(Batch(MyHandler(), has_timer_callback, {}, micros, columns, Timers({}, {}), [key]))
     subject.key = key
     subject.timestamp = START
     return subject

@@ -17,6 +17,7 @@ from amadou.errors import (
     NaiveTimestampError,
     ParamError,
     PortError,
+    RecoverError,
     SpecError,
     StateDecodeError,
     TimerError,
@@ -40,6 +41,7 @@ EXAMPLES: list[AmadouError] = [
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
     EngineDifferenceError("trace", "[]", "[1]"),
+    RecoverError("Traffic", "per_minute", "a"),
     SpecError("ttl must be above zero"),
     TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
     KeyTypeError(1.5),

@@ -20,8 +20,10 @@ PUBLIC = {*amadou.__all__, *(name for name in vars(amadou.errors) if not name.st
 def test_amadou_exports() -> None:
     assert amadou.__all__ == [
         "AmadouError",
+        "Call",
         "Codec",
         "Collecting",
+        "Component",
         "DeadLetter",
         "Handler",
         "Job",
@@ -35,6 +37,7 @@ def test_amadou_exports() -> None:
         "MemorySink",
         "MemorySource",
         "Param",
+        "Part",
         "Sink",
         "SinkBatch",
         "SinkSpec",
@@ -46,7 +49,9 @@ def test_amadou_exports() -> None:
         "ValueState",
         "codec_for",
         "errors",
+        "from_micros",
         "from_millis",
+        "to_micros",
         "to_millis",
         "truncate",
     ]

@@ -86,7 +86,7 @@ class SparkPlayer:
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
-        return Played(whole.letters, whole.trace, whole.newest, self._state)
+        return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state)
 
     def restart(self, handler: Handler | None) -> None:
         self._stop()

@@ -19,7 +19,7 @@ from amadou._wire import unpack
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._ports import port_codec, with_all_sinks
-from amadou_runtime._summary import Counts, Progress, RunSummary
+from amadou_runtime._summary import Counts, Progress, RunSummary, added
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock
 from amadou_runtime.spark._files import Files
@@ -175,8 +175,8 @@ class RunningJob:
         counts.events += whole.events
         counts.late += whole.late
         counts.timers_fired += whole.fired
-        for port, count in whole.outputs.items():
-            counts.outputs[port] = counts.outputs.get(port, 0) + count
+        counts.outputs = added((counts.outputs, whole.outputs))
+        counts.counters = added((counts.counters, whole.counts))
         self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
         self._batches += 1
 

@@ -54,7 +54,7 @@ class KeyRange:
         key_range = cls(None)
         if state:
             group = KeyGroup(state)
-            key_range._groups[0] = _Kept(state, group.timers.next_time(), len(group), group.timers.pending)
+            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending)
         return key_range
 
     def process(

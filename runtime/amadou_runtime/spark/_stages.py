@@ -16,6 +16,7 @@ from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._keying import Chunk, Packed
 from amadou_runtime._ports import port_codec
+from amadou_runtime._summary import added
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
@@ -218,6 +219,7 @@ class StatefulStage:
             "events": sum(processed.events for processed in played.values()),
             "late": sum(processed.late for processed in played.values()),
             "fired": sum(processed.fired for processed in played.values()),
+            "counts": added(processed.counts for processed in played.values()),
             "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer],
         }
         if worker.trace is not None:
@@ -281,7 +283,7 @@ class OutputStage:
         return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
 
 
-_TOLD = ("events", "late", "fired", "error", "newest", "letters", "trace", "states")
+_TOLD = ("events", "late", "fired", "counts", "error", "newest", "letters", "trace", "states")
 """What a row of results says in the terms of a summary."""
 
 
@@ -295,6 +297,7 @@ class Summary:
     events: int = 0
     late: int = 0
     fired: int = 0
+    counts: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, list[Any]] = attrs.field(factory=dict)
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
@@ -316,11 +319,11 @@ class Summary:
         """Add what else the same batch gave."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
-        for port, count in other.outputs.items():
-            self.outputs[port] = self.outputs.get(port, 0) + count
+        self.outputs = added((self.outputs, other.outputs))
         self.events += other.events
         self.late += other.late
         self.fired += other.fired
+        self.counts = added((self.counts, other.counts))
         self.ranges |= other.ranges
         self.error = self.error or other.error
         for source, newest in other.newest.items():

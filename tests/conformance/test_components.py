@@ -1,0 +1,148 @@
+"""Components: what acts inside a handler by itself. They obey the rules of timers (8 to 11) and of errors (18, 19)."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import START, Mistake, Recorder, at, event, job
+
+from amadou import Call, Component, Subject, to_micros
+from amadou.errors import AmadouError, CallbackError
+
+SECOND = 1_000_000
+
+
+class Countdown(Component):
+    """Calls a method of the handler at each second from a number down to one."""
+
+    def __init__(self, method: str = "tick", *, name: str | None = None, ttl: timedelta | None = None) -> None:
+        super().__init__(name=name, ttl=ttl)
+        self.method = method
+
+    def begin(self, subject: Subject, number: int) -> None:
+        self.state_for(subject).store(number, to_micros(subject.timestamp) + SECOND)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        number = part.value
+        part.store(number - 1 or None, to_micros(timestamp) + SECOND)
+        call(subject, getattr(subject.handler, self.method), number)
+
+
+class Launch(Recorder):
+    """An event's value begins the countdown; a timer stands at second 2."""
+
+    down = Countdown()
+
+    def on_event(self, subject: Subject, event: Any) -> None:
+        self.down.begin(subject, event.value)
+        subject.set_timer(at(2))
+
+    def tick(self, subject: Subject, number: int) -> None:
+        subject.count("ticks")
+        self.report("tick", subject, subject.timestamp, number)
+        if number == 13:
+            raise Mistake("thirteen")
+
+
+def ticks(records: list[Any]) -> list[Any]:
+    return [(what, key, seconds, detail) for what, key, seconds, _, detail in records]
+
+
+def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothing(test_run: MakeRun) -> None:
+    run = test_run(job(Launch())).add_records([event(0, 3), event(0, 1, "b")]).add_watermark(at(10))
+    result = run.run()
+    assert ticks(result.records("seen")) == [
+        ("tick", "b", 1, 1),
+        ("tick", "k", 1, 3),
+        ("tick", "k", 2, 2),
+        ("timer", "b", 2, ""),
+        ("timer", "k", 2, ""),
+        ("tick", "k", 3, 1),
+    ]
+    assert (result.keys(), result.counters) == ([], {"ticks": 4})
+
+
+def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
+    run = test_run(job(Launch())).add_record(event(0, 3)).restart().add_watermark(at(1)).crash().add_watermark(at(2))
+    result = run.restart().add_watermark(at(3)).run()
+    assert [seen[:3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [
+        ("tick", "k", second) for second in (1, 2, 3)
+    ]
+
+
+def test_state_of_a_component_with_a_ttl_is_swept(test_run: MakeRun) -> None:
+    class Mortal(Launch):
+        down = Countdown(ttl=timedelta(seconds=5))
+
+        def on_event(self, subject: Subject, event: Any) -> None:
+            self.down.state_for(subject).store(event.value, to_micros(at(100)))
+
+    run = test_run(job(Mortal())).add_record(event(0, 7)).add_watermark(at(4))
+    assert run.run().state("down", "k") == 7
+    assert run.add_watermark(at(6)).run().keys() == []
+
+
+def test_rule_18_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
+    run = test_run(job(Launch())).add_record(event(0, 13)).add_watermark(at(5))
+    with pytest.raises(CallbackError, match="Mistake: thirteen") as caught:
+        run.run()
+    assert (caught.value.callback, caught.value.key, caught.value.watermark) == ("tick", "k", at(5).isoformat())
+
+
+def test_rule_19_what_fails_is_undone_and_the_component_goes_on(test_run: MakeRun) -> None:
+    run = test_run(job(Launch(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))
+    result = run.run()
+    assert [seen[3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [14, 12]
+    assert result.counters == {"ticks": 2}
+    (letter,) = result.dead_letters
+    assert (letter.callback, letter.key, letter.timestamp, letter.state) == ("tick", "k", at(2), {"down": 13})
+    assert result.state("down", "k") == 11
+    assert any("✗ Mistake: thirteen" in str(entry) for entry in result.trace)
+
+
+class Dynamic(Recorder):
+    """Makes a countdown for each name when an event names it."""
+
+    def __init__(self, recovers: str = "makes") -> None:
+        self.downs: dict[str, Countdown] = {}
+        self.recovers = recovers
+
+    def down(self, name: str) -> Countdown:
+        if name not in self.downs:
+            self.downs[name] = Countdown(name=name)
+        return self.downs[name]
+
+    def on_event(self, subject: Subject, event: Any) -> None:
+        self.down(event.value).begin(subject, 2)
+
+    def tick(self, subject: Subject, number: int) -> None:
+        self.report("tick", subject, subject.timestamp, number)
+
+    def on_recover_window(self, name: str, subject: Subject) -> Any:
+        self.report("recover", subject, START, name)
+        if self.recovers == "makes":
+            self.down(name)
+        return self.down(name) if self.recovers == "returns" else None
+
+
+@pytest.mark.parametrize("recovers", ["makes", "returns"])
+def test_a_component_that_is_not_made_yet_is_announced(test_run: MakeRun, recovers: str) -> None:
+    run = test_run(job(Dynamic(recovers))).add_records([event(0, "x"), event(0, "y")]).add_watermark(at(1))
+    run.restart().add_record(event(1, "y")).add_watermark(at(9))
+    seen = ticks(run.run().records("seen"))
+    assert ("recover", "k", 0, "x") in seen
+    assert [record for record in seen if record[0] == "tick"] == [
+        ("tick", "k", 1, 2),
+        ("tick", "k", 1, 2),
+        ("tick", "k", 2, 1),
+        ("tick", "k", 2, 2),
+        ("tick", "k", 3, 1),
+    ]
+
+
+def test_a_component_that_is_never_made_is_an_error_that_loses_nothing(test_run: MakeRun) -> None:
+    run = test_run(job(Dynamic("neither"))).add_record(event(0, "x")).restart().add_watermark(at(9))
+    with pytest.raises(AmadouError, match="on_recover_window"):
+        run.run()
