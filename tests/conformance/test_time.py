@@ -115,6 +115,13 @@ def test_rule_3_what_comes_after_idle_time_meets_the_watermark_that_rose(test_ru
     assert watermarks(run.run()) == [None, 60, 60, 100]
 
 
+def test_rule_3_without_an_idle_timeout_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_watermark(at(5)).advance_processing_time(100 * SECOND)
+    assert run.run().watermark == at(5)
+    run = test_run(job(Recorder())).add_record(event(7)).advance_processing_time(100 * SECOND)
+    assert run.run().watermark == at(7)
+
+
 def test_rule_4_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(61, "absurd"))
     with pytest.raises(CallbackError, match="too far ahead of the clock") as caught:

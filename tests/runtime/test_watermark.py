@@ -44,6 +44,7 @@ def test_a_time_is_reached_when_it_was_foretold_and_not_before(
     assert (watermark.follow(reached) or 0) >= target * SECOND
 
 
+@example([(0, {"a": 5}), (2, {"b": 20})], 5, [4, 90])  # looks where a is idle and b is not
 @given(brought, st.integers(1, 20), st.lists(seconds, max_size=4))
 def test_looking_in_between_changes_nothing(
     script: list[tuple[int, dict[str, int]]], idle: int, looks: list[int]
