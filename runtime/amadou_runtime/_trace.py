@@ -113,6 +113,8 @@ def _told(value: Any) -> str:
         return f"{{{', '.join(f'{_told(key)}: {_told(part)}' for key, part in value.items())}}}"
     if type(value) is list:
         return f"[{', '.join(map(_told, value))}]"
+    if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple that knows better
+        return str(value)
     if attrs.has(type(value)):
         fields = [f"{field.name}={_told(getattr(value, field.name))}" for field in attrs.fields(type(value))]
         return f"{type(value).__name__}({', '.join(fields)})"

@@ -111,6 +111,11 @@ class Subject:
         """The watermark of this batch: no timer at or before it is pending any more. `None` before the first one."""
         return self._batch.watermark
 
+    @property
+    def watermark_micros(self) -> int | None:
+        """The same in microseconds since 1970, for arithmetic."""
+        return self._batch.watermark_micros
+
     def set_timer(self, timestamp: datetime, tag: str = "") -> bool:
         """Ask for `on_timer_expired` once the watermark reaches a time.
 

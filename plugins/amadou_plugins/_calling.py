@@ -1,0 +1,99 @@
+"""What windows and joins have in common: methods of the handler that they call, and what becomes of late events."""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeVar
+
+from amadou import Component, KeyedEvent, Subject
+from amadou.errors import SpecError
+
+MICROSECOND = timedelta(microseconds=1)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class CallingComponent(Component):
+    """A component that gives what it finds to functions of the user's: methods of the handler that were marked, or
+    functions that were given at its making.
+
+    :param functions: given functions by what they are for, `None` where there is none
+    :param allowed_lateness: how much longer than the watermark alone says events are taken
+    :param late: what becomes of late events, besides what `on_late` does
+    """
+
+    def __init__(
+        self,
+        functions: Mapping[str, Callable[..., Any] | None],
+        *,
+        allowed_lateness: timedelta,
+        late: Literal["drop", "divert"],
+        ttl: timedelta | None,
+        name: str | None,
+    ) -> None:
+        if late not in ("drop", "divert"):
+            raise SpecError(f'late must be "drop" or "divert", not {late!r}')
+        self.diverts = late == "divert"
+        self._lateness = micros_of("allowed_lateness", allowed_lateness, least=0)
+        self._given: dict[str, Any] = dict(functions)
+        super().__init__(name=name, ttl=ttl)
+
+    def mark(self, which: str, function: F) -> F:
+        """Take a method of the handler's class."""
+        if self._given[which] is not None:
+            raise SpecError(f"{self._name or type(self).__name__} has two functions for {which}")
+        self._given[which] = _Method(function)
+        return function
+
+    def function(self, which: str, handler: Any) -> Any:
+        """The function for something, ready to be called; `None` where there is none."""
+        function = self._given[which]
+        return function.of(handler) if type(function) is _Method else function
+
+    def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        """Deal with an event that has come too late: it is counted as ``<name>.late``, whatever else happens."""
+        subject.count(f"{self.name}.late")
+        if self.diverts:
+            subject.divert(event, self.name)
+        function = self.function("on_late", subject.handler)
+        if function is not None:
+            function(subject, event)
+
+    def require(self, which: str) -> None:
+        """Check that there is a function for something.
+
+        :raises SpecError: there is none
+        """
+        if self._given[which] is None:
+            raise SpecError(
+                f"nothing takes its results: mark a method with @{self._name or 'it'}.{which}, or give {which}="
+            )
+
+
+class _Method:
+    """A method of the handler's class, found by its name so that subclasses may define it anew."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._name = getattr(function, "__name__", "")
+
+    def of(self, handler: Any) -> Any:
+        return getattr(handler, self._name, None) or self._function.__get__(handler)
+
+
+def direct(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+    """The `Call` of what happens inside a callback of the handler's: that fails with it."""
+    function(subject, *arguments)
+
+
+def micros_of(name: str, length: Any, *, least: int) -> int:
+    """A length of time in microseconds.
+
+    :raises SpecError: it is none, or too short
+    """
+    if not isinstance(length, timedelta) or length // MICROSECOND < least:
+        raise SpecError(f"{name} must be a timedelta, {'above' if least else 'not below'} zero, not {length!r}")
+    return length // MICROSECOND
+
+
+def earliest(time: int | None, other: int) -> int:
+    """The earlier one of two times, of which there may be one alone."""
+    return other if time is None else min(time, other)

@@ -1,0 +1,38 @@
+"""Windows: what the events of a key come to in a stretch of time, or in a number of events.
+
+A window is declared on the handler's class; the handler gives it events and gets results back::
+
+    class Traffic(Handler):
+        counts = SinkSpec(ChannelCount)
+        per_minute = TumblingWindow(size=timedelta(minutes=1), value=Count(), allowed_lateness=timedelta(seconds=30))
+
+        def on_event(self, subject, event):
+            self.per_minute.add(subject, event)
+
+        @per_minute.on_close
+        def minute_closed(self, subject, window, count):
+            self.counts.collect(subject, ChannelCount(subject.key, window.start, count))
+
+Windows of time are half-open, `[start, end)`, but for sliding ones. A window closes once, when the watermark has
+reached `end + allowed_lateness`, before the handler's timers of that time. An event is late for a window that the
+watermark of its batch has closed; it never opens it again. After the last window of a key is closed nothing of it stays
+in the state.
+
+A handler that is nothing but a window needs no code: see `windowed`.
+"""
+
+from amadou_plugins.windows._base import Window, WindowSpec
+from amadou_plugins.windows._count import CountWindow
+from amadou_plugins.windows._panes import HoppingWindow, TumblingWindow
+from amadou_plugins.windows._session import SessionWindow
+from amadou_plugins.windows._sliding import SlidingWindow
+
+__all__ = [
+    "CountWindow",
+    "HoppingWindow",
+    "SessionWindow",
+    "SlidingWindow",
+    "TumblingWindow",
+    "Window",
+    "WindowSpec",
+]

@@ -1,0 +1,181 @@
+"""What all kinds of windows have in common: their settings, the handler's callbacks, late events, early results."""
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+
+from amadou import Call, Key, KeyedEvent, Subject, from_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import MICROSECOND, CallingComponent, F, micros_of
+from amadou_plugins.aggregates import Aggregate, Count, aggregate_of
+from amadou_plugins.windows._retaining import Retaining
+
+Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
+
+
+# A named tuple, as `KeyedEvent` is: one is made for every result.
+class Window(NamedTuple):
+    """A window, as callbacks see it.
+
+    :param start: its beginning, which belongs to it
+    :param end: its end; belongs to it in sliding and count windows only
+    :param key: whose window it is
+    :param partial: whether the result comes before the window is closed
+    """
+
+    start: datetime
+    end: datetime
+    key: Key
+    partial: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.start.isoformat()} … {self.end.isoformat()}{' so far' if self.partial else ''}"
+
+
+class Emission:
+    """Gives a result to a function of the handler's; see `Call`."""
+
+    __slots__ = ("__name__", "_aggregate", "_function")
+
+    def __init__(self, function: Callable[..., Any], aggregate: Aggregate[Any, Any]) -> None:
+        self.__name__ = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._aggregate = aggregate
+
+    def __call__(self, subject: Subject, window: Window, accumulator: Any) -> None:
+        self._function(subject, window, self._aggregate.result(accumulator))
+
+
+class WindowSpec(CallingComponent):
+    """The base of all kinds of windows.
+
+    A key's value is a list: up to which window all are known to be closed (`None` for none), and what the kind keeps of
+    its open windows. A bound on open windows is one of each key, so that what becomes of a key's windows
+    depends on its own events alone.
+    """
+
+    bounds: ClassVar[bool] = True
+    """Whether `max_active` makes sense for the kind."""
+    intervals: ClassVar[bool] = True
+    """Whether early results by time do."""
+
+    def __init__(
+        self,
+        value: Aggregate[Any, Any] | Mapping[str, Aggregate[Any, Any]] | None = None,
+        *,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        on_close: Callable[[Subject, Window, Any], Any] | None = None,
+        on_early: Callable[[Subject, Window, Any], Any] | None = None,
+        on_late: Callable[[Subject, KeyedEvent[Any]], Any] | None = None,
+        merges: bool,
+    ) -> None:
+        if max_active is not None and (not self.bounds or type(max_active) is not int or max_active < 1):
+            raise SpecError(
+                f"max_active must be a whole number above zero, not {max_active!r}"
+                if self.bounds
+                else f"{type(self).__name__} takes no max_active"
+            )
+        self.aggregate = aggregate_of(Count() if value is None else value)
+        """What the events of a window come to."""
+        self._max_active = max_active
+        self._kept = self.aggregate if self.aggregate.mergeable or not merges else Retaining(self.aggregate)
+        self._early_interval = self._early_count = 0
+        self._early_predicate: Callable[[KeyedEvent[Any]], Any] | None = None
+        if isinstance(early, timedelta):
+            if not self.intervals:
+                raise SpecError(f"{type(self).__name__} takes no early= by time: give a number or a function")
+            self._early_interval = micros_of("early", early, least=1)
+        elif type(early) is int and early > 0:
+            self._early_count = early
+        elif callable(early):
+            self._early_predicate = early
+        elif early is not None:
+            raise SpecError(
+                f"early must be a timedelta, a number of events above zero or a function of an event, not {early!r}"
+            )
+        super().__init__(
+            {"on_close": on_close, "on_early": on_early, "on_late": on_late},
+            allowed_lateness=allowed_lateness,
+            late=late,
+            ttl=ttl,
+            name=name,
+        )
+
+    def on_close(self, function: F) -> F:
+        """Marks the handler's method for results: ``(self, subject, window, value)``. Every window needs one."""
+        return self.mark("on_close", function)
+
+    def on_early(self, function: F) -> F:
+        """Marks the handler's method for results before the close, with the same arguments; else they go to that of
+        `on_close`.
+        """
+        return self.mark("on_early", function)
+
+    def on_late(self, function: F) -> F:
+        """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
+        ``<name>.late`` whatever becomes of them.
+        """
+        return self.mark("on_late", function)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        """Take an event of the subject in."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        super().check()
+        self.require("on_close")
+
+    def _emit(self, subject: Subject, call: Call, start: int, end: int, accumulator: Any, *, partial: bool) -> None:
+        """Give a result to the handler."""
+        function = self.function("on_early", subject.handler) if partial else None
+        if function is None:
+            function = self.function("on_close", subject.handler)
+        if function is None:  # of one that was made at run time
+            self.require("on_close")
+        window = Window(from_micros(start), from_micros(end), subject.key, partial)
+        call(subject, Emission(function, self._kept), window, accumulator)
+
+    def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
+        """Whether an event calls for an early result of a window that has so many events now."""
+        if self._early_count:
+            return events % self._early_count == 0
+        return self._early_predicate is not None and bool(self._early_predicate(event))
+
+    def _next_early(self, start: int, after: int) -> int:
+        """When the first early result of a window by time comes after a time."""
+        return start + max((after - start) // self._early_interval + 1, 1) * self._early_interval
+
+    def _merged(self, parts: list[tuple[int, Any]]) -> tuple[int, Any]:
+        """Several parts of a window, each a number of events and an accumulator, as one."""
+        if len(parts) == 1:
+            count, accumulator = parts[0]
+            return count, accumulator
+        accumulator = self._kept.create()
+        for _, part in parts:
+            accumulator = self._kept.merge(accumulator, part)
+        return sum(part[0] for part in parts), accumulator
+
+    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+        """Start, end and accumulator of the windows in what is kept of a key."""
+        raise NotImplementedError
+
+    def shown_value(self, key: Key, value: Any) -> dict[Window, Any]:
+        """The open windows of a key and what their events have come to so far."""
+        return {
+            Window(from_micros(start), from_micros(end), key, True): self._kept.result(accumulator)
+            for start, end, accumulator in ([] if value is None else self.open_windows(value))
+        }
+
+    def shown_type(self) -> str:
+        return repr(self)
+
+    def _shown(self, **settings: timedelta | int | None) -> str:
+        told = [f"{name}={setting}" for name, setting in settings.items() if setting is not None]
+        if self._lateness:
+            told.append(f"allowed_lateness={self._lateness * MICROSECOND}")
+        return f"{type(self).__name__}({', '.join([*told, repr(self.aggregate)])})"

@@ -1,0 +1,78 @@
+"""Count windows: so many events of a key."""
+
+from math import gcd
+from typing import Any
+
+from amadou import KeyedEvent, Subject, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import direct
+from amadou_plugins.windows._base import WindowSpec
+
+
+class CountWindow(WindowSpec):
+    """Windows of a number of a key's events, in the order in which they come.
+
+    A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
+    Windows that are not full stay open for as long as the key lives: give a `ttl` where keys come and go.
+
+    :param size: how many events a window has
+    :param hop: after how many events the next window begins, as many as `size` without it
+    :param value: an aggregate, or several by name, which give a mapping; counts without it
+    :param early: results before the close, marked as partial: after each such number of events of a window, or at
+        events for which a function gives true
+
+    `ttl`, `name`, `on_close` and `on_early` are those of `HoppingWindow`. No event is late.
+    """
+
+    bounds = intervals = False
+
+    def __init__(self, size: int, value: Any = None, *, hop: int | None = None, **settings: Any) -> None:
+        for name, number in (("size", size), ("hop", size if hop is None else hop)):
+            if type(number) is not int or number < 1:
+                raise SpecError(f"{name} must be a number of events above zero, not {number!r}")
+        for name in ("allowed_lateness", "late", "on_late"):
+            if name in settings:
+                raise SpecError(f"a CountWindow takes no {name}: no event is late for it")
+        self._size = size
+        self._hop = size if hop is None else hop
+        self._pane = gcd(self._size, self._hop)
+        super().__init__(value, merges=self._hop != self._size, **settings)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        micros = to_micros(event.timestamp)
+        part = self.state_for(subject)
+        value: tuple[int, list[Any]] = part.value or (0, [])
+        skip, panes = value  # how many events are in no window before the next one begins
+        if skip:
+            part.store([skip - 1, panes] if skip > 1 else None, None)
+            return
+        if not panes or panes[-1][0] == self._pane:
+            panes.append([0, self._kept.create(), micros, micros])
+        pane = panes[-1]
+        pane[0] += 1
+        pane[1] = self._kept.add(pane[1], event)
+        pane[2], pane[3] = min(pane[2], micros), max(pane[3], micros)
+        count = (len(panes) - 1) * self._pane + pane[0]
+        if count < self._size:
+            part.store([0, panes], None)
+            if self._is_early(event, count):
+                self._give(subject, panes, partial=True)
+            return
+        left, skip = panes[self._hop // self._pane :], max(self._hop - self._size, 0)
+        part.store([skip, left] if skip or left else None, None)
+        self._give(subject, panes, partial=False)
+
+    def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
+        start, end = min(pane[2] for pane in panes), max(pane[3] for pane in panes)
+        _, accumulator = self._merged([pane[:2] for pane in panes])
+        self._emit(subject, direct, start, end, accumulator, partial=partial)
+
+    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+        _, panes = value
+        if not panes:
+            return []
+        start, end = min(pane[2] for pane in panes), max(pane[3] for pane in panes)
+        return [(start, end, self._merged([pane[:2] for pane in panes])[1])]
+
+    def __repr__(self) -> str:
+        return f"CountWindow(size={self._size}, hop={self._hop}, {self.aggregate!r})"

@@ -1,0 +1,201 @@
+"""Tumbling and hopping windows: panes of equal length, which windows are put together from."""
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from math import gcd
+from typing import Any, Final
+
+from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
+from amadou_plugins.windows._base import WindowSpec
+
+MOST_PANES: Final = 10_000
+"""A window of more panes would be put together slower than all else is."""
+
+
+class HoppingWindow(WindowSpec):
+    """Windows of a length that begin at equal distances, and overlap where the distance is the shorter one.
+
+    Events are taken into panes as long as the greatest common divisor of `size` and `hop`, however many windows they
+    belong to. Each key has one time to wake: that of its next window.
+
+    :param size: how long each window is
+    :param hop: how far apart their beginnings are; need not divide the size. Where it is longer, what falls between
+        windows is in none of them
+    :param value: an aggregate, or several by name, which give a mapping; counts without it
+    :param offset: moves all windows: by it alone they begin at multiples of `hop` from 1970-01-01T00:00Z
+    :param allowed_lateness: for how long after its end, in event time, a window still takes events
+    :param late: what becomes of events that are late for all of their windows, besides `@window.on_late`
+    :param early: results before the close, marked as partial: after each such length of event time since a window's
+        start, after each such number of its events, or at events for which a function gives true
+    :param max_active: how many windows a key may have open; the oldest gives an early result and takes no more events
+    :param ttl: after how long without an event, in event time, what a key has is gone, without a result
+    :param name: as for every spec; needed for one that is made at run time
+    :param on_close: takes results in place of a marked method, as ``(subject, window, value)``
+    :param on_early: likewise
+    :param on_late: likewise, as ``(subject, event)``
+    :raises SpecError: a setting makes no sense
+    """
+
+    def __init__(
+        self,
+        size: timedelta,
+        hop: timedelta,
+        value: Any = None,
+        *,
+        offset: timedelta = timedelta(0),
+        **settings: Any,
+    ) -> None:
+        self._size = micros_of("size", size, least=1)
+        self._hop = micros_of("hop", hop, least=1)
+        if not isinstance(offset, timedelta):
+            raise SpecError(f"offset must be a timedelta, not {offset!r}")
+        self._offset = offset // MICROSECOND % self._hop
+        self._pane = gcd(self._size, self._hop)
+        panes = self._size // self._pane
+        if panes > MOST_PANES:
+            raise SpecError(
+                f"a window of {size} every {hop} would consist of {panes:,} panes of {self._pane * MICROSECOND}, more "
+                f"than {MOST_PANES:,}: choose a size and a hop that have a greater common divisor"
+            )
+        super().__init__(value, merges=panes > 1, **settings)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        micros = to_micros(event.timestamp)
+        newest = micros - (micros - self._offset) % self._hop  # where the newest window begins that may have it
+        if micros >= newest + self._size:
+            return
+        part = self.state_for(subject)
+        value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
+        before, panes = value
+        closed = self._closed(subject, before)
+        if closed is not None and newest <= closed:
+            self.too_late(subject, event)
+            return
+        pane = micros - (micros - self._offset) % self._pane
+        kept = panes.get(pane)
+        if kept is None:
+            kept = panes[pane] = [0, self._kept.create()]
+            wake_at: int | None = earliest(
+                part.wake_at, self._next_wake(panes, [pane], closed, subject.watermark_micros)
+            )
+        else:
+            wake_at = part.wake_at
+        kept[0] += 1
+        kept[1] = self._kept.add(kept[1], event)
+        part.store([before, panes], wake_at)
+        if self._early_count or self._early_predicate is not None:
+            for start in self._open(panes, closed, [pane]):
+                count, accumulator = self._window(panes, start)
+                if self._is_early(event, count):
+                    self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
+        if self._max_active is not None:
+            self._push_out(subject, self._max_active)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        if part.value is None:
+            return
+        before, panes = part.value
+        now = to_micros(timestamp)
+        closing = now - self._lateness - self._size  # where the window begins that closes now, if there is one
+        results = []
+        if (closing - self._offset) % self._hop == 0 and (before is None or closing > before):
+            results.append((closing, *self._window(panes, closing)))
+        if self._early_interval:
+            results += [
+                (start, *self._window(panes, start))
+                for start in self._open(panes, self._closed(subject, before), panes)
+                if start < now < start + self._size and (now - start) % self._early_interval == 0
+            ]
+        self._drop(panes, closing)
+        after = closing if before is None else max(before, closing)
+        wake_at = self._next_wake(panes, panes, after, subject.watermark_micros) if panes else None
+        part.store([after, panes] if panes else None, wake_at)
+        for start, count, accumulator in results:
+            if count:
+                self._emit(subject, call, start, start + self._size, accumulator, partial=start != closing)
+
+    def _closed(self, subject: Subject, before: int | None) -> int | None:
+        """Windows that begin up to here are closed, by the watermark or before their time."""
+        watermark = subject.watermark_micros
+        if watermark is None:
+            return before
+        closed = watermark - self._lateness - self._size
+        return closed if before is None else max(before, closed)
+
+    def _starts(self, pane: int, after: int | None) -> range:
+        """Where the windows with a pane begin, of those that begin after a time."""
+        last = pane - (pane - self._offset) % self._hop
+        first = last - (last + self._size - pane - self._pane) // self._hop * self._hop
+        if after is not None and first <= after:
+            first += ((after - first) // self._hop + 1) * self._hop
+        return range(first, last + 1, self._hop)
+
+    def _open(self, panes: dict[int, Any], closed: int | None, among: Iterable[int]) -> list[int]:
+        """Where the windows begin that are open and have one of some panes."""
+        return sorted({start for pane in among for start in self._starts(pane, closed)})
+
+    def _window(self, panes: dict[int, Any], start: int) -> tuple[int, Any]:
+        """How many events a window has, and their accumulator."""
+        inside = range(start, start + self._size, self._pane)
+        if len(inside) > len(panes):
+            return self._merged([panes[pane] for pane in sorted(panes) if pane in inside])
+        return self._merged([panes[pane] for pane in inside if pane in panes])
+
+    def _drop(self, panes: dict[int, Any], closed: int) -> None:
+        """Forget the panes that are in closed windows alone."""
+        for pane in [pane for pane in panes if not self._starts(pane, closed)]:
+            del panes[pane]
+
+    def _next_wake(self, panes: dict[int, Any], among: Iterable[int], closed: int | None, now: int | None) -> int:
+        """When the first of the open windows that have one of some panes closes, or gives an early result."""
+        wake_at = self._starts(min(among), closed)[0] + self._size + self._lateness
+        if self._early_interval:
+            for start in self._open(panes, closed, among):
+                early = self._next_early(start, start if now is None else now)
+                if early < start + self._size:
+                    wake_at = min(wake_at, early)
+        return wake_at
+
+    def _push_out(self, subject: Subject, most: int) -> None:
+        """Close the oldest windows where there are more than may be open."""
+        part = self.state_for(subject)
+        before, panes = part.value
+        opened = self._open(panes, self._closed(subject, before), panes)
+        for start in opened[: max(len(opened) - most, 0)]:
+            _, accumulator = self._window(panes, start)
+            self._drop(panes, start)
+            part.store([start, panes], self._next_wake(panes, panes, start, subject.watermark_micros))
+            subject.count(f"{self.name}.pushed_out")
+            self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
+
+    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+        before, panes = value
+        return [
+            (start, start + self._size, self._window(panes, start)[1]) for start in self._open(panes, before, panes)
+        ]
+
+    def __repr__(self) -> str:
+        offset = self._offset * MICROSECOND if self._offset else None
+        return self._shown(size=self._size * MICROSECOND, hop=self._hop * MICROSECOND, offset=offset)
+
+
+class TumblingWindow(HoppingWindow):
+    """Windows of a length that follow one another without gap or overlap.
+
+    :param size: how long each window is
+    :param offset: moves all windows: without it they begin at multiples of `size` from 1970-01-01T00:00Z
+
+    The other parameters are those of `HoppingWindow`.
+    """
+
+    def __init__(
+        self, size: timedelta, value: Any = None, *, offset: timedelta = timedelta(0), **settings: Any
+    ) -> None:
+        super().__init__(size, size, value, offset=offset, **settings)
+
+    def __repr__(self) -> str:
+        offset = self._offset * MICROSECOND if self._offset else None
+        return self._shown(size=self._size * MICROSECOND, offset=offset)

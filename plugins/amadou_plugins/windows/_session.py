@@ -1,0 +1,156 @@
+"""Session windows: stretches of events that are near each other."""
+
+from datetime import datetime, timedelta
+from operator import itemgetter
+from typing import Any
+
+from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
+from amadou_plugins.windows._base import WindowSpec
+
+# A session is kept as a list of these. With `max_duration` its accumulator is a dict: its events by their times, each a
+# number of events and an accumulator, since an event may still come that moves where the session is cut.
+_START, _LAST, _COUNT, _ACCUMULATOR = range(4)
+
+
+class SessionWindow(WindowSpec):
+    """Windows from an event up to a gap after the last one that is near it.
+
+    An event extends a session where it is at most `gap` from its nearest event; one that comes out of order may join
+    two. A session ends `gap` after its last event. An event is late where a session of it alone would be closed.
+
+    :param gap: the longest time between neighbouring events of a session
+    :param value: an aggregate, or several by name, which give a mapping; counts without it
+    :param max_duration: how long a session is at most; what follows begins another. Not shorter than `gap`
+
+    The other parameters are those of `HoppingWindow`; `max_active` bounds a key's open sessions.
+    """
+
+    def __init__(
+        self, gap: timedelta, value: Any = None, *, max_duration: timedelta | None = None, **settings: Any
+    ) -> None:
+        self._gap = micros_of("gap", gap, least=1)
+        self._longest = None if max_duration is None else micros_of("max_duration", max_duration, least=1)
+        if self._longest is not None and self._longest < self._gap:
+            raise SpecError(f"max_duration must not be shorter than gap ({gap}), not {max_duration}")
+        super().__init__(value, merges=True, **settings)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        micros = to_micros(event.timestamp)
+        part = self.state_for(subject)
+        before, sessions = part.value or (None, [])
+        watermark = subject.watermark_micros
+        late = watermark is not None and micros + self._gap + self._lateness <= watermark
+        if late or (before is not None and micros < before):
+            self.too_late(subject, event)
+            return
+        session = self._extended(sessions, micros, event)
+        due = self._next_wake(session, watermark)
+        part.store([before, sessions], earliest(part.wake_at, due))
+        if self._is_early(event, session[_COUNT]):
+            start, end, accumulator, _ = self._cut(session)
+            self._emit(subject, direct, start, end, accumulator, partial=True)
+        if self._max_active is not None:
+            self._push_out(subject, self._max_active)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        if part.value is None:
+            return
+        now = to_micros(timestamp)
+        before, sessions = part.value
+        results = []
+        left = []
+        for session in sessions:
+            start, end, accumulator, rest = self._cut(session)
+            if end + self._lateness > now:
+                left.append(session)
+                if self._is_early_at(start, end, now, subject.watermark_micros):
+                    results.append((start, end, accumulator, True))
+                continue
+            results.append((start, end, accumulator, False))
+            if rest is not None:  # the session was cut
+                before = end if before is None else max(before, end)
+                left.append(rest)
+        wake_at = min((self._next_wake(session, subject.watermark_micros) for session in left), default=None)
+        part.store([before, left] if left else None, wake_at)
+        for start, end, accumulator, partial in results:
+            self._emit(subject, call, start, end, accumulator, partial=partial)
+
+    def _extended(self, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
+        """Take an event into the sessions of a key, which are in the order of time. Returns its session."""
+        near = [
+            at for at, known in enumerate(sessions) if known[_START] - self._gap <= micros <= known[_LAST] + self._gap
+        ]
+        if near:
+            session = sessions[near[0]]
+            for other in sessions[near[0] + 1 : near[-1] + 1]:
+                session[_LAST] = other[_LAST]
+                session[_COUNT] += other[_COUNT]
+                session[_ACCUMULATOR] = self._joined(session[_ACCUMULATOR], other[_ACCUMULATOR])
+            del sessions[near[0] + 1 : near[-1] + 1]
+            session[_START], session[_LAST] = min(session[_START], micros), max(session[_LAST], micros)
+            session[_COUNT] += 1
+        else:
+            session = [micros, micros, 1, self._kept.create() if self._longest is None else {}]
+            sessions.append(session)
+            sessions.sort(key=itemgetter(_START))
+        if self._longest is None:
+            session[_ACCUMULATOR] = self._kept.add(session[_ACCUMULATOR], event)
+        else:
+            step = session[_ACCUMULATOR].setdefault(micros, [0, self._kept.create()])
+            step[0] += 1
+            step[1] = self._kept.add(step[1], event)
+        return session
+
+    def _joined(self, left: Any, right: Any) -> Any:
+        return self._kept.merge(left, right) if self._longest is None else {**left, **right}
+
+    def _cut(self, session: list[Any]) -> tuple[int, int, Any, list[Any] | None]:
+        """Start, end and accumulator of a session up to `max_duration`, and what follows, if anything does."""
+        start, last, _, steps = session
+        if self._longest is None:
+            return start, last + self._gap, steps, None
+        times = sorted(steps)
+        inside = [time for time in times if time < start + self._longest]
+        end = min(inside[-1] + self._gap, start + self._longest)
+        _, accumulator = self._merged([steps[time] for time in inside])
+        after = {time: steps[time] for time in times[len(inside) :]}
+        rest = [min(after), last, sum(step[0] for step in after.values()), after] if after else None
+        return start, end, accumulator, rest
+
+    def _next_wake(self, session: list[Any], now: int | None) -> int:
+        """When a session closes, or gives an early result."""
+        start, end, _, _ = self._cut(session)
+        wake_at = end + self._lateness
+        if self._early_interval:
+            early = self._next_early(start, start if now is None else now)
+            if early < end:
+                wake_at = min(wake_at, early)
+        return wake_at
+
+    def _is_early_at(self, start: int, end: int, now: int, watermark: int | None) -> bool:
+        """Whether an open session gives an early result at a time, and is not closed in the same batch."""
+        if not self._early_interval or watermark is None or end + self._lateness <= watermark:
+            return False
+        return start < now < end and (now - start) % self._early_interval == 0
+
+    def _push_out(self, subject: Subject, most: int) -> None:
+        """Close the oldest sessions where there are more than may be open."""
+        part = self.state_for(subject)
+        _, sessions = part.value
+        while len(sessions) > most:
+            start, end, accumulator, rest = self._cut(sessions[0])
+            sessions[:1] = [] if rest is None else [rest]
+            wake_at = min(self._next_wake(session, subject.watermark_micros) for session in sessions)
+            part.store([end, sessions], wake_at)
+            subject.count(f"{self.name}.pushed_out")
+            self._emit(subject, direct, start, end, accumulator, partial=True)
+
+    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+        return [self._cut(session)[:3] for session in value[1]]
+
+    def __repr__(self) -> str:
+        longest = None if self._longest is None else self._longest * MICROSECOND
+        return self._shown(gap=self._gap * MICROSECOND, max_duration=longest)

@@ -1,0 +1,150 @@
+"""Each kind of window against a naive computation over the whole input, however the input is cut."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.plugins.windows import (
+    SECOND,
+    at,
+    by_key,
+    count,
+    played,
+    played_script,
+    scripts,
+    seconds,
+    starts,
+    streams,
+    windowing,
+)
+
+from amadou_plugins.aggregates import Collect, Count, Sum
+from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow
+
+DISORDER = 5
+sizes = st.integers(1, 12)
+
+
+def recorded(result: Any) -> Any:
+    return count((key, seconds(start), seconds(end), value) for start, end, key, _, value in result.records("results"))
+
+
+@given(streams(DISORDER), sizes, sizes, st.integers(-3, 3))
+def test_hopping_windows_count_what_is_in_them(batches: Any, size: int, hop: int, offset: int) -> None:
+    window = windowing(HoppingWindow, size * SECOND, hop * SECOND, {"n": Count(), "sum": Sum()}, offset=offset * SECOND)
+    result = played(window, batches, watermark_delay=DISORDER)
+    expected = []
+    for events in by_key(batches).values():
+        found: dict[float, list[int]] = {}
+        for one in events:
+            for start in starts(seconds(one.timestamp), size, hop, offset):
+                found.setdefault(start, []).append(one.value)
+        expected += [
+            (events[0].key, start, start + size, {"n": len(values), "sum": sum(values)})
+            for start, values in found.items()
+        ]
+    assert recorded(result) == count((key, float(start), float(end), value) for key, start, end, value in expected)
+    assert (result.keys(), result.records("late")) == ([], [])
+
+
+@given(scripts(), sizes, sizes, st.integers(0, 6))
+def test_events_are_late_for_windows_that_their_batchs_watermark_closed(
+    script: Any, size: int, hop: int, lateness: int
+) -> None:
+    window = windowing(HoppingWindow, size * SECOND, hop * SECOND, allowed_lateness=lateness * SECOND)
+    result = played_script(window, script)
+    expected: dict[Any, int] = {}
+    late = []
+    for watermark, events in script:
+        for one in events:
+            own = starts(seconds(one.timestamp), size, hop)
+            left = [start for start in own if watermark is None or start + size + lateness > watermark]
+            if own and not left:
+                late.append(tuple(one))
+            for start in left:
+                expected[repr((one.key, float(start), float(start + size)))] = (
+                    expected.get(repr((one.key, float(start), float(start + size))), 0) + 1
+                )
+    found = {
+        repr((key, seconds(start), seconds(end))): value for start, end, key, _, value in result.records("results")
+    }
+    assert len(found) == len(result.records("results")), "each closes once"
+    assert found == expected
+    assert count(result.records("late")) == count(late)
+    assert result.counters.get("window.late", 0) == len(late)
+    assert result.keys() == []
+
+
+@given(streams(DISORDER), sizes)
+def test_sliding_windows_look_back_from_each_event(batches: Any, size: int) -> None:
+    # the window of an event at the watermark itself is closed
+    result = played(windowing(SlidingWindow, size * SECOND, Sum()), batches, watermark_delay=DISORDER + 1)
+    expected = []
+    for events in by_key(batches).values():
+        for one in events:
+            back = one.timestamp - size * SECOND
+            values = [other.value for other in events if back <= other.timestamp <= one.timestamp]
+            expected.append((one.key, seconds(back), seconds(one.timestamp), sum(values)))
+    assert recorded(result) == count(expected)
+    assert result.keys() == []
+
+
+@given(scripts(), sizes, st.integers(0, 6))
+def test_sliding_windows_take_events_until_they_are_closed(script: Any, size: int, lateness: int) -> None:
+    window = windowing(SlidingWindow, size * SECOND, allowed_lateness=lateness * SECOND)
+    result = played_script(window, script)
+    events = [(watermark, one) for watermark, batch in script for one in batch]
+
+    def taken(end: Any, watermark: Any) -> bool:
+        return watermark is None or end + lateness * SECOND > at(watermark)
+
+    expected = [
+        (one.key, seconds(one.timestamp) - size, seconds(one.timestamp), sum(
+            repr(other.key) == repr(one.key)
+            and one.timestamp - size * SECOND <= other.timestamp <= one.timestamp
+            and taken(one.timestamp, theirs)
+            for theirs, other in events
+        ))
+        for watermark, one in events
+        if taken(one.timestamp, watermark)
+    ]  # fmt: skip
+    assert recorded(result) == count(expected)
+    assert len(result.records("late")) == len(events) - len(expected)
+    assert result.keys() == []
+
+
+def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[float]]:
+    found: list[list[float]] = []
+    for time in sorted(times):
+        near = bool(found) and round(time - found[-1][-1], 6) <= gap
+        if near and (longest is None or time < found[-1][0] + longest):
+            found[-1].append(time)
+        else:
+            found.append([time])
+    return found
+
+
+@given(streams(DISORDER), st.integers(1, 6), st.none() | st.integers(6, 15))
+def test_sessions_are_stretches_of_near_events(batches: Any, gap: int, longest: int | None) -> None:
+    duration = None if longest is None else longest * SECOND
+    window = windowing(SessionWindow, gap * SECOND, max_duration=duration)
+    result = played(window, batches, watermark_delay=DISORDER + 1)  # an event at the very end of a session still counts
+    expected = []
+    for events in by_key(batches).values():
+        for times in sessions_of([seconds(one.timestamp) for one in events], gap, longest):
+            end = times[-1] + gap if longest is None else min(times[-1] + gap, times[0] + longest)
+            expected.append((events[0].key, times[0], round(end, 6), len(times)))
+    assert recorded(result) == count(expected)
+    assert (result.keys(), result.records("late")) == ([], [])
+
+
+@given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8))
+def test_count_windows_have_so_many_events(batches: Any, size: int, hop: int) -> None:
+    result = played(windowing(CountWindow, size, Collect(), hop=hop), batches)
+    expected = []
+    for events in by_key(batches).values():
+        for first in range(0, len(events) - size + 1, hop):
+            inside = events[first : first + size]
+            times = [seconds(one.timestamp) for one in inside]
+            expected.append((inside[0].key, min(times), max(times), [one.value for one in inside]))
+    assert recorded(result) == count(expected)
