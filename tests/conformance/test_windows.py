@@ -1,0 +1,292 @@
+"""Windows on both engines: a fixed set for each kind, and what they share. See `tests/plugins/test_windows.py`."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from attrs import frozen
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
+
+from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou_plugins.aggregates import Collect, Count, Max, Mean, Reduce
+from amadou_plugins.windows import (
+    CountWindow,
+    HoppingWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    Window,
+    WindowSpec,
+)
+
+
+@frozen
+class View:
+    ms: float
+
+
+class Recorded(Handler):
+    """Records results as (method, key, start, end, partial, value), and late events."""
+
+    results = SinkSpec(tuple)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def record(self, what: str, subject: Subject, window: Window, value: Any) -> None:
+        start, end = ((time - START) / SECOND for time in window[:2])
+        self.results.collect(subject, (what, window.key, start, end, window.partial, value))
+
+
+class Traffic(Recorded):
+    """The handler of the documentation, with a state and a timer of its own."""
+
+    per_minute = TumblingWindow(size=timedelta(minutes=1), value=Count(), allowed_lateness=timedelta(seconds=30))
+    seen = ValueSpec(int, default=0)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.per_minute.add(subject, event)
+        self.seen.state_for(subject).value += 1
+        subject.set_timer(at(90))
+
+    @per_minute.on_close
+    def minute_closed(self, subject: Subject, window: Window, count: int) -> None:
+        assert (subject.timestamp - window.end) == timedelta(seconds=30)
+        self.record("closed", subject, window, count)
+
+    @per_minute.on_late
+    def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.results.collect(subject, ("late", (event.timestamp - START) / SECOND))
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        self.results.collect(subject, ("timer", self.seen.state_for(subject).value))
+        self.seen.state_for(subject).clear()
+
+
+def test_a_window_closes_once_after_its_lateness_beside_state_and_timers(test_run: MakeRun) -> None:
+    run = test_run(job(Traffic())).add_records([event(10), event(59.999999), event(60, key=1)])
+    run.add_watermark(at(89.999999)).add_record(event(20))
+    assert run.run().records("results") == []
+    run.add_watermark(at(90)).add_record(event(30))
+    result = run.run()
+    assert result.records("results") == [("closed", "k", 0, 60, False, 3), ("timer", 1), ("timer", 3), ("late", 30)]
+    assert result.counters == {"per_minute.late": 1}
+    result = run.add_watermark(at(150)).run()
+    assert result.records("results", new=True) == [("closed", 1, 60, 120, False, 1)]
+    assert result.keys() == ["k"], "the late event's own state"
+
+
+class All(Recorded):
+    """One of each kind."""
+
+    tumbling = TumblingWindow(timedelta(seconds=10), {"n": Count(), "mean": Mean("ms")}, offset=timedelta(seconds=-3))
+    hopping = HoppingWindow(timedelta(seconds=10), timedelta(seconds=4), Reduce(lambda sum, ms: sum + ms, "ms"))
+    sliding = SlidingWindow(timedelta(seconds=2), Max(lambda event: event.value.ms))
+    session = SessionWindow(timedelta(seconds=3), Collect("ms"))
+    counted = CountWindow(2, hop=1)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[View]) -> None:
+        for window in (self.tumbling, self.hopping, self.sliding, self.session, self.counted):
+            window.add(subject, event)
+
+    @tumbling.on_close
+    def tumbled(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("tumbling", subject, window, value)
+
+    @hopping.on_close
+    def hopped(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("hopping", subject, window, value)
+
+    @sliding.on_close
+    def slid(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("sliding", subject, window, value)
+
+    @session.on_close
+    def ended(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("session", subject, window, value)
+
+    @counted.on_close
+    def full(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("counted", subject, window, value)
+
+
+def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
+    events = [event(second, View(float(second))) for second in (-5, -4, 1, 3, 2, 8)]
+    run = test_run(job(All(), watermark_delay=10)).add_records(events[:2]).restart().add_records(events[2:4]).crash(1)
+    run.add_records(events[4:]).restart().add_watermark(at(100))
+    result = run.run()
+    found: dict[str, list[Any]] = {}
+    for what, _, *rest in result.records("results"):
+        found.setdefault(what, []).append(tuple(rest))
+    assert found == {
+        "tumbling": [
+            (-13, -3, False, {"n": 2, "mean": -4.5}),
+            (-3, 7, False, {"n": 3, "mean": 2.0}),
+            (7, 17, False, {"n": 1, "mean": 8.0}),
+        ],
+        "hopping": [
+            (-12, -2, False, -9.0),
+            (-8, 2, False, -8.0),
+            (-4, 6, False, 2.0),
+            (0, 10, False, 14.0),
+            (4, 14, False, 8.0),
+            (8, 18, False, 8.0),
+        ],
+        "sliding": [
+            (-7, -5, False, -5.0),
+            (-6, -4, False, -4.0),
+            (-1, 1, False, 1.0),
+            (0, 2, False, 2.0),
+            (1, 3, False, 3.0),
+            (6, 8, False, 8.0),
+        ],
+        "session": [(-5, -1, False, [-5.0, -4.0]), (1, 6, False, [1.0, 3.0, 2.0]), (8, 11, False, [8.0])],
+        "counted": [(-5, -4, False, 2), (-4, 1, False, 2), (1, 3, False, 2), (2, 3, False, 2), (2, 8, False, 2)],
+    }
+    assert list(result.state("counted", "k").values()) == [1]
+    assert [result.state(name, "k") for name in ("tumbling", "hopping", "sliding", "session")] == [{}] * 4
+
+
+class Early(Recorded):
+    """Windows that tell more before they close."""
+
+    by_time = TumblingWindow(timedelta(seconds=10), early=timedelta(seconds=3))
+    by_count = HoppingWindow(timedelta(seconds=10), timedelta(seconds=5), early=2)
+    chosen = SessionWindow(timedelta(seconds=5), early=lambda event: event.value == "tell")
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        getattr(self, subject.key).add(subject, event)  # type: ignore[call-overload]
+
+    @by_time.on_close
+    @by_count.on_close
+    @chosen.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+    @chosen.on_early
+    def told(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("early", subject, window, value)
+
+
+def test_early_results_are_partial_and_the_last_one_is_whole(test_run: MakeRun) -> None:
+    run = test_run(job(Early(), watermark_delay=100))
+    run.add_records([event(1, key="by_time"), event(1, key="by_count"), event(6, key="by_count")])
+    run.add_records([event(1, "quiet", "chosen"), event(2, "tell", "chosen")])
+    run.add_watermark(at(4)).add_record(event(4, key="by_time")).add_watermark(at(9.5)).add_watermark(at(100))
+    found: dict[str, list[Any]] = {}
+    for what, key, *rest in run.run().records("results"):
+        found.setdefault(key, []).append((what, *rest))
+    assert found == {
+        "by_count": [
+            ("closed", 0, 10, True, 2),
+            ("closed", -5, 5, False, 1),
+            ("closed", 0, 10, False, 2),
+            ("closed", 5, 15, False, 1),
+        ],
+        "by_time": [("closed", 0, 10, True, 1), ("closed", 0, 10, True, 2), ("closed", 0, 10, False, 2)],
+        "chosen": [("early", 1, 7, True, 2), ("closed", 1, 7, False, 2)],
+    }
+
+
+class Bounded(Recorded):
+    """At most two windows of a key are open."""
+
+    window = TumblingWindow(timedelta(seconds=10), max_active=2)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+
+def test_windows_beyond_the_bound_are_pushed_out(test_run: MakeRun) -> None:
+    run = test_run(job(Bounded(), watermark_delay=1000)).add_records([event(second) for second in (1, 11, 12, 21)])
+    run.add_record(event(2)).add_watermark(at(100))
+    result = run.run()
+    assert [record[2:] for record in result.records("results")] == [
+        (0, 10, True, 1),
+        (10, 20, False, 2),
+        (20, 30, False, 1),
+    ]
+    assert result.counters == {"window.pushed_out": 1, "window.late": 1}
+
+
+class Fails(Traffic):
+    """A subclass defines the callback anew; it fails for one minute."""
+
+    def minute_closed(self, subject: Subject, window: Window, count: int) -> None:
+        super().minute_closed(subject, window, count)
+        if window.start == START:
+            raise Mistake("the first minute")
+
+
+def test_rule_19_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
+    run = test_run(job(Fails(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
+    result = run.run()
+    assert [record for record in result.records("results") if record[0] == "closed"] == [
+        ("closed", "k", 60, 120, False, 1)
+    ]
+    (letter,) = result.dead_letters
+    assert (letter.callback, letter.error, letter.timestamp) == ("minute_closed", "Mistake: the first minute", at(90))
+    assert "Window(start=" in letter.shown
+    assert result.keys() == []
+
+
+class Tenants(Recorded):
+    """Makes a window for each tenant and rule that events name."""
+
+    def __init__(self) -> None:
+        self.windows: dict[str, WindowSpec] = {}
+
+    def window(self, name: str) -> WindowSpec:
+        if name not in self.windows:
+            size = timedelta(seconds=int(name.partition("-")[2]))
+            self.windows[name] = TumblingWindow(size, name=name, on_close=self.closed, late="divert")
+        return self.windows[name]
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.window(event.value).add(subject, event)
+
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+    def on_recover_window(self, name: str, subject: Subject) -> None:
+        self.window(name)
+
+
+def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(test_run: MakeRun) -> None:
+    run = test_run(job(Tenants(), late_events="divert", watermark_delay=100))
+    run.add_records([event(1, "a-10"), event(2, "b-20"), event(3, "a-10")]).restart()
+    run.add_record(event(4, "b-20")).add_watermark(at(15)).restart().add_watermark(at(20))
+    result = run.run()
+    assert [record[2:] for record in result.records("results")] == [(0, 10, False, 2), (0, 20, False, 2)]
+    assert result.keys() == []
+
+
+class Diverting(Recorded):
+    window = TumblingWindow(timedelta(seconds=10), late="divert")
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+
+def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> None:
+    run = test_run(job(Diverting())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
+    result = run.run()
+    (late,) = result.records("late_events")
+    assert (late.by, late.key, late.timestamp, late.value, late.watermark) == ("window", "k", at(9), "late", at(10))
+    assert result.counters == {"window.late": 1}
+
+
+@pytest.mark.parametrize("order", [(1, 7, 4), (7, 4, 1), (4, 7, 1)])
+def test_an_event_in_between_makes_one_session_of_two(test_run: MakeRun, order: tuple[int, ...]) -> None:
+    run = test_run(job(All(), watermark_delay=100)).add_records([event(second, View(1.0)) for second in order])
+    found = [record for record in run.add_watermark(at(50)).run().records("results") if record[0] == "session"]
+    assert found == [("session", "k", 1, 10, False, [1.0] * 3)]
