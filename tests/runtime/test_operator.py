@@ -3,7 +3,7 @@
 from datetime import timedelta
 from itertools import permutations
 
-from tests.conformance.handlers import Recorder, at, job
+from tests.conformance.handlers import Recorder, TimerSetter, at, job
 
 from amadou import KeyedEvent, Subject, ValueSpec
 from amadou._time import to_micros
@@ -42,5 +42,17 @@ def test_rule_16_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the
     gone = to_micros(at(1)) + 480_000_000
     assert brought.next_timer is not None
     assert gone <= brought.next_timer < gone + 60_000_000
-    assert operator.process(brought.state, [], brought.next_timer - 60_000_000).state is not None
+    before = operator.process(brought.state, [], brought.next_timer - 60_000_000)
+    assert (before.state, before.next_timer) == (brought.state, brought.next_timer)
     assert operator.process(brought.state, [], brought.next_timer).state is None
+
+
+def test_a_batch_is_counted() -> None:
+    for late_events, delivered in (("deliver", 3), ("drop", 2)):
+        operator = Operator(job(TimerSetter(), late_events=late_events))
+        events = [field for seconds in (9, 10, 20) for field in ("k", at(seconds), [5, 30, (30, "tag")])]
+        first = operator.process(None, [Chunk("events", b"", pack(["other", at(1), [10, 40]]))], None)
+        assert (first.events, first.late, first.fired, first.keys, first.pending) == (1, 0, 0, 1, 2)
+        second = operator.process(first.state, [Chunk("events", b"", pack(events))], to_micros(at(10)))
+        assert (second.events, second.late, second.fired, second.keys, second.pending) == (3, 1, 1, 2, 3)
+        assert len(second.outputs["answers"]) == 3 * delivered

@@ -81,6 +81,31 @@ def test_an_empty_list_leaves_nothing(subject: Subject, numbers: ListState[int])
     assert stored(subject) == {}
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda numbers: numbers.append(9),
+        lambda numbers: numbers.extend([9, 9]),
+        lambda numbers: numbers.insert(0, 9),
+        lambda numbers: numbers.__setitem__(1, 9),
+        lambda numbers: numbers.__setitem__(slice(0, 2), [9]),
+        lambda numbers: numbers.__delitem__(0),
+        lambda numbers: numbers.pop(),
+        lambda numbers: numbers.remove(2),
+        lambda numbers: numbers.reverse(),
+        lambda numbers: numbers.__iadd__([9]),
+        lambda numbers: numbers.clear(),
+    ],
+)
+def test_each_change_alone_is_stored(subject: Subject, numbers: ListState[int], change: Any) -> None:
+    numbers.extend([1, 2, 3])
+    again = reloaded(subject)
+    change(Handler.numbers.state_for(again))
+    expected = [1, 2, 3]
+    change(expected)
+    assert stored(again).get("numbers", []) == expected
+
+
 def test_an_untouched_list_is_not_written(subject: Subject) -> None:
     Handler.numbers.state_for(subject).append(1)
     again = reloaded(subject)

@@ -113,6 +113,28 @@ def test_entries_are_there_in_the_next_batch(subject: Subject) -> None:
     assert list(Handler.counts.state_for(again)) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda counts: counts.__setitem__("a", 9),
+        lambda counts: counts.__setitem__("new", 9),
+        lambda counts: counts.__delitem__("a"),
+        lambda counts: counts.setdefault("new", 9),
+        lambda counts: counts.update(a=9, new=9),
+        lambda counts: counts.pop("a"),
+        lambda counts: counts.popitem(),
+        lambda counts: counts.clear(),
+    ],
+)
+def test_each_change_alone_is_stored(subject: Subject, counts: MapState[str, int], change: Any) -> None:
+    counts.update({"a": 1, "b": 2})
+    again = reloaded(subject)
+    change(Handler.counts.state_for(again))
+    expected = {"a": 1, "b": 2}
+    change(expected)
+    assert stored(again).get("counts", {}) == expected
+
+
 def test_an_empty_map_leaves_nothing(subject: Subject, counts: MapState[str, int]) -> None:
     for remove in (counts.clear, lambda: counts.pop("a"), counts.popitem, lambda: counts.__delitem__("a")):
         counts["a"] = 1
