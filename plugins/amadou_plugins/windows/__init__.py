@@ -26,13 +26,18 @@ from amadou_plugins.windows._count import CountWindow
 from amadou_plugins.windows._panes import HoppingWindow, TumblingWindow
 from amadou_plugins.windows._session import SessionWindow
 from amadou_plugins.windows._sliding import SlidingWindow
+from amadou_plugins.windows._windowed import RecordError, Windowed, WindowResult, windowed
 
 __all__ = [
     "CountWindow",
     "HoppingWindow",
+    "RecordError",
     "SessionWindow",
     "SlidingWindow",
     "TumblingWindow",
     "Window",
+    "WindowResult",
     "WindowSpec",
+    "Windowed",
+    "windowed",
 ]

@@ -1,0 +1,68 @@
+"""Aggregates: what the events of a window, or of a key, sum up to.
+
+Most take `of`, which says what is aggregated: the name of a field of the event's value (a mapping's key, else an
+attribute), a function of the event, or nothing for the event's value itself::
+
+    Sum("price")
+    Mean(lambda event: event.value.price * event.value.quantity)
+    Several({"n": Count(), "p99": Quantiles("ms", [0.99])})
+
+`None` and NaN are missing values, and every aggregate skips them; only `Count()` counts events whatever they hold.
+
+A result depends neither on the order of the events nor on how accumulators were merged, to the last bit: sums of floats
+are exact and rounded once. Those that do go by the order of the stream say so with `ordered`.
+
+Where a fixed order of values decides a tie, it is: numbers by size, then texts, then bytes, then times, then dates,
+then durations, then anything else by what it holds; equal numbers of different types by the names of their types.
+
+Your own aggregate is a subclass of `Aggregate`.
+"""
+
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._count import Count
+from amadou_plugins.aggregates._distinct import DistinctCount
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, ValueKindError
+from amadou_plugins.aggregates._extremes import ArgMax, ArgMin, Max, Min
+from amadou_plugins.aggregates._moments import Correlation, Covariance, StdDev, Variance
+from amadou_plugins.aggregates._moving import MovingAverage
+from amadou_plugins.aggregates._quantiles import Median, Quantiles
+from amadou_plugins.aggregates._reduce import Reduce
+from amadou_plugins.aggregates._several import Several, aggregate_of
+from amadou_plugins.aggregates._stream import Collect, First, Last
+from amadou_plugins.aggregates._times import Earliest, Latest
+from amadou_plugins.aggregates._top import TopK
+from amadou_plugins.aggregates._totals import Mean, Sum
+from amadou_plugins.aggregates._truth import AllOf, AnyOf
+
+__all__ = [
+    "Aggregate",
+    "AggregateError",
+    "AllOf",
+    "AnyOf",
+    "ArgMax",
+    "ArgMin",
+    "Collect",
+    "Correlation",
+    "Count",
+    "Covariance",
+    "DistinctCount",
+    "Earliest",
+    "First",
+    "Last",
+    "Latest",
+    "Max",
+    "Mean",
+    "Median",
+    "Min",
+    "MissingFieldError",
+    "MovingAverage",
+    "Quantiles",
+    "Reduce",
+    "Several",
+    "StdDev",
+    "Sum",
+    "TopK",
+    "ValueKindError",
+    "Variance",
+    "aggregate_of",
+]

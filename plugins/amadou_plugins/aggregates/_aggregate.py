@@ -1,0 +1,93 @@
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._errors import AggregateError
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+
+class Aggregate(ABC, Generic[A, R]):
+    """Sums up the events of a window, or of a key.
+
+    The events are taken into an accumulator, which is kept between batches: it holds what an event's value may hold,
+    such as `None`, numbers, texts, bytes, lists, and dicts with keys of text or integers. It may come back as an equal
+    one at any time. An aggregate itself holds its settings only, and does not change.
+
+    One for the longest text::
+
+        class Longest(Aggregate[str, str]):
+            def create(self):
+                return ""
+
+            def add(self, accumulator, event):
+                return max(accumulator, event.value, key=lambda text: (len(text), text))
+
+            def merge(self, left, right):
+                return max(left, right, key=lambda text: (len(text), text))
+
+            def result(self, accumulator):
+                return accumulator
+    """
+
+    __slots__ = ()
+
+    mergeable: bool = True
+    """Whether accumulators can be merged, as windows that grow together need it."""
+
+    ordered: bool = False
+    """Whether the result depends on the order of the events in the stream."""
+
+    @abstractmethod
+    def create(self) -> A:
+        """A new accumulator, of no events."""
+
+    @abstractmethod
+    def add(self, accumulator: A, event: KeyedEvent[Any]) -> A:
+        """Takes in an event: gives a new accumulator, or the same one, changed."""
+
+    def add_all(self, accumulator: A, events: Sequence[KeyedEvent[Any]]) -> A:
+        """Takes in events, to the same result as `add` for each; define it where this can be faster."""
+        for event in events:
+            accumulator = self.add(accumulator, event)
+        return accumulator
+
+    def merge(self, left: A, right: A) -> A:
+        """The accumulator of what is in both; may use up `left`, must not change `right`.
+
+        Where the aggregate is `ordered`, the events of `left` come first.
+        """
+        hint = ": define merge, or say mergeable = False" if self.mergeable else ""
+        raise AggregateError(repr(self), f"cannot merge accumulators{hint}")
+
+    @abstractmethod
+    def result(self, accumulator: A) -> R:
+        """What the events sum up to; the accumulator can be added to afterwards."""
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        return f"{name}({', '.join(_settings(self))})" if attrs.has(type(self)) else f"{name}()"
+
+
+def _settings(aggregate: Any) -> list[str]:
+    told: list[str] = []
+    named = False
+    for field in attrs.fields(type(aggregate)):
+        if not field.init:
+            continue
+        value = getattr(aggregate, field.name)
+        if field.default is not attrs.NOTHING and value == field.default:
+            named = True
+        elif named or field.kw_only:
+            told.append(f"{field.alias}={_shown(value)}")
+        else:
+            told.append(_shown(value))
+    return told
+
+
+def _shown(value: Any) -> str:
+    return getattr(value, "__qualname__", None) or repr(value)

@@ -1,0 +1,32 @@
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._reading import OneValue, is_missing
+
+
+@attrs.frozen(repr=False)
+class Count(OneValue[int, int]):
+    """How many events there are, or how many of them have a value.
+
+    :param of: without it every event counts; with it those whose field, or function's result, is there
+    """
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, event: KeyedEvent[Any]) -> int:
+        if self.of is None or not is_missing(self.read(event)):
+            return accumulator + 1
+        return accumulator
+
+    def add_all(self, accumulator: int, events: Sequence[KeyedEvent[Any]]) -> int:
+        return accumulator + len(events if self.of is None else self.present(events))
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, accumulator: int) -> int:
+        return accumulator

@@ -1,0 +1,62 @@
+from typing import Any
+
+from amadou import AmadouError
+
+
+class AggregateError(AmadouError):
+    """An aggregate cannot be made, or cannot go on.
+
+    :param aggregate: the aggregate, as its `repr`
+    :param why: what is wrong, and what to do
+    """
+
+    def __init__(self, aggregate: str, why: str) -> None:
+        self.aggregate = aggregate
+        self.why = why
+        super().__init__(f"{aggregate} {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.aggregate, self.why)
+
+
+class MissingFieldError(AggregateError):
+    """An event's value has no such field.
+
+    :param aggregate: the aggregate, as its `repr`
+    :param field: the field that it asks for
+    :param type_: the name of the value's type
+    :param fields: the fields that the value has
+    """
+
+    def __init__(self, aggregate: str, field: str, type_: str, fields: tuple[str, ...]) -> None:
+        self.field = field
+        self.type = type_
+        self.fields = fields
+        there = f"its fields are {', '.join(fields)}" if fields else "it has no fields"
+        super().__init__(
+            aggregate,
+            f"found no field {field!r} in a value of type {type_}: {there}. Correct the name, or give a function of "
+            "the event that returns None where there is nothing",
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.aggregate, self.field, self.type, self.fields)
+
+
+class ValueKindError(AggregateError):
+    """A value is of a kind that the aggregate does not take.
+
+    :param aggregate: the aggregate, as its `repr`
+    :param value: the value
+    :param takes: what the aggregate takes
+    """
+
+    def __init__(self, aggregate: str, value: Any, takes: str) -> None:
+        self.value = value
+        self.takes = takes
+        shown = repr(value)
+        shown = shown if len(shown) <= 200 else f"{shown[:200]}…"
+        super().__init__(aggregate, f"cannot take {shown} ({type(value).__name__}): it takes {takes}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.aggregate, self.value, self.takes)

@@ -1,0 +1,164 @@
+"""Sums of floats and integers that no order and no merging can change, since nothing is rounded.
+
+An exact sum is a list that begins with `[floats, whole, shift]`; its value is `sum(floats) + whole / 2**shift`. Floats
+are collected, and summed now and then: `fsum` gives the nearest float, then what is left to the nearest float, and so
+on until nothing is.
+"""
+
+from collections.abc import Iterable
+from math import fsum, isfinite, isinf, isqrt
+from typing import Any, Final, TypeAlias
+
+ExactSum: TypeAlias = list[Any]
+Dyadic: TypeAlias = tuple[int, int]
+"""A numerator, and the power of two that is the denominator."""
+
+FEW: Final = 16
+"""So many floats wait until they are summed: a longer list takes up more state, a shorter one more time."""
+
+SMALL: Final = 1e-140
+LARGE: Final = 1e150
+"""Between these the product of two floats, and its rounding error, are floats (Dekker 1971)."""
+
+_SPLITTER: Final = 2.0**27 + 1
+
+
+def new_sum() -> ExactSum:
+    return [[], 0, 0]
+
+
+def shrink(total: ExactSum) -> None:
+    """Make the list of floats as short as it can be, but not empty: that a float was there shows."""
+    rest = total[0].copy()
+    floats = []
+    try:
+        while nearest := fsum(rest):
+            floats.append(nearest)
+            rest.append(-nearest)
+    except (OverflowError, ValueError):  # beyond the largest float on the way, or infinite
+        floats = sorted({value for value in total[0] if not isfinite(value)})
+        if not floats:
+            for value in total[0]:
+                add_dyadic(total, dyadic(value))
+    total[0] = floats or [0.0]
+
+
+def add_dyadic(total: ExactSum, value: Dyadic) -> None:
+    numerator, shift = value
+    if shift == total[2]:
+        total[1] += numerator
+    elif shift < total[2]:
+        total[1] += numerator << (total[2] - shift)
+    else:
+        total[1] = (total[1] << (shift - total[2])) + numerator
+        total[2] = shift
+
+
+def add_floats(total: ExactSum, values: Iterable[float]) -> None:
+    floats = total[0]
+    floats.extend(values)
+    if len(floats) > FEW:
+        shrink(total)
+
+
+def add_squares(total: ExactSum, values: list[float]) -> None:
+    """Add the squares of floats that are all between `SMALL` and `LARGE`."""
+    floats = total[0]
+    for value in values:
+        square = value * value
+        split = _SPLITTER * value
+        high = split - (split - value)
+        low = value - high
+        floats.append(square)
+        floats.append(high * high - square + 2.0 * high * low + low * low)
+    if len(floats) > FEW:
+        shrink(total)
+
+
+def add_product(total: ExactSum, left: float | int, right: float | int) -> None:
+    """Add the product of two finite numbers."""
+    if type(left) is float and type(right) is float and SMALL < abs(left) < LARGE and SMALL < abs(right) < LARGE:
+        product = left * right
+        split = _SPLITTER * left
+        left_high = split - (split - left)
+        left_low = left - left_high
+        split = _SPLITTER * right
+        right_high = split - (split - right)
+        right_low = right - right_high
+        error = left_high * right_high - product + left_high * right_low + left_low * right_high + left_low * right_low
+        floats = total[0]
+        floats.append(product)
+        floats.append(error)
+        if len(floats) > FEW:
+            shrink(total)
+    else:
+        (numerator, shift), (other, other_shift) = dyadic(left), dyadic(right)
+        add_dyadic(total, (numerator * other, shift + other_shift))
+
+
+def add_sum(total: ExactSum, other: ExactSum) -> None:
+    add_dyadic(total, (other[1], other[2]))
+    add_floats(total, other[0])
+
+
+def dyadic(value: float | int) -> Dyadic:
+    numerator, denominator = value.as_integer_ratio()
+    return numerator, denominator.bit_length() - 1
+
+
+def is_infinite(value: float | int) -> bool:
+    return type(value) is float and isinf(value)
+
+
+def infinite(total: ExactSum) -> float | None:
+    """The value of a sum that is infinite, or NaN where infinities of both signs are in it; else `None`."""
+    floats = total[0]
+    value = sum(floats)
+    if isfinite(value):
+        return None
+    shrink(total)
+    value = sum(total[0])
+    return None if isfinite(value) else value
+
+
+def value_of(total: ExactSum) -> Dyadic:
+    """The value of a finite sum."""
+    if len(total[0]) > 1:
+        shrink(total)
+    exact: ExactSum = [[], total[1], total[2]]
+    for value in total[0]:
+        add_dyadic(exact, dyadic(value))
+    return exact[1], exact[2]
+
+
+def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) -> Dyadic:
+    """`count` times the sum of the products less the product of the two sums."""
+    (first, first_shift), (second, second_shift) = value_of(left), value_of(right)
+    exact: ExactSum = [[], -first * second, first_shift + second_shift]
+    numerator, shift = value_of(products)
+    add_dyadic(exact, (count * numerator, shift))
+    return exact[1], exact[2]
+
+
+def ratio(numerator: int, denominator: int) -> float:
+    """The nearest float; infinite where it is beyond the largest."""
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return float("inf") if (numerator < 0) == (denominator < 0) else float("-inf")
+
+
+def root(numerator: int, denominator: int) -> float:
+    """The float that is nearest to the square root of a fraction."""
+    if not numerator:
+        return 0.0
+    half = (112 - numerator.bit_length() + denominator.bit_length()) // 2
+    if half >= 0:
+        numerator <<= 2 * half
+    else:
+        denominator <<= -2 * half
+    whole, rest = divmod(numerator, denominator)
+    floor = isqrt(whole)
+    # with at least 55 bits an odd last one says that something follows, which is all that rounding needs to know
+    floor = 2 * floor + (rest > 0 or floor * floor != whole)
+    return ratio(floor, 2 << half) if half >= 0 else ratio(floor << -half, 2)

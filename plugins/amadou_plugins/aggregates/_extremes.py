@@ -1,0 +1,145 @@
+from collections.abc import Sequence
+from operator import gt, lt
+from typing import Any, ClassVar
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._order import comparable, rank
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
+
+
+@attrs.frozen(repr=False)
+class _Extreme(OneValue[Any, Any]):
+    _beats: ClassVar[Any]
+    _best: ClassVar[Any]
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        return self._better(accumulator, self.read(event))
+
+    def add_all(self, accumulator: Any, events: Sequence[KeyedEvent[Any]]) -> Any:
+        values = self.present(events)
+        kinds = set(map(type, values))
+        # zeros of both signs and equal numbers of two types are not told apart by min and max
+        if kinds in ({int}, {str}) or (kinds == {float} and 0.0 not in values):
+            return self._better(accumulator, self._best(values))
+        for value in values:
+            accumulator = self._better(accumulator, value)
+        return accumulator
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return self._better(left, right)
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+    def _better(self, best: Any, value: Any) -> Any:
+        kind = type(value)
+        if kind is not type(best) or (kind is not float and kind is not int):
+            if is_missing(value):
+                return best
+            value = comparable(self, value, best)
+            if best is None:
+                return value
+        if self._beats(value, best):
+            return value
+        if value == best and self._beats(rank(value), rank(best)):
+            return value
+        return best
+
+
+@attrs.frozen(repr=False)
+class Min(_Extreme):
+    """The least value; `None` where there is nothing. Of equal numbers of several types, the first in the fixed order.
+
+    :param of: gives values of one kind: numbers, texts, bytes, aware datetimes, dates or `timedelta`; `None` and NaN
+        are skipped
+    """
+
+    _beats = lt
+    _best = min
+
+
+@attrs.frozen(repr=False)
+class Max(_Extreme):
+    """The greatest value; `None` where there is nothing. Of equal numbers of several types, the last in the fixed
+    order.
+
+    :param of: gives what `Min` takes; `None` and NaN are skipped
+    """
+
+    _beats = gt
+    _best = max
+
+
+@attrs.frozen(repr=False)
+class _ArgExtreme(Aggregate[list[Any] | None, Any]):
+    """Keeps `[by, timestamp, of]` of the best event."""
+
+    _beats: ClassVar[Any]
+
+    of: Of
+    by: Of
+    read_of: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    )
+    read_by: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by), takes_self=True)
+    )
+
+    def create(self) -> list[Any] | None:
+        return None
+
+    def add(self, accumulator: list[Any] | None, event: KeyedEvent[Any]) -> list[Any] | None:
+        of, by = self.read_of(event), self.read_by(event)
+        if is_missing(of) or is_missing(by):
+            return accumulator
+        by = comparable(self, by, None if accumulator is None else accumulator[0])
+        return self._better(accumulator, [by, event.timestamp, of])
+
+    def merge(self, left: list[Any] | None, right: list[Any] | None) -> list[Any] | None:
+        if right is not None and left is not None:
+            comparable(self, right[0], left[0])
+        return left if right is None else self._better(left, right)
+
+    def result(self, accumulator: list[Any] | None) -> Any:
+        return None if accumulator is None else accumulator[2]
+
+    def _better(self, best: list[Any] | None, entry: list[Any]) -> list[Any]:
+        if best is None or self._beats(entry[0], best[0]):
+            return entry
+        if entry[0] == best[0] and (entry[1] < best[1] or (entry[1] == best[1] and rank(entry[2]) < rank(best[2]))):
+            return entry
+        return best
+
+
+@attrs.frozen(repr=False)
+class ArgMin(_ArgExtreme):
+    """One value of the event where another is least; `None` where there is nothing.
+
+    Of several such events it is the earliest one's; of several of the same time, the value that is first in the fixed
+    order.
+
+    :param of: gives the value; events where it is `None` or NaN are skipped
+    :param by: gives what `Min` takes; `None` and NaN are skipped
+    """
+
+    _beats = lt
+
+
+@attrs.frozen(repr=False)
+class ArgMax(_ArgExtreme):
+    """One value of the event where another is greatest; `None` where there is nothing.
+
+    Of several such events it is the earliest one's; of several of the same time, the value that is first in the fixed
+    order.
+
+    :param of: gives the value; events where it is `None` or NaN are skipped
+    :param by: gives what `Min` takes; `None` and NaN are skipped
+    """
+
+    _beats = gt

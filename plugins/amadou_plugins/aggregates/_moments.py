@@ -1,0 +1,226 @@
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._exact import (
+    FEW,
+    LARGE,
+    SMALL,
+    add_dyadic,
+    add_floats,
+    add_product,
+    add_squares,
+    add_sum,
+    comoment,
+    dyadic,
+    infinite,
+    is_infinite,
+    new_sum,
+    ratio,
+    root,
+    shrink,
+)
+from amadou_plugins.aggregates._numbers import number
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
+
+Moments: TypeAlias = list[Any]
+"""How many, the exact sums, then the exact sums of products."""
+
+_NAN = float("nan")
+
+
+@attrs.frozen(repr=False)
+class _OfSquares(OneValue[Moments, float | None]):
+    ddof: int = attrs.field(default=1, kw_only=True)
+
+    def create(self) -> Moments:
+        return [0, new_sum(), new_sum()]
+
+    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
+        self._take(accumulator, self.read(event))
+        return accumulator
+
+    def add_all(self, accumulator: Moments, events: Sequence[KeyedEvent[Any]]) -> Moments:
+        values = list(map(self.read, events))
+        kinds = set(map(type, values))
+        if kinds == {float} and all(SMALL < abs(value) < LARGE for value in values):
+            accumulator[0] += len(values)
+            add_floats(accumulator[1], values)
+            add_squares(accumulator[2], values)
+        elif kinds == {int}:
+            accumulator[0] += len(values)
+            add_dyadic(accumulator[1], (sum(values), 0))
+            add_dyadic(accumulator[2], (sum(value * value for value in values), 0))
+        else:
+            for value in values:
+                self._take(accumulator, value)
+        return accumulator
+
+    def merge(self, left: Moments, right: Moments) -> Moments:
+        return _merged(left, right)
+
+    def _take(self, moments: Moments, value: Any) -> None:
+        if type(value) is not float or value != value:
+            if is_missing(value):
+                return
+            value = number(self, value)
+        moments[0] += 1
+        _add(moments[1], value)
+        if not is_infinite(value):
+            add_product(moments[2], value, value)
+
+
+@attrs.frozen(repr=False)
+class Variance(_OfSquares):
+    """The variance of a sample, the nearest float to the exact one; `None` where there are too few values.
+
+    An infinite value makes it NaN.
+
+    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    """
+
+    def result(self, accumulator: Moments) -> float | None:
+        return _spread(accumulator, self.ddof, ratio)
+
+
+@attrs.frozen(repr=False)
+class StdDev(_OfSquares):
+    """The standard deviation of a sample, the nearest float to the exact one; `None` where there are too few values.
+
+    An infinite value makes it NaN.
+
+    :param of: gives what `Variance` takes; `None` and NaN are skipped
+    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    """
+
+    def result(self, accumulator: Moments) -> float | None:
+        return _spread(accumulator, self.ddof, root)
+
+
+@attrs.frozen(repr=False)
+class _OfPairs(Aggregate[Moments, float | None]):
+    x: Of
+    y: Of
+    read_x: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.x), takes_self=True)
+    )
+    read_y: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.y), takes_self=True)
+    )
+
+    def pair(self, event: KeyedEvent[Any]) -> tuple[float | int, float | int] | None:
+        x, y = self.read_x(event), self.read_y(event)
+        return None if is_missing(x) or is_missing(y) else (number(self, x), number(self, y))
+
+    def merge(self, left: Moments, right: Moments) -> Moments:
+        return _merged(left, right)
+
+
+@attrs.frozen(repr=False)
+class Covariance(_OfPairs):
+    """The covariance of two values of each event, the nearest float to the exact one; `None` where there are too few.
+
+    An infinite value makes it NaN.
+
+    :param x: gives what `Variance` takes; an event where this or the other is `None` or NaN is skipped
+    :param y: likewise
+    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    """
+
+    ddof: int = attrs.field(default=1, kw_only=True)
+
+    def create(self) -> Moments:
+        return [0, new_sum(), new_sum(), new_sum()]
+
+    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
+        pair = self.pair(event)
+        if pair is not None:
+            x, y = pair
+            accumulator[0] += 1
+            _add(accumulator[1], x)
+            _add(accumulator[2], y)
+            if not is_infinite(x) and not is_infinite(y):
+                add_product(accumulator[3], x, y)
+        return accumulator
+
+    def result(self, accumulator: Moments) -> float | None:
+        count, x, y, products = accumulator
+        if count <= max(self.ddof, 0):
+            return None
+        if infinite(x) is not None or infinite(y) is not None:
+            return _NAN
+        numerator, shift = comoment(count, products, x, y)
+        return ratio(numerator, (count * (count - self.ddof)) << shift)
+
+
+@attrs.frozen(repr=False)
+class Correlation(_OfPairs):
+    """Pearson's correlation of two values of each event, the nearest float to the exact one.
+
+    It is `None` where there are fewer than two events, or where one of the values is always the same. An infinite value
+    makes it NaN.
+
+    :param x: gives what `Variance` takes; an event where this or the other is `None` or NaN is skipped
+    :param y: likewise
+    """
+
+    def create(self) -> Moments:
+        return [0, new_sum(), new_sum(), new_sum(), new_sum(), new_sum()]
+
+    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
+        pair = self.pair(event)
+        if pair is not None:
+            x, y = pair
+            accumulator[0] += 1
+            _add(accumulator[1], x)
+            _add(accumulator[2], y)
+            if not is_infinite(x) and not is_infinite(y):
+                add_product(accumulator[3], x, x)
+                add_product(accumulator[4], y, y)
+                add_product(accumulator[5], x, y)
+        return accumulator
+
+    def result(self, accumulator: Moments) -> float | None:
+        count, x, y, x_squares, y_squares, products = accumulator
+        if count < 2:
+            return None
+        if infinite(x) is not None or infinite(y) is not None:
+            return _NAN
+        x_spread, x_shift = comoment(count, x_squares, x, x)
+        y_spread, y_shift = comoment(count, y_squares, y, y)
+        if not x_spread or not y_spread:
+            return None
+        common, shift = comoment(count, products, x, y)
+        size = root(common * common << (x_shift + y_shift), x_spread * y_spread << 2 * shift)
+        return -size if common < 0 else size
+
+
+def _add(total: list[Any], value: float | int) -> None:
+    if type(value) is float:
+        floats = total[0]
+        floats.append(value)
+        if len(floats) > FEW:
+            shrink(total)
+    else:
+        add_dyadic(total, dyadic(value))
+
+
+def _merged(left: Moments, right: Moments) -> Moments:
+    left[0] += right[0]
+    for total, other in zip(left[1:], right[1:], strict=True):
+        add_sum(total, other)
+    return left
+
+
+def _spread(moments: Moments, ddof: int, rounded: Any) -> float | None:
+    count, total, squares = moments
+    if count <= max(ddof, 0):
+        return None
+    if infinite(total) is not None:
+        return _NAN
+    numerator, shift = comoment(count, squares, total, total)
+    return rounded(numerator, (count * (count - ddof)) << shift)  # type: ignore[no-any-return]

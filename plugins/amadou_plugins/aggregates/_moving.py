@@ -1,0 +1,58 @@
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
+from amadou_plugins.aggregates._totals import Value, mean_of, new_total, take, take_all
+
+
+@attrs.frozen(repr=False)
+class MovingAverage(Aggregate[list[Value], Value | None]):
+    """The mean of the newest values in the order of the stream, as `Mean` gives it; for running values.
+
+    Depends on the order of the events, and cannot be merged.
+
+    :param of: gives what `Mean` takes; `None` and NaN are skipped
+    :param n: of so many values
+    :raises AggregateError: `n` is no whole number from 1
+    """
+
+    mergeable = False
+    ordered = True
+
+    of: Of
+    n: int
+    read: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.n) is not int or self.n < 1:
+            raise AggregateError(repr(self), "needs n to be a whole number from 1")
+
+    def create(self) -> list[Value]:
+        return []
+
+    def add(self, accumulator: list[Value], event: KeyedEvent[Any]) -> list[Value]:
+        value = self.read(event)
+        if not is_missing(value):
+            if type(value) is not float:
+                take(self, new_total(), value)  # refuses what is no number
+            accumulator.append(value)
+            if len(accumulator) > self.n:
+                del accumulator[0]
+        return accumulator
+
+    def add_all(self, accumulator: list[Value], events: Sequence[KeyedEvent[Any]]) -> list[Value]:
+        for event in events:
+            self.add(accumulator, event)
+        return accumulator
+
+    def result(self, accumulator: list[Value]) -> Value | None:
+        total = new_total()
+        take_all(self, total, accumulator)
+        return mean_of(self, total)

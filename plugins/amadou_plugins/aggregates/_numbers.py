@@ -1,0 +1,28 @@
+from decimal import Decimal
+from numbers import Integral, Real
+from typing import Any
+
+from amadou_plugins.aggregates._errors import ValueKindError
+
+
+def plain_number(value: Any) -> float | int | Decimal | None:
+    """A number as one of Python's own types, and `None` for anything else."""
+    kind = type(value)
+    if kind is float or kind is int or kind is Decimal:
+        return value  # type: ignore[no-any-return]
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return Decimal(value) if isinstance(value, Decimal) else None
+
+
+def number(aggregate: Any, value: Any) -> float | int:
+    """A number with `Decimal` as the nearest float."""
+    kind = type(value)
+    if kind is float or kind is int:
+        return value  # type: ignore[no-any-return]
+    plain = plain_number(value)
+    if plain is None:
+        raise ValueKindError(repr(aggregate), value, "int, float and Decimal")
+    return float(plain) if isinstance(plain, Decimal) else plain

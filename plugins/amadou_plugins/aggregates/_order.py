@@ -1,0 +1,75 @@
+"""The fixed order of values, which decides ties the same way in each process."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou_plugins.aggregates._errors import ValueKindError
+from amadou_plugins.aggregates._numbers import plain_number
+
+Rank: TypeAlias = tuple[int, Any, str]
+
+_TAKES = "numbers, or texts, or bytes, or aware datetimes, or dates, or durations"
+
+
+def kind_of(value: Any) -> int:
+    """Which values a value can be compared with: those of the same kind, and none for the last one."""
+    if isinstance(value, (int, float, Decimal)):
+        return 0
+    if isinstance(value, str):
+        return 1
+    if isinstance(value, bytes):
+        return 2
+    if isinstance(value, datetime):
+        return 6 if value.utcoffset() is None else 3
+    if isinstance(value, date):
+        return 4
+    if isinstance(value, timedelta):
+        return 5
+    return 6 if plain_number(value) is None else 0
+
+
+def rank(value: Any) -> Rank:
+    """What values are sorted by where nothing else tells them apart."""
+    kind, text = kind_of(value), text_of(value, _typed)
+    return (kind, text, "") if kind == 6 else (kind, value, text)
+
+
+def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
+    """A value that can be compared with another one of the aggregate; numbers as those of Python's own types."""
+    kind = kind_of(value)
+    if kind == 6:
+        raise ValueKindError(repr(aggregate), value, _TAKES)
+    if other is not None and kind_of(other) != kind:
+        raise ValueKindError(
+            repr(aggregate), value, f"values that can be compared, and has seen {other!r} ({type(other).__name__})"
+        )
+    return value if kind or type(value) is bool else plain_number(value)
+
+
+def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
+    """A text that equal values share in each process; a `repr` follows the hash seed where there is a set."""
+    kind = type(value)
+    if isinstance(value, tuple | list):
+        inside = [text_of(part, leaf) for part in value]
+    elif isinstance(value, set | frozenset):
+        inside = sorted(text_of(part, leaf) for part in value)
+    elif isinstance(value, Mapping):
+        inside = sorted(f"{text_of(key, leaf)}: {text_of(part, leaf)}" for key, part in value.items())
+    elif attrs.has(kind):
+        inside = [text_of(getattr(value, field.name), leaf) for field in attrs.fields(kind)]
+    elif is_dataclass(value):
+        inside = [text_of(getattr(value, field.name), leaf) for field in fields(value)]
+    else:
+        if isinstance(value, datetime) and value.utcoffset() is not None:
+            value = value.astimezone(UTC)
+        return leaf(value)
+    return f"{kind.__qualname__}({', '.join(inside)})"
+
+
+def _typed(value: Any) -> str:
+    return f"{type(value).__name__} {value!r}"

@@ -1,0 +1,132 @@
+from bisect import bisect
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import cache
+from itertools import accumulate
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._exact import is_infinite, ratio
+from amadou_plugins.aggregates._numbers import number
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
+from amadou_plugins.aggregates._sketches import sketches
+
+
+@attrs.frozen(repr=False)
+class Quantiles(Aggregate[list[Any], list[float | None]]):
+    """Quantiles by a DDSketch, as a list in the order asked for; each is `None` where there is nothing.
+
+    Each is within the accuracy, as a share of the value itself, of the value whose rank is the quantile times one less
+    than the count, rounded down. The state grows with the range of the values: 1 ms to 1 h needs at most 755 counters
+    at an accuracy of 1 %. Numbers nearer to 0 than 1e-307 count as 0, and those beyond 1e308 as about that.
+
+    Needs ``pip install 'amadou[sketches]'``.
+
+    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
+    :param quantiles: numbers from 0 to 1
+    :param accuracy: the largest relative error, between 0 and 1
+    :raises AggregateError: a quantile or the accuracy is out of range, or the library is not installed
+    """
+
+    of: Of
+    quantiles: Sequence[float] = attrs.field(converter=tuple)
+    accuracy: float = attrs.field(default=0.01, kw_only=True)
+    read: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    )
+
+    def __attrs_post_init__(self) -> None:
+        if not self.quantiles or not all(0 <= quantile <= 1 for quantile in self.quantiles):
+            raise AggregateError(repr(self), "needs one quantile or more, from 0 to 1")
+        if not 0 < self.accuracy < 1:
+            raise AggregateError(repr(self), "needs an accuracy between 0 and 1")
+        sketches(repr(self), "ddsketch")
+
+    def create(self) -> list[Any]:
+        return [{}, 0, {}]
+
+    def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
+        value = self.read(event)
+        if not is_missing(value):
+            _take(_mapping(self.accuracy), accumulator, number(self, value))
+        return accumulator
+
+    def add_all(self, accumulator: list[Any], events: Sequence[KeyedEvent[Any]]) -> list[Any]:
+        mapping = _mapping(self.accuracy)
+        for value in map(self.read, events):
+            if not is_missing(value):
+                _take(mapping, accumulator, number(self, value))
+        return accumulator
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        for counts, more in ((left[0], right[0]), (left[2], right[2])):
+            for key, count in more.items():
+                counts[key] = counts.get(key, 0) + count
+        left[1] += right[1]
+        return left
+
+    def result(self, accumulator: list[Any]) -> list[float | None]:
+        negative, zeros, positive = accumulator
+        mapping = _mapping(self.accuracy)
+        bins = [(-mapping.value(key), negative[key]) for key in sorted(negative, reverse=True)]
+        bins += [(0.0, zeros)] if zeros else []
+        bins += [(mapping.value(key), positive[key]) for key in sorted(positive)]
+        ends = list(accumulate(count for _, count in bins))
+        return [bins[bisect(ends, quantile * (ends[-1] - 1))][0] if ends else None for quantile in self.quantiles]
+
+
+@attrs.frozen(repr=False)
+class Median(OneValue[list[float | int], float | None]):
+    """The median, the nearest float to the exact one; `None` where there is nothing.
+
+    It keeps every value: for many take `Quantiles`.
+
+    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    """
+
+    def create(self) -> list[float | int]:
+        return []
+
+    def add(self, accumulator: list[float | int], event: KeyedEvent[Any]) -> list[float | int]:
+        value = self.read(event)
+        if not is_missing(value):
+            accumulator.append(number(self, value))
+        return accumulator
+
+    def add_all(self, accumulator: list[float | int], events: Sequence[KeyedEvent[Any]]) -> list[float | int]:
+        accumulator += [number(self, value) for value in self.present(events)]
+        return accumulator
+
+    def merge(self, left: list[float | int], right: list[float | int]) -> list[float | int]:
+        left += right
+        return left
+
+    def result(self, accumulator: list[float | int]) -> float | None:
+        if not accumulator:
+            return None
+        values = sorted(accumulator)
+        low, high = values[(len(values) - 1) // 2], values[len(values) // 2]
+        if is_infinite(low) or is_infinite(high):
+            return sum(value for value in (low, high) if is_infinite(value))
+        middle = (Fraction(low) + Fraction(high)) / 2
+        return ratio(middle.numerator, middle.denominator)
+
+
+@cache
+def _mapping(accuracy: float) -> Any:
+    """Tells which counter a value belongs to, and which value a counter stands for."""
+    return sketches("Quantiles", "ddsketch").LogarithmicMapping(accuracy)
+
+
+def _take(mapping: Any, accumulator: list[Any], value: float | int) -> None:
+    size = abs(value)
+    if size <= mapping.min_possible:
+        accumulator[1] += 1
+        return
+    key = mapping.key(min(size, mapping.max_possible))
+    counts = accumulator[0] if value < 0 else accumulator[2]
+    counts[key] = counts.get(key, 0) + 1

@@ -1,0 +1,83 @@
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from functools import partial
+from numbers import Real
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, TypeVar
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError
+
+A = TypeVar("A")
+R = TypeVar("R")
+
+Of: TypeAlias = str | Callable[[KeyedEvent[Any]], Any] | None
+Reader: TypeAlias = Callable[[KeyedEvent[Any]], Any]
+
+_NEVER_MISSING: Final = frozenset({int, str, bytes, bool, list, dict, tuple})
+
+
+def reader(aggregate: Any, of: Of) -> Reader:
+    """Reads what an aggregate is of from an event."""
+    if of is None:
+        return itemgetter(KeyedEvent._fields.index("value"))
+    if isinstance(of, str):
+        return partial(_read_field, of, aggregate)
+    if callable(of):
+        return of
+    raise AggregateError(
+        type(aggregate).__name__, f"cannot read {of!r}: give the name of a field, or a function of the event"
+    )
+
+
+@attrs.frozen(repr=False)
+class OneValue(Aggregate[A, R]):
+    """An aggregate of one value of each event."""
+
+    of: Of = None
+    read: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    )
+
+    def present(self, events: Sequence[KeyedEvent[Any]]) -> list[Any]:
+        return [value for value in map(self.read, events) if not is_missing(value)]
+
+
+def is_missing(value: Any) -> bool:
+    if value is None:
+        return True
+    kind = type(value)
+    if kind is float:
+        return value != value  # type: ignore[no-any-return]
+    if kind in _NEVER_MISSING:
+        return False
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    return isinstance(value, (Real, datetime)) and value != value  # numpy's NaN; pandas' NaT is a datetime
+
+
+def _read_field(name: str, aggregate: Any, event: KeyedEvent[Any]) -> Any:
+    value = event[2]
+    try:
+        if type(value) is dict or isinstance(value, Mapping):
+            return value[name]
+        return getattr(value, name)
+    except (KeyError, AttributeError):
+        fields = _fields(value)
+        if name in fields:
+            raise  # a property's own error
+        raise MissingFieldError(repr(aggregate), name, type(value).__name__, fields) from None
+
+
+def _fields(value: Any) -> tuple[str, ...]:
+    if isinstance(value, Mapping):
+        return tuple(map(str, value))
+    kind = type(value)
+    if attrs.has(kind):
+        return tuple(field.name for field in attrs.fields(kind))
+    named: Any = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
+    return tuple(map(str, named or getattr(value, "__dict__", ())))

@@ -1,0 +1,51 @@
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
+
+
+@attrs.frozen(repr=False)
+class Reduce(Aggregate[Any, Any]):
+    """What a function makes of the values, one after the other in the order of the stream, on which it depends.
+
+    :param function: takes what has been made so far and a value, and gives what is made of both
+    :param of: gives the values; `None` and NaN are skipped
+    :param initial: what there is before the first value; without it the first value is taken as it is, and the result
+        of nothing is `None`
+    :param mergeable: whether the function can be given what was made of earlier values and of later ones; `initial`
+        must then change nothing, as 0 does in a sum
+    """
+
+    ordered = True
+
+    function: Callable[[Any, Any], Any]
+    of: Of = None
+    initial: Any = attrs.field(default=None, kw_only=True)
+    mergeable: bool = attrs.field(default=False, kw_only=True)
+    read: Reader = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    )
+
+    def create(self) -> Any:
+        return deepcopy(self.initial)
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        value = self.read(event)
+        if is_missing(value):
+            return accumulator
+        return value if accumulator is None else self.function(accumulator, value)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        if not self.mergeable:
+            return super().merge(left, right)
+        if left is None or right is None:
+            return deepcopy(right) if left is None else left
+        return self.function(left, deepcopy(right))
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator

@@ -1,0 +1,94 @@
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
+
+Accumulators: TypeAlias = dict[str, Any]
+
+
+def aggregate_of(value: Any) -> Aggregate[Any, Any]:
+    """One aggregate of an aggregate, or of a mapping of names to aggregates.
+
+    :raises TypeError: it is neither
+    """
+    if isinstance(value, Aggregate):
+        return value
+    if isinstance(value, Mapping):
+        return Several(value)
+    if isinstance(value, type) and issubclass(value, Aggregate):
+        raise TypeError(f"{value.__name__} is a class: give an aggregate, such as {value.__name__}()")
+    raise TypeError(
+        f"{value!r} ({type(value).__name__}) is no aggregate: give one, such as Count(), or a mapping of names to "
+        "aggregates"
+    )
+
+
+def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{value!r} ({type(value).__name__}) is no mapping of names to aggregates")
+    for name in value:
+        if not isinstance(name, str):
+            raise TypeError(f"the name {name!r} ({type(name).__name__}) of an aggregate is no text")
+    return {name: aggregate_of(part) for name, part in value.items()}
+
+
+@attrs.frozen(repr=False)
+class Several(Aggregate[Accumulators, dict[str, Any]]):
+    """Several aggregates of the same events; gives a dict of their results, under the same names.
+
+    It can be merged where each can, and depends on the order of the events where one does. What is kept follows the
+    names: an aggregate with a new name begins when it is there, one whose name is gone is forgotten.
+
+    :param aggregates: names, and aggregates or again such mappings
+    :raises TypeError: something in it is no aggregate
+    """
+
+    aggregates: Mapping[str, Aggregate[Any, Any]] = attrs.field(converter=_aggregates)
+    mergeable: bool = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: all(part.mergeable for part in self.aggregates.values()), takes_self=True),
+    )
+    ordered: bool = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: any(part.ordered for part in self.aggregates.values()), takes_self=True),
+    )
+
+    def create(self) -> Accumulators:
+        return {name: part.create() for name, part in self.aggregates.items()}
+
+    def add(self, accumulator: Accumulators, event: KeyedEvent[Any]) -> Accumulators:
+        self._fit(accumulator)
+        for name, part in self.aggregates.items():
+            accumulator[name] = part.add(accumulator[name], event)
+        return accumulator
+
+    def add_all(self, accumulator: Accumulators, events: Sequence[KeyedEvent[Any]]) -> Accumulators:
+        self._fit(accumulator)
+        for name, part in self.aggregates.items():
+            accumulator[name] = part.add_all(accumulator[name], events)
+        return accumulator
+
+    def merge(self, left: Accumulators, right: Accumulators) -> Accumulators:
+        if not self.mergeable:
+            stuck = ", ".join(name for name, part in self.aggregates.items() if not part.mergeable)
+            raise AggregateError(repr(self), f"cannot merge accumulators, for {stuck}")
+        self._fit(left)
+        for name, part in self.aggregates.items():
+            if name in right:
+                left[name] = part.merge(left[name], right[name])
+        return left
+
+    def result(self, accumulator: Accumulators) -> dict[str, Any]:
+        self._fit(accumulator)
+        return {name: part.result(accumulator[name]) for name, part in self.aggregates.items()}
+
+    def _fit(self, accumulator: Accumulators) -> None:
+        if accumulator.keys() != self.aggregates.keys():
+            for name in accumulator.keys() - self.aggregates.keys():
+                del accumulator[name]
+            for name in self.aggregates.keys() - accumulator.keys():
+                accumulator[name] = self.aggregates[name].create()

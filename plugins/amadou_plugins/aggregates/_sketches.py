@@ -1,0 +1,14 @@
+import importlib
+from typing import Any
+
+from amadou_plugins.aggregates._errors import AggregateError
+
+
+def sketches(aggregate: str, library: str) -> Any:
+    """Import a library of sketches when an aggregate first needs it."""
+    try:
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise AggregateError(
+            aggregate, f"needs the library {library}, which is not there: pip install 'amadou[sketches]'"
+        ) from error

@@ -1,0 +1,97 @@
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._reading import OneValue, is_missing
+
+
+@attrs.frozen(repr=False)
+class First(OneValue[Any, Any]):
+    """The first value in the order of the stream, on which it depends; `None` where there is nothing.
+
+    :param of: gives the value; `None` and NaN are skipped
+    """
+
+    ordered = True
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        if accumulator is not None:
+            return accumulator
+        value = self.read(event)
+        return None if is_missing(value) else value
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return right if left is None else left
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@attrs.frozen(repr=False)
+class Last(OneValue[Any, Any]):
+    """The last value in the order of the stream, on which it depends; `None` where there is nothing.
+
+    :param of: gives the value; `None` and NaN are skipped
+    """
+
+    ordered = True
+
+    def create(self) -> Any:
+        return None
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        value = self.read(event)
+        return accumulator if is_missing(value) else value
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return left if right is None else right
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@attrs.frozen(repr=False)
+class Collect(OneValue[list[Any], list[Any]]):
+    """The list of the values in the order of the stream, on which it depends.
+
+    :param of: gives the values; `None` and NaN are skipped
+    :param limit: keeps the first so many; without it the state grows with each event
+    :raises AggregateError: `limit` is no whole number from 0
+    """
+
+    ordered = True
+
+    limit: int | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
+            raise AggregateError(repr(self), "needs its limit to be a whole number from 0")
+
+    def create(self) -> list[Any]:
+        return []
+
+    def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
+        if self.limit is None or len(accumulator) < self.limit:
+            value = self.read(event)
+            if not is_missing(value):
+                accumulator.append(value)
+        return accumulator
+
+    def add_all(self, accumulator: list[Any], events: Sequence[KeyedEvent[Any]]) -> list[Any]:
+        if self.limit is not None:
+            return super().add_all(accumulator, events)
+        accumulator += self.present(events)
+        return accumulator
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        left += right if self.limit is None else right[: self.limit - len(left)]
+        return left
+
+    def result(self, accumulator: list[Any]) -> list[Any]:
+        return accumulator.copy()

@@ -1,0 +1,57 @@
+from operator import gt, lt
+from typing import Any, ClassVar
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._order import rank
+from amadou_plugins.aggregates._reading import OneValue, is_missing
+
+
+@attrs.frozen(repr=False)
+class _ByTime(OneValue[list[Any] | None, Any]):
+    """Keeps `[timestamp, value]`."""
+
+    _beats: ClassVar[Any]
+
+    def create(self) -> list[Any] | None:
+        return None
+
+    def add(self, accumulator: list[Any] | None, event: KeyedEvent[Any]) -> list[Any] | None:
+        value = self.read(event)
+        return accumulator if is_missing(value) else self._better(accumulator, [event.timestamp, value])
+
+    def merge(self, left: list[Any] | None, right: list[Any] | None) -> list[Any] | None:
+        return left if right is None else self._better(left, right)
+
+    def result(self, accumulator: list[Any] | None) -> Any:
+        return None if accumulator is None else accumulator[1]
+
+    def _better(self, best: list[Any] | None, entry: list[Any]) -> list[Any]:
+        if best is None or self._beats(entry[0], best[0]):
+            return entry
+        return entry if entry[0] == best[0] and self._beats(rank(entry[1]), rank(best[1])) else best
+
+
+@attrs.frozen(repr=False)
+class Earliest(_ByTime):
+    """The value of the event with the least timestamp; `None` where there is nothing.
+
+    Of several with the same timestamp, the value that is first in the fixed order.
+
+    :param of: gives the value; events where it is `None` or NaN are skipped
+    """
+
+    _beats = lt
+
+
+@attrs.frozen(repr=False)
+class Latest(_ByTime):
+    """The value of the event with the greatest timestamp; `None` where there is nothing.
+
+    Of several with the same timestamp, the value that is last in the fixed order.
+
+    :param of: gives the value; events where it is `None` or NaN are skipped
+    """
+
+    _beats = gt

@@ -1,0 +1,198 @@
+from collections.abc import Sequence
+from datetime import timedelta
+from decimal import Context, Decimal, Inexact
+from fractions import Fraction
+from typing import Any, Final, TypeAlias
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
+from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of
+from amadou_plugins.aggregates._numbers import plain_number
+from amadou_plugins.aggregates._reading import OneValue, is_missing
+
+Total: TypeAlias = list[Any]
+"""An exact sum, then a sum of Decimals or `None`, then the unit, then how many values there were.
+
+Durations are whole microseconds. The unit is `None` where only floats have been seen."""
+
+Value: TypeAlias = int | float | Decimal | timedelta
+
+_DECIMAL: Final = 3
+_UNIT: Final = 4
+_COUNT: Final = 5
+_NUMBERS: Final = 1
+_DURATIONS: Final = 2
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DIGITS: Final = 100_000
+_EXACTLY: Final = Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9, traps=[Inexact])
+_QUOTIENT: Final = Context(prec=28, Emin=-(10**9), Emax=10**9, traps=[])
+
+
+@attrs.frozen(repr=False)
+class _OfTotal(OneValue[Total, Any]):
+    def create(self) -> Total:
+        return new_total()
+
+    def add(self, accumulator: Total, event: KeyedEvent[Any]) -> Total:
+        value = self.read(event)
+        if type(value) is float and value == value and accumulator[4] != _DURATIONS:
+            accumulator[5] += 1
+            floats = accumulator[0]
+            floats.append(value)
+            if len(floats) > FEW:
+                shrink(accumulator)
+        else:
+            take(self, accumulator, value)
+        return accumulator
+
+    def add_all(self, accumulator: Total, events: Sequence[KeyedEvent[Any]]) -> Total:
+        take_all(self, accumulator, list(map(self.read, events)))
+        return accumulator
+
+    def merge(self, left: Total, right: Total) -> Total:
+        if right[_COUNT]:
+            _agree(self, left, right[_UNIT] or _NUMBERS, _example(right))
+            left[_UNIT] = left[_UNIT] or right[_UNIT]
+            add_dyadic(left, (right[1], right[2]))
+            add_floats(left, right[0])
+            if right[_DECIMAL] is not None:
+                _add_decimal(self, left, right[_DECIMAL])
+            left[_COUNT] += right[_COUNT]
+        return left
+
+
+@attrs.frozen(repr=False)
+class Sum(_OfTotal):
+    """The sum; 0 where there is nothing.
+
+    Integers give an `int`, Decimals and integers a `Decimal`, durations a `timedelta`, all exact. With a float among
+    them it is the float that is nearest to the exact sum: infinite where it is beyond the largest, NaN where infinities
+    of both signs are summed.
+
+    :param of: gives `int`, `float`, `Decimal`, `bool` (as 0 and 1), or nothing but `timedelta`; `None` and NaN are
+        skipped
+    """
+
+    def result(self, accumulator: Total) -> Value:
+        if accumulator[_UNIT] == _DURATIONS:
+            return _duration(self, accumulator[1])
+        if accumulator[0]:
+            return _quotient(accumulator, 1)
+        if accumulator[_DECIMAL] is not None:
+            return _decimal_sum(accumulator)
+        return accumulator[1]  # type: ignore[no-any-return]
+
+
+@attrs.frozen(repr=False)
+class Mean(_OfTotal):
+    """The arithmetic mean; `None` where there is nothing.
+
+    It is a float, the nearest to the exact mean; for Decimals and integers a `Decimal` of 28 digits, for durations a
+    `timedelta`.
+
+    :param of: gives what `Sum` takes; `None` and NaN are skipped
+    """
+
+    def result(self, accumulator: Total) -> Value | None:
+        return mean_of(self, accumulator)
+
+
+def mean_of(aggregate: Any, total: Total) -> Value | None:
+    count = total[_COUNT]
+    if not count:
+        return None
+    if total[_UNIT] == _DURATIONS:
+        return _duration(aggregate, round(Fraction(total[1], count)))
+    if total[_DECIMAL] is not None and not total[0]:
+        return _QUOTIENT.divide(_decimal_sum(total), Decimal(count))
+    return _quotient(total, count)
+
+
+def new_total() -> Total:
+    return [[], 0, 0, None, None, 0]
+
+
+def take(aggregate: Any, total: Total, value: Any) -> None:
+    if is_missing(value):
+        return
+    if isinstance(value, timedelta):
+        _agree(aggregate, total, _DURATIONS, value)
+        total[_UNIT] = _DURATIONS
+        total[1] += value // _MICROSECOND
+    else:
+        plain = plain_number(value)
+        if plain is None:
+            raise ValueKindError(repr(aggregate), value, "int, float, Decimal and timedelta")
+        _agree(aggregate, total, _NUMBERS, value)
+        total[_UNIT] = _NUMBERS
+        if isinstance(plain, int):
+            add_dyadic(total, (plain, 0))
+        elif isinstance(plain, Decimal) and plain.is_finite():
+            _add_decimal(aggregate, total, plain)
+        else:
+            add_floats(total, (float(plain),))
+    total[_COUNT] += 1
+
+
+def take_all(aggregate: Any, total: Total, values: list[Any]) -> None:
+    kinds = set(map(type, values))
+    if type(None) in kinds:
+        kinds.remove(type(None))
+        values = [value for value in values if value is not None]
+    if kinds == {float} and total[_UNIT] != _DURATIONS:
+        if (rough := sum(values)) != rough:
+            values = [value for value in values if value == value]
+        add_floats(total, values)
+        total[_COUNT] += len(values)
+    elif kinds == {int} and total[_UNIT] != _DURATIONS:
+        total[_UNIT] = _NUMBERS
+        add_dyadic(total, (sum(values), 0))
+        total[_COUNT] += len(values)
+    else:
+        for value in values:
+            take(aggregate, total, value)
+
+
+def _agree(aggregate: Any, total: Total, unit: int, value: Any) -> None:
+    if total[_COUNT] and (total[_UNIT] or _NUMBERS) != unit:
+        raise ValueKindError(repr(aggregate), value, "numbers or durations, not both")
+
+
+def _example(total: Total) -> Any:
+    if total[_UNIT] == _DURATIONS:
+        return timedelta(0)
+    return next((part for part in (total[_DECIMAL], *total[0]) if part is not None), 0)
+
+
+def _add_decimal(aggregate: Any, total: Total, value: Decimal) -> None:
+    try:
+        total[_DECIMAL] = value if total[_DECIMAL] is None else _EXACTLY.add(total[_DECIMAL], value)
+    except Inexact:
+        raise AggregateError(
+            repr(aggregate), f"cannot add {value} exactly: the sum would have more than {_DIGITS} digits"
+        ) from None
+
+
+def _decimal_sum(total: Total) -> Decimal:
+    return _EXACTLY.add(total[_DECIMAL], Decimal(total[1])) if total[1] else total[_DECIMAL]
+
+
+def _quotient(total: Total, count: int) -> float:
+    """The float that is nearest to the sum over the count."""
+    unbounded = infinite(total)
+    if unbounded is not None:
+        return unbounded
+    numerator, shift = value_of(total)
+    if total[_DECIMAL] is None:
+        return ratio(numerator, count << shift)
+    exact = (Fraction(numerator, 1 << shift) + Fraction(total[_DECIMAL])) / count
+    return ratio(exact.numerator, exact.denominator)
+
+
+def _duration(aggregate: Any, microseconds: int) -> timedelta:
+    try:
+        return timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise AggregateError(repr(aggregate), "is beyond what a timedelta can be: sum up seconds instead") from None

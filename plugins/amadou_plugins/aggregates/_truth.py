@@ -1,0 +1,48 @@
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._reading import OneValue, is_missing
+
+
+@attrs.frozen(repr=False)
+class AnyOf(OneValue[bool, bool]):
+    """Whether a value of any event is true; `False` where there is nothing.
+
+    :param of: gives the value, such as a predicate of the event does; `None` and NaN are skipped
+    """
+
+    def create(self) -> bool:
+        return False
+
+    def add(self, accumulator: bool, event: KeyedEvent[Any]) -> bool:
+        value = self.read(event)
+        return accumulator or (not is_missing(value) and bool(value))
+
+    def merge(self, left: bool, right: bool) -> bool:
+        return left or right
+
+    def result(self, accumulator: bool) -> bool:
+        return accumulator
+
+
+@attrs.frozen(repr=False)
+class AllOf(OneValue[bool, bool]):
+    """Whether the value of each event is true; `True` where there is nothing.
+
+    :param of: gives the value, such as a predicate of the event does; `None` and NaN are skipped
+    """
+
+    def create(self) -> bool:
+        return True
+
+    def add(self, accumulator: bool, event: KeyedEvent[Any]) -> bool:
+        value = self.read(event)
+        return accumulator and (is_missing(value) or bool(value))
+
+    def merge(self, left: bool, right: bool) -> bool:
+        return left and right
+
+    def result(self, accumulator: bool) -> bool:
+        return accumulator

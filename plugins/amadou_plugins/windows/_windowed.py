@@ -1,0 +1,150 @@
+"""A handler that is nothing but a window."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import attrs
+import orjson
+
+from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou.errors import AmadouError, SpecError
+from amadou_plugins.windows._base import Window, WindowSpec
+
+Reading: TypeAlias = str | Sequence[str] | Callable[[Any], Any]
+"""The name of a field, names of several for a tuple of them, or a function of the record."""
+
+
+class RecordError(AmadouError):
+    """A record lacks what a `windowed` handler reads of it, or is no JSON object.
+
+    :param what: what was looked for, such as ``key``
+    :param why: what is wrong with the record
+    """
+
+    def __init__(self, what: str, why: str) -> None:
+        self.what = what
+        self.why = why
+        super().__init__(f"the {what} cannot be read: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.what, self.why)
+
+
+@attrs.frozen
+class WindowResult:
+    """What a `windowed` handler collects.
+
+    :param key: whose window it is
+    :param start: its beginning
+    :param end: its end
+    :param value: what its events have come to
+    :param partial: whether it is an early result
+    """
+
+    key: Any
+    start: datetime
+    end: datetime
+    value: Any
+    partial: bool
+
+
+class Windowed(Handler):
+    """See `windowed`."""
+
+    def __init__(self, window: WindowSpec, key: Reading, timestamp: Reading, value: Reading | None, port: str) -> None:
+        self.window = window
+        self.results = SinkSpec(WindowResult, name=port)
+        self._read_key = _reader("key", key)
+        self._read_timestamp = _reader("timestamp", timestamp)
+        self._read_value = None if value is None else _reader("value", value)
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        read = _json(record) if isinstance(record, bytes | str) else record
+        timestamp = self._read_timestamp(read)
+        if isinstance(timestamp, str):
+            try:
+                timestamp = datetime.fromisoformat(timestamp)
+            except ValueError as error:
+                raise RecordError("timestamp", str(error)) from None
+        if not isinstance(timestamp, datetime):
+            raise RecordError(
+                "timestamp",
+                f"{timestamp!r} is neither a datetime nor a text in ISO 8601; give a function that makes one",
+            )
+        return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        """Collects a result."""
+        self.results.collect(subject, WindowResult(window.key, window.start, window.end, value, window.partial))
+
+
+def windowed(
+    *, key: Reading, timestamp: Reading, window: WindowSpec, value: Reading | None = None, port: str = "results"
+) -> Windowed:
+    """A handler that gives every record to a window and collects `WindowResult`s::
+
+        handler = windowed(
+            key="channel_id",
+            timestamp="timestamp",
+            window=TumblingWindow(timedelta(minutes=1), {"n": Count(), "mean": Mean("ms")}, late="divert"),
+        )
+        job = Job("per minute", handler, sources={...}, sinks={"results": JsonLinesSink("results")})
+
+    Records are JSON objects as text or bytes, mappings, or objects with attributes. What is read of one is a field, a
+    tuple of several fields, or what a function of the record gives.
+
+    :param key: the event's key
+    :param timestamp: its time: a datetime or a text in ISO 8601, with a zone
+    :param window: the window; without functions of its own for results
+    :param value: the event's value, which the window's aggregates read; the whole record without it
+    :param port: the port's name
+    :raises SpecError: the window has a function for results already
+    """
+    if window._name is None:
+        window.__set_name__(Windowed, "window")
+    window.on_close(Windowed.closed)
+    return Windowed(window, key, timestamp, value, port)
+
+
+def _json(record: bytes | str) -> Any:
+    try:
+        read = orjson.loads(record)
+    except orjson.JSONDecodeError as error:
+        raise RecordError("record", f"it is no JSON ({error})") from None
+    if not isinstance(read, dict):
+        raise RecordError("record", "it is no JSON object")
+    return read
+
+
+def _reader(what: str, reading: Reading) -> Callable[[Any], Any]:
+    if callable(reading):
+        return reading
+    if isinstance(reading, str):
+        return _Field(what, reading)
+    if isinstance(reading, Sequence) and reading and all(isinstance(name, str) for name in reading):
+        return _Fields([_Field(what, name) for name in reading])
+    raise SpecError(f"{what} must be the name of a field, several names, or a function of the record, not {reading!r}")
+
+
+@attrs.frozen
+class _Field:
+    what: str
+    name: str
+
+    def __call__(self, record: Any) -> Any:
+        try:
+            return record[self.name] if isinstance(record, Mapping) else getattr(record, self.name)
+        except (KeyError, AttributeError):
+            raise RecordError(self.what, f"the record has no {self.name!r}") from None
+
+
+@attrs.frozen
+class _Fields:
+    fields: list[_Field]
+
+    def __call__(self, record: Any) -> Any:
+        return tuple(field(record) for field in self.fields)

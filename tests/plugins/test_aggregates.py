@@ -1,0 +1,354 @@
+"""What holds for every aggregate: order, splits, batches, storage, pickling and names."""
+
+import operator
+import pickle
+import random
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import numpy
+import pandas
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import amadou_plugins.aggregates
+from amadou import KeyedEvent
+from amadou._wire import pack, unpack
+from amadou_plugins.aggregates import (
+    Aggregate,
+    AggregateError,
+    AllOf,
+    AnyOf,
+    ArgMax,
+    ArgMin,
+    Collect,
+    Correlation,
+    Count,
+    Covariance,
+    DistinctCount,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Median,
+    Min,
+    MovingAverage,
+    Quantiles,
+    Reduce,
+    Several,
+    StdDev,
+    Sum,
+    TopK,
+    Variance,
+    aggregate_of,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+FREE = [
+    Count(),
+    Count("x"),
+    Sum("x"),
+    Sum("floats"),
+    Sum("ints"),
+    Sum("decimal"),
+    Sum("duration"),
+    Sum("w"),
+    Mean("x"),
+    Mean("w"),
+    Mean("decimal"),
+    Mean("duration"),
+    Variance("x"),
+    Variance("w"),
+    Variance("mild"),
+    Variance("ints"),
+    Variance("y", ddof=0),
+    StdDev("x"),
+    StdDev("y"),
+    Covariance("x", "y"),
+    Correlation("x", "y"),
+    Correlation("x", "w"),
+    Min("x"),
+    Max("w"),
+    Min("floats"),
+    Max("floats"),
+    Min("ints"),
+    Min("decimal"),
+    Max("text"),
+    ArgMin("any", "y"),
+    ArgMax("any", "x"),
+    Earliest("any"),
+    Latest("any"),
+    AnyOf("y"),
+    AllOf("y"),
+    TopK(3, "x"),
+    TopK(2, "text"),
+    TopK(3, "any", by="y"),
+    DistinctCount("any"),
+    DistinctCount("text", approximate=True),
+    Quantiles("x", [0, 0.5, 0.99], accuracy=0.05),
+    Quantiles("w", [0.3]),
+    Median("x"),
+    Median("w"),
+    Several({"n": Count("text"), "of": {"mean": Mean("y"), "greatest": Max("x")}}),
+]
+ORDERED = [
+    First("any"),
+    Last("any"),
+    Collect("any"),
+    Collect("any", limit=3),
+    Reduce(operator.add, "text", mergeable=True),
+    Reduce(operator.add, "text", initial="", mergeable=True),
+    Several({"n": Count(), "first": First("any")}),
+]
+UNMERGEABLE = [
+    MovingAverage("y", 3),
+    Reduce(operator.sub, "y"),
+    Several({"n": Count(), "moving": MovingAverage("x", 2)}),
+]
+MERGEABLE = FREE + ORDERED
+ALL = MERGEABLE + UNMERGEABLE
+
+awkward = st.sampled_from(
+    (None, 0, 0.0, -0.0, 1, 1.0, True, False, 0.1, -0.1, 1e16, -1e16, 5e-324, 2.0**-540, 1e150, 1e-140, 2**53 + 1)
+)
+plain = st.sampled_from([-2.5, -1, 0, 0.0, 1, 1.0, 3.25, None])
+finite = awkward | st.floats(allow_infinity=False) | st.integers(-(2**70), 2**70)
+endless = finite | st.sampled_from([float("inf"), float("-inf"), 1.7976931348623157e308, -1e308, 10**400, float("nan")])
+values = st.fixed_dictionaries(
+    {
+        "x": finite,
+        "w": endless,
+        "floats": st.floats(allow_infinity=False) | st.sampled_from([0.0, -0.0, 0.1]),
+        "mild": st.floats(0.5, 1e6),
+        "ints": st.integers(),
+        "y": plain | st.floats(-1e6, 1e6),
+        "decimal": plain | st.decimals(-1000, 1000, places=2) | st.sampled_from([Decimal("1.0"), Decimal("NaN")]),
+        "duration": st.none() | st.timedeltas(timedelta(days=-9), timedelta(days=9)),
+        "text": st.sampled_from(["", "a", "b", "ä", None]) | st.text("xyz", max_size=3),
+        "any": st.sampled_from(
+            [None, 0, 0.0, -0.0, 1, True, "1", b"1", (1, "b"), (True, "b"), START, frozenset({"p", "q"}), [1], {"k": 2}]
+        ),
+    }
+)
+events = st.lists(
+    st.builds(
+        lambda second, value: KeyedEvent("key", START + timedelta(seconds=second), value), st.integers(0, 3), values
+    ),
+    max_size=40,
+)
+seeds = st.integers(0, 2**32)
+
+
+def stored(accumulator: Any) -> Any:
+    return unpack(pack(accumulator))
+
+
+def looped(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]]) -> bytes:
+    accumulator = aggregate.create()
+    for event in events:
+        accumulator = aggregate.add(accumulator, event)
+    return pack(aggregate.result(accumulator))
+
+
+def split(events: Sequence[KeyedEvent[Any]], chance: random.Random) -> list[Sequence[KeyedEvent[Any]]]:
+    cuts = sorted(chance.choices(range(len(events) + 1), k=chance.randint(0, 4)))
+    return [events[start:end] for start, end in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+
+
+def merged(aggregate: Aggregate[Any, Any], parts: list[Any], chance: random.Random) -> Any:
+    while len(parts) > 1:
+        at = chance.randrange(len(parts) - 1)
+        right = stored(parts[at + 1])
+        before = pack(right)
+        parts[at : at + 2] = [aggregate.merge(stored(parts[at]), right)]
+        assert pack(right) == before
+    return parts[0]
+
+
+def taken(aggregate: Aggregate[Any, Any], events: Sequence[KeyedEvent[Any]], chance: random.Random) -> Any:
+    accumulator = aggregate.create()
+    for part in split(events, chance):
+        if chance.random() < 0.5:
+            accumulator = aggregate.add_all(accumulator, part)
+        else:
+            for event in part:
+                accumulator = aggregate.add(accumulator, event)
+        if chance.random() < 0.5:
+            accumulator = stored(accumulator)
+        if chance.random() < 0.3:
+            aggregate.result(accumulator)
+    return accumulator
+
+
+@settings(max_examples=80, deadline=None)
+@given(events=events, seed=seeds)
+def test_a_result_depends_neither_on_order_nor_on_merging(events: list[KeyedEvent[Any]], seed: int) -> None:
+    for aggregate in FREE:
+        assert aggregate.mergeable
+        assert not aggregate.ordered
+        chance = random.Random(seed)
+        expected = looped(aggregate, events)
+        shuffled = chance.sample(events, len(events))
+        parts = [taken(aggregate, part, chance) for part in split(shuffled, chance)]
+        assert pack(aggregate.result(stored(merged(aggregate, parts, chance)))) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(events=events, seed=seeds)
+def test_an_ordered_result_does_not_depend_on_merging_neighbours(events: list[KeyedEvent[Any]], seed: int) -> None:
+    for aggregate in ORDERED:
+        assert aggregate.mergeable
+        assert aggregate.ordered
+        chance = random.Random(seed)
+        parts = [taken(aggregate, part, chance) for part in split(events, chance)]
+        assert pack(aggregate.result(stored(merged(aggregate, parts, chance)))) == looped(aggregate, events)
+
+
+@settings(max_examples=50, deadline=None)
+@given(events=events, seed=seeds)
+def test_many_events_at_once_give_what_they_give_one_by_one(events: list[KeyedEvent[Any]], seed: int) -> None:
+    for aggregate in ALL:
+        expected = looped(aggregate, events)
+        assert pack(aggregate.result(aggregate.add_all(aggregate.create(), events))) == expected
+        assert pack(aggregate.result(taken(aggregate, events, random.Random(seed)))) == expected
+
+
+@settings(max_examples=25, deadline=None)
+@given(left=events, right=events, more=events)
+def test_what_was_merged_from_stays_as_it_was(
+    left: list[KeyedEvent[Any]],
+    right: list[KeyedEvent[Any]],
+    more: list[KeyedEvent[Any]],
+) -> None:
+    for aggregate in MERGEABLE:
+        kept = aggregate.add_all(aggregate.create(), right)
+        expected = pack(aggregate.result(stored(kept)))
+        for first in (left, []):
+            both = aggregate.merge(aggregate.add_all(aggregate.create(), first), kept)
+            for event in more:
+                both = aggregate.add(both, event)
+            aggregate.add_all(both, more)
+            assert pack(aggregate.result(stored(kept))) == expected
+
+
+@pytest.mark.parametrize("aggregate", ALL, ids=repr)
+def test_an_aggregate_can_be_pickled(aggregate: Aggregate[Any, Any]) -> None:
+    again = pickle.loads(pickle.dumps(aggregate))
+    assert repr(again) == repr(aggregate)
+    assert again == aggregate
+    numbers = dict.fromkeys(("x", "w", "floats", "mild", "ints", "y", "decimal"), 1.5)
+    event = KeyedEvent("key", START, {**numbers, "duration": timedelta(1), "text": "a", "any": b"b"})
+    assert looped(again, [event]) == looped(aggregate, [event])
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "nothing"),
+    [
+        (Count(), 0),
+        (Count("x"), 0),
+        (Sum("x"), 0),
+        (AnyOf("x"), False),
+        (AllOf("x"), True),
+        (Collect("x"), []),
+        (TopK(2, "x"), []),
+        (DistinctCount("x"), 0),
+        (DistinctCount("x", approximate=True), 0),
+        (Quantiles("x", [0.5, 1]), [None, None]),
+        (Reduce(operator.add, "x", initial=7), 7),
+        *[(kind("x"), None) for kind in (Min, Max, Mean, Median, Variance, StdDev, First, Last, Earliest, Latest)],
+        *[(kind("x", "y"), None) for kind in (ArgMin, ArgMax, Covariance, Correlation)],
+        (MovingAverage("x", 2), None),
+        (Reduce(operator.add, "x"), None),
+        (Several({}), {}),
+    ],
+    ids=repr,
+)
+def test_missing_values_are_as_no_events(aggregate: Aggregate[Any, Any], nothing: Any) -> None:
+    assert aggregate.result(aggregate.create()) == nothing
+    told = (None, float("nan"), Decimal("NaN"), numpy.float32("nan"), pandas.NaT)
+    missing = [KeyedEvent("key", START, {"x": value, "y": 1}) for value in told]
+    if aggregate != Count():
+        assert aggregate.result(aggregate.add_all(aggregate.create(), missing)) == nothing
+
+
+@pytest.mark.parametrize("aggregate", UNMERGEABLE, ids=repr)
+def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
+    assert not aggregate.mergeable
+    with pytest.raises(AggregateError, match="cannot merge accumulators"):
+        aggregate.merge(aggregate.create(), aggregate.create())
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "shown"),
+    [
+        (Mean("price"), "Mean('price')"),
+        (Count(), "Count()"),
+        (Sum(len), "Sum(len)"),
+        (Variance("x", ddof=0), "Variance('x', ddof=0)"),
+        (TopK(3, by="score"), "TopK(3, by='score')"),
+        (DistinctCount(approximate=True), "DistinctCount(approximate=True)"),
+        (Several({"n": Count()}), "Several({'n': Count()})"),
+    ],
+)
+def test_an_aggregate_shows_its_settings(aggregate: Aggregate[Any, Any], shown: str) -> None:
+    assert repr(aggregate) == shown
+
+
+class Longest(Aggregate[str, str]):
+    def create(self) -> str:
+        return ""
+
+    def add(self, accumulator: str, event: KeyedEvent[Any]) -> str:
+        return max(accumulator, event.value["text"], key=lambda text: (len(text), text))
+
+    def result(self, accumulator: str) -> str:
+        return accumulator
+
+
+def test_an_own_aggregate_needs_little() -> None:
+    longest = Longest()
+    told = [KeyedEvent("key", START, {"text": text}) for text in ("a", "ccc", "bb")]
+    assert longest.result(longest.add_all(longest.create(), told)) == "ccc"
+    assert repr(longest) == "Longest()"
+    with pytest.raises(AggregateError, match="define merge, or say mergeable = False"):
+        longest.merge("", "")
+
+
+def test_several_aggregates_give_their_results_by_name() -> None:
+    several = aggregate_of({"n": Count(), "prices": {"sum": Sum("price"), "greatest": Max("price")}})
+    told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
+    accumulator = several.add_all(several.create(), told)
+    assert several.result(accumulator) == {"n": 2, "prices": {"sum": 7, "greatest": 4}}
+
+
+def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> None:
+    told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
+    before = Several({"n": Count(), "old": Max("price")})
+    now = Several({"sum": Sum("price"), "n": Count()})
+    accumulator = now.add(stored(before.add_all(before.create(), told)), told[0])
+    assert now.result(accumulator) == {"sum": 3, "n": 3}
+    assert now.result(now.merge(accumulator, before.add(before.create(), told[0]))) == {"sum": 3, "n": 4}
+
+
+def test_what_is_no_aggregate_is_refused() -> None:
+    assert aggregate_of(count := Count()) is count
+    with pytest.raises(TypeError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
+        aggregate_of(Count)
+    with pytest.raises(TypeError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a mapping"):
+        aggregate_of({"n": Count(), "of": "price"})
+    with pytest.raises(TypeError, match=r"the name 1 \(int\) of an aggregate is no text"):
+        aggregate_of({1: Count()})
+    with pytest.raises(TypeError, match="is no mapping of names to aggregates"):
+        Several([Count()])  # type: ignore[arg-type]
+
+
+def test_the_names_of_the_package_are_sorted() -> None:
+    names = amadou_plugins.aggregates.__all__
+    assert names == sorted(names)
+    assert all(hasattr(amadou_plugins.aggregates, name) for name in names)

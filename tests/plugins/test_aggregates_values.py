@@ -1,0 +1,289 @@
+"""Aggregates that pick, count or collect values, how they read them, and what they say of wrong ones."""
+
+import os
+import pickle
+import subprocess
+import sys
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates import (
+    Aggregate,
+    AggregateError,
+    AllOf,
+    AnyOf,
+    ArgMax,
+    ArgMin,
+    Collect,
+    Count,
+    DistinctCount,
+    Earliest,
+    First,
+    Last,
+    Latest,
+    Max,
+    Mean,
+    Min,
+    MissingFieldError,
+    Quantiles,
+    Reduce,
+    Sum,
+    TopK,
+    ValueKindError,
+)
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event(value: Any, second: int = 0) -> KeyedEvent[Any]:
+    return KeyedEvent("key", START + timedelta(seconds=second), value)
+
+
+def result(aggregate: Aggregate[Any, Any], *values: Any) -> Any:
+    """Of events a second apart."""
+    return of_events(aggregate, *(event(value, second) for second, value in enumerate(values)))
+
+
+def of_events(aggregate: Aggregate[Any, Any], *events: KeyedEvent[Any]) -> Any:
+    return aggregate.result(aggregate.add_all(aggregate.create(), events))
+
+
+@attrs.frozen
+class View:
+    page: str
+    ms: float | None = None
+
+
+@dataclass
+class Click:
+    page: str
+
+
+class Visit(NamedTuple):
+    page: str
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+def test_a_field_is_a_key_or_an_attribute() -> None:
+    assert result(Collect("page"), {"page": "a"}, View("b"), Click("c"), Visit("d")) == ["a", "b", "c", "d"]
+    assert result(Collect(lambda event: event.timestamp.second), "x", "y") == [0, 1]
+    assert result(Collect(), "x", None, "y") == ["x", "y"]
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "fields", "told"),
+    [
+        ({"price": 1, "n": 2}, "dict", ("price", "n"), "its fields are price, n"),
+        (View("a"), "View", ("page", "ms"), "its fields are page, ms"),
+        (Click("a"), "Click", ("page",), "its fields are page"),
+        (Visit("a"), "Visit", ("page",), "its fields are page"),
+        (3, "int", (), "it has no fields"),
+    ],
+)
+def test_a_field_that_is_not_there_is_named(value: Any, type_: str, fields: tuple[str, ...], told: str) -> None:
+    with pytest.raises(MissingFieldError) as caught:
+        result(Mean("prize"), value)
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error) == (
+        f"Mean('prize') found no field 'prize' in a value of type {type_}: {told}. Correct the name, or give a "
+        "function of the event that returns None where there is nothing"
+    )
+    assert (error.aggregate, error.field, error.type, error.fields) == ("Mean('prize')", "prize", type_, fields)
+
+
+def test_only_names_and_functions_say_what_is_aggregated() -> None:
+    with pytest.raises(AggregateError, match="Mean cannot read 3: give the name of a field, or a function"):
+        Mean(3)  # type: ignore[arg-type]
+
+
+def test_a_count_of_a_field_is_of_the_values_that_are_there() -> None:
+    views = [View("a", 1.0), View("b"), View("c", float("nan")), View("d", 0.0)]
+    assert result(Count(), *views) == 4
+    assert result(Count("ms"), *views) == 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["b", "a", "c"],
+        [b"b", b"a"],
+        [START, START - timedelta(1)],
+        [date(2026, 1, 2), date(2026, 1, 1)],
+        [timedelta(2), timedelta(1)],
+        [Decimal("2.5"), 2, 2.25],
+    ],
+)
+def test_the_least_and_the_greatest_are_of_any_kind(values: list[Any]) -> None:
+    assert result(Min(), *values) == min(values)
+    assert result(Max(), *values) == max(values)
+    assert result(TopK(2), *values) == sorted(values, reverse=True)[:2]
+
+
+@pytest.mark.parametrize("aggregate", [Min("x"), Max("x"), ArgMin("x", "x"), ArgMax("x", "x"), TopK(2, "x")], ids=repr)
+def test_what_cannot_be_compared_is_refused(aggregate: Aggregate[Any, Any]) -> None:
+    for values in ([1, "a"], ["a", 1]):
+        with pytest.raises(ValueKindError, match=r"it takes values that can be compared, and has seen"):
+            result(aggregate, *({"x": value} for value in values))
+        left, right = (aggregate.add(aggregate.create(), event({"x": value})) for value in values)
+        with pytest.raises(ValueKindError, match=r"it takes values that can be compared, and has seen"):
+            aggregate.merge(left, right)
+    with pytest.raises(ValueKindError, match=r"cannot take \[1\] \(list\): it takes numbers, or texts, or bytes"):
+        result(aggregate, {"x": [1]})
+
+
+def test_equal_numbers_of_several_types_have_an_order() -> None:
+    for values in ([1, 1.0, True, Decimal(1)], [Decimal(1), True, 1.0, 1]):
+        assert repr(result(Min(), *values)) == "Decimal('1')"
+        assert repr(result(Max(), *values)) == "1"
+        assert repr(result(TopK(3), *values)) == "[1, 1.0, True]"
+    assert repr(result(Min(), 0.0, -0.0)) == repr(result(Min(), -0.0, 0.0)) == "-0.0"
+
+
+def test_the_best_event_of_several_is_the_earliest() -> None:
+    told = [
+        event({"user": "b", "score": 2}, 1),
+        event({"user": "a", "score": 2}, 1),
+        event({"user": "0", "score": 2}, 3),
+    ]
+    others = [event({"user": "x", "score": 1}), event({"user": None, "score": 0}), event({"user": "y", "score": None})]
+    for events in (told + others, others + told[::-1]):
+        assert of_events(ArgMax("user", "score"), *events) == "a"
+        assert of_events(ArgMin("user", "score"), *events) == "x"
+        assert of_events(TopK(3, "user", by="score"), *events) == ["a", "b", "0"]
+
+
+def test_the_newest_value_is_by_time_or_by_stream() -> None:
+    told = [event("late", 9), event("early", 1), event("early", 1), event(None, 0), event(None, 10), event("middle", 5)]
+    assert of_events(Earliest(), *told) == "early"
+    assert of_events(Latest(), *told) == "late"
+    assert of_events(First(), *told) == "late"
+    assert of_events(Last(), *told) == "middle"
+
+
+def test_values_of_one_time_have_an_order() -> None:
+    mixed = ["a", "b", 10, 9.5, b"a", (1, "x"), {"k": 1}]
+    for values in (mixed, mixed[::-1]):
+        told = [event(value) for value in values]
+        assert of_events(Earliest(), *told) == 9.5
+        assert of_events(Latest(), *told) == (1, "x")
+
+
+def test_truth_is_of_any_and_of_all() -> None:
+    slow = [{"ms": ms} for ms in (3, None, 0)]
+    assert result(AnyOf("ms"), *slow) is True
+    assert result(AllOf("ms"), *slow) is False
+    assert result(AllOf(lambda event: event.value["ms"] != 3), *slow[1:]) is True
+
+
+def test_a_collection_ends_at_its_limit() -> None:
+    assert result(Collect(limit=2), 3, None, 1, 2) == [3, 1]
+    assert result(Collect(limit=0), 3) == []
+    accumulator = Collect().add([], event(3))
+    Collect().result(accumulator).append(4)
+    assert Collect().result(accumulator) == [3]
+    with pytest.raises(AggregateError, match="needs its limit to be a whole number from 0"):
+        Collect(limit=-1)
+    with pytest.raises(AggregateError, match="needs k to be a whole number from 1"):
+        TopK(0)
+
+
+def test_a_function_reduces_in_the_order_of_the_stream() -> None:
+    assert result(Reduce(lambda made, value: made - value), 10, None, 3, 2) == 5
+    appended = Reduce(lambda made, value: [*made, value], initial=[])
+    assert result(appended, 1, 2) == [1, 2]
+    accumulator = appended.create()
+    accumulator.append(7)
+    assert appended.create() == []
+
+
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize(
+    ("values", "count"),
+    [
+        ([1, "1", b"1", True, (1,), (True,), ("1",), frozenset({1})], 8),
+        ([1, 1.0, Decimal("1.00"), 2**70, float(2**70)], 2),
+        ([0.5, Decimal("0.5"), 0.1, Decimal("0.1"), 0.0, -0.0, 0], 4),
+        ([(1, 0.5), (1.0, Decimal("0.50"))], 1),
+        ([("a", "b"), ("a', 'b",), ("a",), "a"], 4),
+        ([frozenset({"a", "b"}), frozenset({"b", "a"}), {"b": 1, "a": 2}, {"a": 2, "b": 1}], 2),
+        ([START, START.astimezone(), START.date(), timedelta(1), None], 3),
+        ([View("a"), View("a"), View("b"), Click("a")], 3),
+        (["red", Colour.RED], 1),
+        ([Decimal("1E+400"), Decimal("1E+500"), float("inf"), Decimal("Infinity"), 10**400], 3),
+    ],
+)
+def test_different_values_are_counted(values: list[Any], count: int, approximate: bool) -> None:
+    assert result(DistinctCount(approximate=approximate), *values) == count
+
+
+def test_an_estimate_is_within_its_error() -> None:
+    estimate = result(DistinctCount(approximate=True), *[f"user{i % 20_000}" for i in range(30_000)])
+    assert estimate == pytest.approx(20_000, rel=0.05)
+    assert estimate != 20_000
+
+
+def test_estimates_do_not_depend_on_order_or_merging() -> None:
+    counted = DistinctCount(approximate=True)
+    values = [event(i) for i in range(3000)]
+    expected = of_events(counted, *values)
+    assert of_events(counted, *values[::-1]) == expected
+    parts = [counted.add_all(counted.create(), values[start::7]) for start in range(7)]
+    whole = parts[3]
+    for part in parts[:3] + parts[4:]:
+        whole = counted.merge(whole, part)
+        assert len(whole) <= 4200
+    assert counted.result(whole) == expected
+    assert counted.result(counted.add_all(whole, values[:2000])) == expected
+
+
+@pytest.mark.parametrize("aggregate", ["DistinctCount(approximate=True)", "TopK(2, by=lambda _: 1)"])
+def test_results_are_the_same_in_each_process(aggregate: str) -> None:
+    program = (
+        "import datetime; from amadou import KeyedEvent; from amadou_plugins.aggregates import *\n"
+        "now = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)\n"
+        f"of = {aggregate}; made = of.create()\n"
+        "events = [KeyedEvent('k', now, frozenset({f'a{i}', f'b{i}'})) for i in range(1000)]\n"
+        "result = of.result(of.add_all(made, events))\n"
+        "print([sorted(part) for part in result] if isinstance(result, list) else result)"
+    )
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_a_library_that_is_not_there_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    for library in ("datasketches", "ddsketch"):
+        monkeypatch.setitem(sys.modules, library, None)
+    assert result(DistinctCount(), 1, 2) == 2
+    with pytest.raises(AggregateError, match=r"needs the library ddsketch, .*: pip install 'amadou\[sketches\]'"):
+        Quantiles("x", [0.5])
+    with pytest.raises(AggregateError, match=r"needs the library datasketches, .*: pip install 'amadou\[sketches\]'"):
+        DistinctCount(approximate=True)
+
+
+def test_errors_keep_their_attributes() -> None:
+    with pytest.raises(ValueKindError) as caught:
+        result(Sum("page"), View("a"))
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.aggregate, error.value, error.takes) == ("Sum('page')", "a", "int, float, Decimal and timedelta")
+    assert str(error) == str(caught.value)
+    with pytest.raises(AggregateError, match=r"cannot take 'x{199}… \(str\)"):
+        result(Sum(), "x" * 1000)

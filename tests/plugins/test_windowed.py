@@ -1,0 +1,144 @@
+"""A handler that is nothing but a window, and mistakes in settings of windows."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import pytest
+from tests.plugins.windows import SECOND, at
+
+from amadou import Handler, Job, MemorySink, MemorySource
+from amadou.errors import CallbackError, JobError, SpecError
+from amadou_plugins.aggregates import Count, Mean
+from amadou_plugins.windows import (
+    CountWindow,
+    HoppingWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    WindowResult,
+    WindowSpec,
+    windowed,
+)
+from amadou_runtime import TestRun
+
+
+def run_of(handler: Handler) -> TestRun:
+    return TestRun(Job("windowed", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}))
+
+
+def line(second: int, **fields: Any) -> bytes:
+    return json.dumps({"timestamp": at(second).isoformat(), **fields}).encode()
+
+
+def test_a_window_of_records_needs_no_code() -> None:
+    window = TumblingWindow(60 * SECOND, {"n": Count(), "mean": Mean("ms")})
+    run = run_of(windowed(key="page", timestamp="timestamp", window=window))
+    run.add_records([line(1, page="a", ms=1), line(2, page="a", ms=2), line(3, page="b", ms=7)]).add_watermark(at(60))
+    assert run.run().records("results") == [
+        WindowResult("a", at(0), at(60), {"n": 2, "mean": 1.5}, False),
+        WindowResult("b", at(0), at(60), {"n": 1, "mean": 7.0}, False),
+    ]
+
+
+@attrs.frozen
+class Visit:
+    page: str
+    user: int
+    timestamp: Any
+    ms: float
+
+
+def test_keys_times_and_values_are_fields_or_functions() -> None:
+    handler = windowed(
+        key=("page", "user"),
+        timestamp=lambda visit: visit.timestamp + SECOND,
+        value="ms",
+        window=TumblingWindow(60 * SECOND, Mean(), early=1),
+    )
+    run = run_of(handler).add_record(Visit("a", 1, at(59), 5.0)).add_watermark(at(120))
+    assert run.run().records("results") == [
+        WindowResult(("a", 1), at(60), at(120), 5.0, True),
+        WindowResult(("a", 1), at(60), at(120), 5.0, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("record", "told"),
+    [
+        (b"{", "the record cannot be read: it is no JSON"),
+        ("[1]", "the record cannot be read: it is no JSON object"),
+        (line(1), "the key cannot be read: the record has no 'page'"),
+        (b'{"page": "a", "timestamp": "soon"}', "the timestamp cannot be read: Invalid isoformat string: 'soon'"),
+        (b'{"page": "a", "timestamp": 5}', "5 is neither a datetime nor a text in ISO 8601"),
+        (b'{"page": "a", "timestamp": "2025-01-01T00:00:00"}', "NaiveTimestampError"),
+        (line(1, page=1.5), "KeyTypeError"),
+    ],
+)
+def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
+    handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND))
+    with pytest.raises(CallbackError) as caught:
+        run_of(handler).add_record(record).run()
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: TumblingWindow(0), "size must be a timedelta, above zero, not 0"),  # type: ignore[arg-type]
+        (lambda: TumblingWindow(timedelta(0)), "size must be a timedelta, above zero"),
+        (lambda: TumblingWindow(SECOND, offset=5), "offset must be a timedelta, not 5"),  # type: ignore[arg-type]
+        (
+            lambda: TumblingWindow(SECOND, allowed_lateness=-SECOND),
+            "allowed_lateness must be a timedelta, not below zero",
+        ),
+        (lambda: TumblingWindow(SECOND, late="lose"), 'late must be "drop" or "divert"'),
+        (lambda: TumblingWindow(SECOND, early=0), "early must be a timedelta, a number of events above zero or a func"),
+        (lambda: TumblingWindow(SECOND, early=timedelta(0)), "early must be a timedelta, above zero"),
+        (lambda: TumblingWindow(SECOND, max_active=0), "max_active must be a whole number above zero, not 0"),
+        (lambda: HoppingWindow(3600 * SECOND, timedelta(microseconds=7)), "would consist of 3,600,000,000 panes"),
+        (lambda: SlidingWindow(SECOND, early=SECOND), "SlidingWindow takes no early= by time"),
+        (lambda: SessionWindow(SECOND, max_duration=SECOND / 2), "max_duration must not be shorter than gap"),
+        (lambda: CountWindow(0), "size must be a number of events above zero, not 0"),
+        (lambda: CountWindow(2, hop=1.5), "hop must be a number of events above zero, not 1.5"),  # type: ignore[arg-type]
+        (lambda: CountWindow(2, late="drop"), "a CountWindow takes no late"),
+        (lambda: CountWindow(2, max_active=1), "CountWindow takes no max_active"),
+        (lambda: windowed(key=5, timestamp="t", window=CountWindow(2)), "key must be the name of a field"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_mistake_in_a_setting_is_told(make: Any, told: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        make()
+    assert told in str(caught.value)
+
+
+def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> None:
+    class Forgetful(Handler):
+        minute = TumblingWindow(60 * SECOND)
+
+        def key_event(self, record: Any) -> Any:
+            return record
+
+        def on_event(self, subject: Any, event: Any) -> None:
+            self.minute.add(subject, event)
+
+    with pytest.raises(JobError, match=r"nothing takes its results: mark a method with @minute.on_close"):
+        Job("forgetful", Forgetful(), sources={"in": MemorySource()}, sinks={})
+
+
+@pytest.mark.parametrize(
+    ("window", "told"),
+    [
+        (TumblingWindow(SECOND, Mean("ms")), "TumblingWindow(size=0:00:01, Mean('ms'))"),
+        (
+            HoppingWindow(2 * SECOND, SECOND, offset=SECOND / 2, allowed_lateness=SECOND),
+            "HoppingWindow(size=0:00:02, hop=0:00:01, offset=0:00:00.500000, allowed_lateness=0:00:01, Count())",
+        ),
+        (SlidingWindow(SECOND), "SlidingWindow(size=0:00:01, Count())"),
+        (SessionWindow(SECOND, max_duration=3 * SECOND), "SessionWindow(gap=0:00:01, max_duration=0:00:03, Count())"),
+        (CountWindow(3, hop=2), "CountWindow(size=3, hop=2, Count())"),
+    ],
+)
+def test_windows_show_themselves(window: WindowSpec, told: str) -> None:
+    assert repr(window) == window.shown_type() == told
