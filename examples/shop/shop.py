@@ -1,0 +1,73 @@
+"""What a web shop sells each minute, page by page, and how its visits go: two windows in one handler."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+from attrs import frozen
+
+from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject
+from amadou_plugins.aggregates import Collect, Count, Sum
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.windows import SessionWindow, TumblingWindow, Window, windowed
+from amadou_runtime import main
+
+
+@frozen
+class Visit:
+    visitor: str
+    start: datetime
+    seconds: float
+    pages: list[str]
+    spent: int
+
+
+class Visits(Handler):
+    """Tells of each visit when half an hour has passed without a click of the visitor."""
+
+    visits = SinkSpec(Visit)
+    visit = SessionWindow(
+        gap=timedelta(minutes=30),
+        value={"pages": Collect("page"), "spent": Sum("cents")},
+        max_duration=timedelta(hours=4),
+        late="divert",
+    )
+
+    def key_event(self, record: bytes) -> KeyedEvent[dict[str, Any]]:
+        click = json.loads(record.decode())
+        return KeyedEvent(click["visitor"], datetime.fromisoformat(click["timestamp"]), click)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[dict[str, Any]]) -> None:
+        self.visit.add(subject, event)
+
+    @visit.on_close
+    def visit_ended(self, subject: Subject, window: Window, value: dict[str, Any]) -> None:
+        seconds = (window.end - window.start - timedelta(minutes=30)).total_seconds()
+        self.visits.collect(subject, Visit(window.key, window.start, seconds, value["pages"], value["spent"]))
+
+
+clicks = LinesSource(Param("CLICKS", default="clicks.jsonl"))
+visits = Job(
+    "visits",
+    handler=Visits(),
+    sources={"clicks": clicks},
+    sinks={"visits": JsonLinesSink(Param("VISITS", default="visits/"))},
+    watermark_delay=timedelta(minutes=1),
+)
+
+# The same clicks by page and minute: a handler that is nothing but a window needs no class.
+sales = Job(
+    "sales",
+    handler=windowed(
+        key="page",
+        timestamp="timestamp",
+        window=TumblingWindow(size=timedelta(minutes=1), value={"clicks": Count(), "cents": Sum("cents")}),
+        port="sales",
+    ),
+    sources={"clicks": clicks},
+    sinks={"sales": JsonLinesSink(Param("SALES", default="sales/"))},
+    watermark_delay=timedelta(minutes=1),
+)
+
+if __name__ == "__main__":
+    main(visits)
