@@ -11,6 +11,7 @@ import pytest
 
 from amadou import Handler, Job, KeyedEvent, LateEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError
+from amadou_plugins.windows import TumblingWindow
 from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
@@ -195,6 +196,26 @@ def test_a_job_that_does_not_fit_is_refused(play: Callable[..., list[Any]], opti
 def test_a_wider_type_and_a_new_spec_fit(play: Callable[..., list[Any]]) -> None:
     play("a")
     assert play("a", "a", handler=WiderCounter()) == [("a", 2)]
+
+
+class Windows(Counter):
+    """Counts in windows that stay open."""
+
+    window = TumblingWindow(timedelta(hours=1), on_close=print, allowed_lateness=timedelta(days=1))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.window.add(subject, event)
+
+
+class LargerWindows(Windows):
+    window = TumblingWindow(timedelta(hours=2), on_close=print, allowed_lateness=timedelta(days=1))
+
+
+def test_a_window_of_another_size_does_not_take_over(play: Callable[..., list[Any]]) -> None:
+    play("a", handler=Windows())
+    with pytest.raises(CheckpointError, match=r"window was TumblingWindow TumblingWindow\(size=1:00:00"):
+        play("a", "b", handler=LargerWindows())
+    assert play("a", "b", handler=Windows()) == []
 
 
 def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Quantiles(Aggregate[list[Any], list[float | None]]):
 
     Each is within the accuracy, as a share of the value itself, of the value whose rank is the quantile times one less
     than the count, rounded down. The state grows with the range of the values: 1 ms to 1 h needs at most 755 counters
-    at an accuracy of 1 %. Numbers nearer to 0 than 1e-307 count as 0, and those beyond 1e308 as about that.
+    at an accuracy of 1 %. Numbers nearer to 0 than about 1e-307 count as 0, and those beyond 1e308 as about that.
 
     Needs ``pip install 'amadou[sketches]'``.
 

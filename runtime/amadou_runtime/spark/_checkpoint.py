@@ -115,7 +115,7 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[
     misfits = [
         f"{name} was {_shown(stored)} and is now {_shown(specs[name])}"
         for name, stored in identity.specs.items()
-        if name in specs and not _fits(stored, specs[name])
+        if name in specs and not (stored == specs[name] if name in job.components else _fits(stored, specs[name]))
     ]
     if misfits:
         raise CheckpointError(
