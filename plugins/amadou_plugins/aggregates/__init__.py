@@ -27,6 +27,7 @@ from amadou_plugins.aggregates._moments import Correlation, Covariance, StdDev, 
 from amadou_plugins.aggregates._moving import MovingAverage
 from amadou_plugins.aggregates._quantiles import Median, Quantiles
 from amadou_plugins.aggregates._reduce import Reduce
+from amadou_plugins.aggregates._running import RunningSpec
 from amadou_plugins.aggregates._several import Several, aggregate_of
 from amadou_plugins.aggregates._stream import Collect, First, Last
 from amadou_plugins.aggregates._times import Earliest, Latest
@@ -58,6 +59,7 @@ __all__ = [
     "MovingAverage",
     "Quantiles",
     "Reduce",
+    "RunningSpec",
     "Several",
     "StdDev",
     "Sum",

@@ -16,6 +16,8 @@ from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
 _FORMAT = 1
+_OF_TYPES = {"ValueSpec", "MapSpec", "ListSpec"}
+"""The specs of which `shown_type` tells types; of others it tells what their state means."""
 _PLAIN = {"str", "int", "float", "bool", "bytes", "datetime", "date", "timedelta", "Decimal", "UUID", "NoneType"}
 
 
@@ -115,7 +117,7 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[
     misfits = [
         f"{name} was {_shown(stored)} and is now {_shown(specs[name])}"
         for name, stored in identity.specs.items()
-        if name in specs and not (stored == specs[name] if name in job.components else _fits(stored, specs[name]))
+        if name in specs and not _fits(stored, specs[name])
     ]
     if misfits:
         raise CheckpointError(
@@ -132,6 +134,8 @@ def _shown(spec: list[Any]) -> str:
 
 def _fits(stored: list[Any], now: list[Any]) -> bool:
     """Whether state can be read; classes are not looked into, their state tells when it is touched."""
+    if stored[0] not in _OF_TYPES:
+        return stored == now
     if stored[0] != now[0] or stored[2] > now[2]:
         return False
     if stored[2] < now[2]:

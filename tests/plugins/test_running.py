@@ -1,0 +1,43 @@
+"""Running values: aggregates of all events of a key so far."""
+
+from datetime import timedelta
+from typing import Any
+
+from tests.plugins.windows import at, event
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou_plugins.aggregates import Count, MovingAverage, RunningSpec, Sum, TopK
+from amadou_runtime import TestRun
+
+
+class Account(Handler):
+    total = RunningSpec(Sum())
+    lately = RunningSpec({"mean": MovingAverage(None, 2), "n": Count()}, ttl=timedelta(seconds=10))
+    best = RunningSpec(TopK(2))
+    told = SinkSpec(tuple)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value is None:
+            self.total.state_for(subject).clear()
+            self.told.collect(subject, (self.total.result(subject), self.lately.result(subject)))
+            return
+        running = (self.total.add(subject, event), self.lately.add(subject, event), self.best.add(subject, event))
+        self.told.collect(subject, running)
+
+
+def test_running_values_go_on_over_batches_restarts_and_their_time_to_live() -> None:
+    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+    run.add_records([event(1, 5), event(2, 0.25)]).restart().add_record(event(3, 2)).add_record(event(3, 7, "b"))
+    run.add_watermark(at(30)).add_record(event(30, None))
+    result = run.run()
+    assert result.records("told") == [
+        (5, {"mean": 5.0, "n": 1}, [5]),
+        (5.25, {"mean": 2.625, "n": 2}, [5, 0.25]),
+        (7.25, {"mean": 1.125, "n": 3}, [5, 2]),
+        (7, {"mean": 7.0, "n": 1}, [7]),
+        (0, {"mean": None, "n": 0}),
+    ]
+    assert result.state("total", "a") is None
