@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from amadou import Job, SinkBatch
 from amadou._letters import DEAD_LETTERS
 from amadou._time import clock_time
-from amadou_runtime._keying import Chunk, Keying
+from amadou_runtime._events import Chunk
+from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator, Processed
 from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._summary import Counts, RunSummary

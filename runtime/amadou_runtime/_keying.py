@@ -12,26 +12,18 @@ from amadou._time import from_micros, to_micros
 from amadou._wire import pack
 from amadou.errors import AmadouError, CallbackError, EventTypeError, NaiveTimestampError, TooFarAheadError
 from amadou_runtime._dead_letters import DeadLetters
+from amadou_runtime._events import pack_events
 from amadou_runtime._failure import callback_error
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _END = datetime.max.replace(tzinfo=UTC)
 
 
-class Chunk(NamedTuple):
-    """Events of one key group, packed, as they travel to it."""
-
-    source: str
-    order: bytes
-    """Puts chunks of one source into the source's order."""
-    events: bytes
-
-
 class Packed(NamedTuple):
     """Records after keying."""
 
     events: dict[int, bytes]
-    """Packed events by key group: key, timestamp and value of each, one after the other."""
+    """Packed events by key group; see `pack_events`."""
     newest: int | None
     """The newest event time in microseconds; `None` without events."""
     letters: list[Any]
@@ -149,7 +141,7 @@ class Keying:
         for group, events in by_group.items():
             try:
                 if events:
-                    packed[group] = pack(events)
+                    packed[group] = pack_events(events)
             except AmadouError:
                 for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
                     try:

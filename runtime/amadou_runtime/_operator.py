@@ -4,8 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import partial
 from heapq import heappop, heappush
-from itertools import groupby, repeat
-from operator import itemgetter
+from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from amadou import Call, Component, Job, Key, KeyedEvent, LateEvent, Subject, Timer
@@ -14,12 +13,11 @@ from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
 from amadou._time import MICROSECOND, from_micros
-from amadou._wire import unpack
 from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
+from amadou_runtime._events import Chunk, Run, in_order
 from amadou_runtime._failure import callback_error, called
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._keying import Chunk
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
@@ -28,8 +26,6 @@ _SWEEPS = 8
 
 K = TypeVar("K", bound=Any)
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
-Runs: TypeAlias = list[tuple[str, list[Any]]]
-"""Events as runs of one source each: key, timestamp, value, key, …"""
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -106,7 +102,7 @@ class Operator:
         timers = group.timers
         due = timers.due(watermark)
         runs = in_order(chunks)
-        count = sum(len(events) // 3 for _, events in runs)
+        count = sum(len(run.keys) for run in runs)
         ports = {name: Port(encode) for name, encode in self._encoders.items()}
         waking = _waking(group, watermark)
         aging = [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
@@ -114,7 +110,7 @@ class Operator:
         late = 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, from_micros(watermark), ports)
-        touched: set[Key] = set().union(*map(timers.at, due), *(events[0::3] for _, events in runs), *expired.values())
+        touched: set[Key] = set().union(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
         touched.update(key for woken in waking.values() for key, _ in woken)
         batch = Batch(
             self.handler,
@@ -129,8 +125,8 @@ class Operator:
         )
         subject = Subject(batch)
         fired = self._fire(due, waking, subject) if due or waking else 0
-        for source, events in runs:
-            late += self._play(source, events, subject)
+        for run in runs:
+            late += self._play(run, subject)
         _sweep(aging, expired, subject)
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
@@ -147,27 +143,27 @@ class Operator:
             group.pending,
         )
 
-    def _without_late(self, runs: Runs, watermark: datetime, ports: dict[str, Port]) -> tuple[Runs, int]:
+    def _without_late(self, runs: list[Run], watermark: datetime, ports: dict[str, Port]) -> tuple[list[Run], int]:
         """The events that are not late, and how many others there were, which are dropped or diverted."""
         late = 0
         left = []
-        for source, events in runs:
+        for run in runs:
             on_time: list[Any] = []
-            for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
+            for event in zip(run.keys, run.timestamps, run.values, strict=True):
                 if event[1] >= watermark:
-                    on_time += event
+                    on_time.append(event)
                     continue
                 late += 1
                 wire = None
                 if self._encode_late is not None:
                     try:
-                        wire = self._encode_late(LateEvent(self._job, source, *event, watermark))
+                        wire = self._encode_late(LateEvent(self._job, run.source, *event, watermark))
                     except Exception as error:
                         raise callback_error(
                             error,
                             handler=self._name,
                             callback=LATE_EVENTS,
-                            source=source,
+                            source=run.source,
                             key=event[0],
                             record=KeyedEvent(*event),
                             watermark=watermark,
@@ -175,9 +171,9 @@ class Operator:
                     ports[LATE_EVENTS].wires.append(wire)
                 if self._trace is not None:
                     verdict = "dropped" if wire is None else "diverted"
-                    self._trace.not_delivered(verdict, source, event, watermark, wire)
+                    self._trace.not_delivered(verdict, run.source, event, watermark, wire)
             if on_time:
-                left.append((source, on_time))
+                left.append(Run(run.source, *map(list, zip(*on_time, strict=True))))
         return left, late
 
     def _fire(self, due: list[int], waking: Wakes, subject: Subject) -> int:
@@ -246,15 +242,14 @@ class Operator:
             raise RecoverError(self._name, name, subject.key)
         return self._components[name]
 
-    def _play(self, source: str, events: list[Any], subject: Subject) -> int:
+    def _play(self, run: Run, subject: Subject) -> int:
         """Play events of one source in their order. Returns how many were late."""
         late = 0
         on_event = self._on_event
         watermark = subject._batch.watermark
-        subject.source = source
-        keys, timestamps = events[0::3], events[1::3]
-        keyed_events = map(_new_event, zip(keys, timestamps, events[2::3], strict=True))
-        for subject.key, timestamp, event in zip(keys, timestamps, keyed_events, strict=True):
+        subject.source = run.source
+        events = map(_new_event, zip(run.keys, run.timestamps, run.values, strict=True))
+        for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
             subject.timestamp = timestamp
             if watermark is not None:
                 subject.is_late = is_late = timestamp < watermark
@@ -262,16 +257,16 @@ class Operator:
             try:
                 on_event(subject, event)
             except Exception as error:
-                raise self._failed(error, "on_event", subject._batch, source, event.key, event) from error
+                raise self._failed(error, "on_event", subject._batch, run.source, event.key, event) from error
         return late
 
-    def _store(self, group: KeyGroup, runs: Runs, batch: Batch) -> None:
+    def _store(self, group: KeyGroup, runs: list[Run], batch: Batch) -> None:
         for column in group.columns.values():
             try:
                 column.store()
             except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
                 key = column.unstored()[0]
-                source = next((source for source, events in runs if key in events[0::3]), None)
+                source = next((run.source for run in runs if key in run.keys), None)
                 raise callback_error(
                     error,
                     handler=self._name,
@@ -342,28 +337,6 @@ def _waking(group: KeyGroup, watermark: int | None) -> Wakes:
                 if at <= watermark:
                     waking.setdefault(at, []).append((key, name))
     return waking
-
-
-def in_order(chunks: Sequence[Chunk]) -> Runs:
-    """A batch's events in the order of `semantics.md` 7."""
-    by_source: dict[str, list[Any]] = {}
-    for chunk in sorted(chunks):
-        by_source.setdefault(chunk.source, []).extend(unpack(chunk.events))
-    if len(by_source) < 2:
-        return list(by_source.items())
-
-    # An event has its turn at the newest time that its source brought for its key so far: the merge keeps the order of
-    # each source, and what a key sees does not depend on the other keys of its group.
-    turns = []
-    for source, events in by_source.items():
-        newest: dict[Key, datetime] = {}
-        for position, (key, timestamp, value) in enumerate(zip(events[0::3], events[1::3], events[2::3], strict=True)):
-            turn = newest[key] = max(newest.get(key, timestamp), timestamp)
-            turns.append((turn, source, position, key, timestamp, value))
-    turns.sort(key=itemgetter(0, 1, 2))
-    return [
-        (source, [field for event in run for field in event[3:]]) for source, run in groupby(turns, key=itemgetter(1))
-    ]
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:

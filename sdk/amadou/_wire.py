@@ -57,6 +57,11 @@ def unpack_all(joined: bytes) -> list[Any]:
     return list(unpacker)
 
 
+def unpack_times(data: bytes) -> list[int]:
+    """A packed list of timestamps as microseconds since 1970."""
+    return [nanos // 1000 for nanos in msgpack.unpackb(data, timestamp=2)]
+
+
 def know_types(types: Mapping[str, type]) -> None:
     """Tell which classes stand behind names that cannot be imported, such as those of a `__main__` script."""
     _known_types.update(types)

@@ -11,7 +11,8 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec,
 from amadou._time import to_micros
 from amadou._wire import pack
 from amadou.errors import StateDecodeError
-from amadou_runtime._keying import Chunk, Keying
+from amadou_runtime._events import Chunk
+from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator, Processed
 from amadou_runtime.spark._range import KeyRange, range_count
 

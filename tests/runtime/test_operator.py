@@ -7,24 +7,24 @@ from tests.conformance.handlers import Recorder, TimerSetter, at, job
 
 from amadou import KeyedEvent, Subject, ValueSpec
 from amadou._time import to_micros
-from amadou._wire import pack
-from amadou_runtime._keying import Chunk
-from amadou_runtime._operator import Operator, in_order
+from amadou_runtime._events import Chunk, in_order, pack_events
+from amadou_runtime._operator import Operator
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
-    return Chunk(source, order.to_bytes(8), pack([field for value in values for field in ("k", at(1), value)]))
+    return Chunk(source, order.to_bytes(8), pack_events([field for value in values for field in ("k", at(1), value)]))
 
 
 def test_chunks_are_put_into_the_order_of_their_source_however_they_come() -> None:
     for chunks in permutations([chunk("s", 1, 1, 2), chunk("s", 2, 3), chunk("s", 300, 4)]):
-        ((source, events),) = in_order(chunks)
-        assert (source, events[2::3]) == ("s", [1, 2, 3, 4])
+        (run,) = in_order(chunks)
+        assert (run.source, run.values) == ("s", [1, 2, 3, 4])
+        assert run.micros() == [to_micros(at(1))] * 4
 
 
 def test_chunks_of_several_sources_are_merged_however_they_come() -> None:
     for chunks in permutations([chunk("b", 1, 3), chunk("a", 1, 1), chunk("a", 2, 2)]):
-        assert [(source, events[2::3]) for source, events in in_order(chunks)] == [("a", [1, 2]), ("b", [3])]
+        assert [(run.source, run.values) for run in in_order(chunks)] == [("a", [1, 2]), ("b", [3])]
 
 
 class Forgetful(Recorder):
@@ -51,8 +51,8 @@ def test_a_batch_is_counted() -> None:
     for late_events, delivered in (("deliver", 3), ("drop", 2)):
         operator = Operator(job(TimerSetter(), late_events=late_events))
         events = [field for seconds in (9, 10, 20) for field in ("k", at(seconds), [5, 30, (30, "tag")])]
-        first = operator.process(None, [Chunk("events", b"", pack(["other", at(1), [10, 40]]))], None)
+        first = operator.process(None, [Chunk("events", b"", pack_events(["other", at(1), [10, 40]]))], None)
         assert (first.events, first.late, first.fired, first.keys, first.pending) == (1, 0, 0, 1, 2)
-        second = operator.process(first.state, [Chunk("events", b"", pack(events))], to_micros(at(10)))
+        second = operator.process(first.state, [Chunk("events", b"", pack_events(events))], to_micros(at(10)))
         assert (second.events, second.late, second.fired, second.keys, second.pending) == (3, 1, 1, 2, 3)
         assert len(second.outputs["answers"]) == 3 * delivered

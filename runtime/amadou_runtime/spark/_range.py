@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
+from amadou_runtime._events import Chunk
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._keying import Chunk
 from amadou_runtime._operator import Operator, Processed
 
 RANGES_PER_PARTITION = 8

@@ -14,7 +14,8 @@ from amadou import SinkBatch, SinkWriter
 from amadou._letters import DEAD_LETTERS
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
-from amadou_runtime._keying import Chunk, Packed
+from amadou_runtime._events import Chunk
+from amadou_runtime._keying import Packed
 from amadou_runtime._ports import port_codec
 from amadou_runtime._summary import added
 from amadou_runtime._trace import SimulatedCrash, Trace

@@ -1,0 +1,86 @@
+"""Events on their way to a key group: as columns of keys, timestamps and values, which are packed and put into order
+many at a time.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import attrs
+
+from amadou import Key
+from amadou._time import to_micros
+from amadou._wire import pack, unpack, unpack_times
+
+
+class Chunk(NamedTuple):
+    """Events of one key group, packed, as they travel to it."""
+
+    source: str
+    order: bytes
+    """Puts chunks of one source into the source's order."""
+    events: bytes
+
+
+@attrs.define
+class Run:
+    """Events of one source in their order.
+
+    :param times: the timestamps as they were packed, where the run is made of whole chunks
+    """
+
+    source: str
+    keys: list[Key]
+    timestamps: list[datetime]
+    values: list[Any]
+    times: list[bytes] | None = None
+
+    def micros(self) -> list[int]:
+        """The timestamps in microseconds."""
+        if self.times is None:
+            return [to_micros(timestamp) for timestamp in self.timestamps]
+        return [micros for packed in self.times for micros in unpack_times(packed)]
+
+
+def pack_events(events: list[Any]) -> bytes:
+    """Pack events.
+
+    :param events: key, timestamp and value of each, one after the other
+    :raises EncodeError: msgpack cannot carry one of them
+    """
+    return pack([pack(events[0::3]), pack(events[1::3]), pack(events[2::3])])
+
+
+def in_order(chunks: Sequence[Chunk]) -> list[Run]:
+    """A batch's events in the order of `semantics.md` 7, as runs of one source each."""
+    by_source: dict[str, Run] = {}
+    for chunk in sorted(chunks):
+        keys, times, values = unpack(chunk.events)
+        run = by_source.get(chunk.source)
+        if run is None:
+            by_source[chunk.source] = Run(chunk.source, unpack(keys), unpack(times), unpack(values), [times])
+            continue
+        run.keys += unpack(keys)
+        run.timestamps += unpack(times)
+        run.values += unpack(values)
+        assert run.times is not None
+        run.times.append(times)
+    return list(by_source.values()) if len(by_source) < 2 else _merged(by_source)
+
+
+def _merged(by_source: dict[str, Run]) -> list[Run]:
+    # An event has its turn at the newest time that its source brought for its key so far: the merge keeps the order of
+    # each source, and what a key sees does not depend on the other keys of its group.
+    turns: list[tuple[Any, ...]] = []
+    for source, run in by_source.items():
+        newest: dict[Key, datetime] = {}
+        for position, (key, timestamp, value) in enumerate(zip(run.keys, run.timestamps, run.values, strict=True)):
+            turn = newest[key] = max(newest.get(key, timestamp), timestamp)
+            turns.append((turn, source, position, key, timestamp, value))
+    turns.sort(key=itemgetter(0, 1, 2))
+    return [
+        Run(source, *([event[field] for event in events] for field in (3, 4, 5)))
+        for source, events in ((source, list(run)) for source, run in groupby(turns, key=itemgetter(1)))
+    ]
