@@ -1,13 +1,14 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from heapq import heappop, heappush
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from amadou import Call, Component, Job, Key, KeyedEvent, LateEvent, Subject, Timer
+from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer
 from amadou._component import known_components
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
@@ -75,6 +76,11 @@ class Operator:
             self._on_event = trace.observed_event(self._on_event)
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
             self._wake = trace.observed_wake(self._wake)
+        self._taker: Component | None = None
+        if trace is None and job.on_error == "fail":
+            self._taker = self._components.get(handler.gives_all_to or "")
+            if self._taker is not None and self._taker.ttl is not None:
+                self._taker = None
         if job.on_error == "dead_letter":
             letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
@@ -93,11 +99,22 @@ class Operator:
     def process(self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None) -> Processed:
         """Play one batch of one key group: due timers, then events (`semantics.md` 5).
 
+        A handler that gives all events to a component is played that way; where this fails, one event after the other
+        tells which of them it was.
+
         :param state: what the last `Processed.state` was
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
+        if self._taker is not None:
+            with suppress(Exception):
+                return self._process(state, chunks, watermark, self._taker)
+        return self._process(state, chunks, watermark, None)
+
+    def _process(
+        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, taker: Component | None
+    ) -> Processed:
         group = KeyGroup(state)
         timers = group.timers
         due = timers.due(watermark)
@@ -124,9 +141,9 @@ class Operator:
             self._job,
         )
         subject = Subject(batch)
-        fired = self._fire(due, waking, subject) if due or waking else 0
+        fired = self._fire(due, waking, subject, taker) if due or waking else 0
         for run in runs:
-            late += self._play(run, subject)
+            late += self._play(run, subject) if taker is None else _give(taker, run, subject)
         _sweep(aging, expired, subject)
         self._store(group, runs, batch)
         outputs = {name: port.wires for name, port in ports.items() if port.wires}
@@ -176,7 +193,7 @@ class Operator:
                 left.append(Run(run.source, *map(list, zip(*on_time, strict=True))))
         return left, late
 
-    def _fire(self, due: list[int], waking: Wakes, subject: Subject) -> int:
+    def _fire(self, due: list[int], waking: Wakes, subject: Subject, taker: Component | None) -> int:
         """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6)."""
         batch, timers = subject._batch, subject._batch.timers
         if due and not self._has_timer_callback:
@@ -187,13 +204,13 @@ class Operator:
         while times:
             micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
-            for key, name in in_key_order(waking.pop(micros, ())):
-                fired += 1
-                subject.key = key
-                again = self._woken(name, subject, timestamp)
-                if again is not None and again <= micros:
+            woken = in_key_order(waking.pop(micros, ()))
+            fired += len(woken)
+            for key, name, again in self._woken(woken, subject, timestamp, taker):
+                if again <= micros:
                     raise AssertionError(f"{name} asked to be woken at a time that has passed")
-                if again is not None and batch.watermark_micros is not None and again <= batch.watermark_micros:
+                assert batch.watermark_micros is not None
+                if again <= batch.watermark_micros:
                     if again not in waking:
                         heappush(times, again)
                     waking.setdefault(again, []).append((key, name))
@@ -212,11 +229,25 @@ class Operator:
         subject.timer_tag = ""
         return fired
 
-    def _woken(self, name: str, subject: Subject, timestamp: datetime) -> int | None:
-        """Wake a component. Returns when it wants to be woken again, in microseconds."""
-        subject.timestamp, subject.timer_tag = timestamp, ""
-        self._wake(name, subject, timestamp, self._call)
-        return self._components[name].state_for(subject).wake_at
+    def _woken(
+        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime, taker: Component | None
+    ) -> Iterator[tuple[Key, str, int]]:
+        """Wake components for which a time has come. Gives when each wants to be woken again, in microseconds."""
+        columns = subject._batch.columns
+        if taker is not None:
+            keys = [key for key, name in woken if name == taker.name]
+            taker.woken_all(subject, timestamp, keys, self._call)
+            column = columns[taker.name]
+            column.store()
+            wakes = column.wakes
+            yield from ((key, taker.name, wakes[key]) for key in keys if key in wakes)
+            woken = [(key, name) for key, name in woken if name != taker.name]
+        for key, name in woken:
+            subject.key, subject.timestamp, subject.timer_tag = key, timestamp, ""
+            self._wake(name, subject, timestamp, self._call)
+            again = self._components[name].state_for(subject).wake_at
+            if again is not None:
+                yield key, name, again
 
     def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
         component = self._components.get(name) or self._recovered(name, subject)
@@ -296,6 +327,15 @@ class Operator:
             record=record,
             watermark=batch.watermark,
         )
+
+
+def _give(taker: Component, run: Run, subject: Subject) -> int:
+    """Give events of many keys to a component. Returns how many were late."""
+    micros = run.micros()
+    subject.source = run.source
+    taker.add_all(subject, Events(run.keys, run.timestamps, run.values, micros))
+    watermark = subject.watermark_micros
+    return 0 if watermark is None or min(micros) >= watermark else sum(map(watermark.__gt__, micros))
 
 
 def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:

@@ -5,7 +5,7 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 
 from amadou import errors
 from amadou._codec import Codec, codec_for
-from amadou._component import Call, Component, Part
+from amadou._component import Call, Component, Events, Part, Values
 from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
 from amadou._event import Key, KeyedEvent
 from amadou._handler import Handler
@@ -28,6 +28,7 @@ __all__ = [
     "Collecting",
     "Component",
     "DeadLetter",
+    "Events",
     "Handler",
     "Job",
     "Key",
@@ -50,6 +51,7 @@ __all__ = [
     "Timer",
     "ValueSpec",
     "ValueState",
+    "Values",
     "codec_for",
     "errors",
     "from_micros",

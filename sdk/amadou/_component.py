@@ -4,9 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
-from amadou._event import Key
+import attrs
+
+from amadou._event import Key, KeyedEvent
+from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec, written_at
 from amadou._subject import Subject
@@ -15,6 +19,34 @@ Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
+
+
+@attrs.frozen
+class Events:
+    """Events of many subjects, as columns.
+
+    :param micros: the timestamps in microseconds since 1970
+    """
+
+    keys: list[Key]
+    timestamps: list[datetime]
+    values: list[Any]
+    micros: list[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def each(self) -> Iterator[KeyedEvent[Any]]:
+        """The events one by one."""
+        return map(_new_event, zip(self.keys, self.timestamps, self.values, strict=True))
+
+    def some(self, at: list[int]) -> "Events":
+        """Those at some positions."""
+        columns = (self.keys, self.timestamps, self.values, self.micros)
+        return Events(*([column[position] for position in at] for column in columns))  # type: ignore[arg-type]
+
+
+_new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 
 
 class Part:
@@ -66,6 +98,29 @@ class Part:
         return self._spec.shown_value(self._key, self.value)
 
 
+class Values:
+    """What a component keeps of the subjects of a key group: the same as `Part`, for work on many subjects at once."""
+
+    __slots__ = ("_column",)
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def get(self, key: Key) -> Any:
+        """A subject's value, `None` for nothing."""
+        part = self._column.states.get(key)
+        return self._column.wires.get(key) if part is None else part.value
+
+    def wake_at(self, key: Key) -> int | None:
+        """When the component is woken for a subject."""
+        part = self._column.states.get(key)
+        return self._column.wakes.get(key) if part is None else part.wake_at
+
+    def store(self, key: Key, value: Any, wake_at: int | None) -> None:
+        """Keep a value; see `Part.store`."""
+        self._column.replace(key, value, wake_at)
+
+
 class Component(StateSpec[Part]):
     """The base of what acts inside a handler by itself: it has a value for each subject, and is woken at times.
 
@@ -93,6 +148,28 @@ class Component(StateSpec[Part]):
         :param timestamp: the time; the subject's watermark may be far past it
         :param call: runs a function of the user's. Where that fails, in a job that goes on, what it did is undone, and
             nothing else: state that is at hand must be looked up again after it
+        """
+        raise NotImplementedError
+
+    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
+        """Called for many subjects for which the same time has come, of a component that is a handler's `gives_all_to`;
+        does what `woken` does for each, in their order.
+        """
+        for key in keys:
+            subject.key, subject.timestamp = key, timestamp
+            self.woken(subject, timestamp, call)
+
+    def values_of(self, subject: Subject) -> Values:
+        """What is kept of the subjects of the subject's key group; for components without a `ttl`."""
+        return Values(subject._columns.get(self.name) or subject._column(self.name))
+
+    def add_all(self, subject: Subject, events: Events) -> None:
+        """Take in events of many subjects at once, to the same effect as one after the other in their order. For
+        components that are a handler's `gives_all_to`.
+
+        :param subject: with the events' source; its key and timestamp are to be set before a function of the user's or
+            `state_for` sees it
+        :param events: of one source
         """
         raise NotImplementedError
 

@@ -19,6 +19,10 @@ class Handler:
     the workers when a run starts, and what a callback writes to it goes no further.
     """
 
+    gives_all_to: str | None = None
+    """The name of the `Component` that `on_event` gives every event to, where it does nothing else. A run then gives it
+    the events of many keys at once, which is faster; test runs call `on_event`."""
+
     def open(self) -> None:
         """Called once in each worker before the first callback: the place for connections and models."""
 

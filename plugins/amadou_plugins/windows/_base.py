@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from amadou import Call, Key, KeyedEvent, Subject, from_micros
+from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, CallingComponent, F, micros_of
 from amadou_plugins.aggregates import Aggregate, Count, aggregate_of
@@ -82,6 +82,7 @@ class WindowSpec(CallingComponent):
             )
         self.aggregate = aggregate_of(Count() if value is None else value)
         """What the events of a window come to."""
+        self._only_counts = self.aggregate == Count()
         self._max_active = max_active
         self._kept = self.aggregate if self.aggregate.mergeable or not merges else Retaining(self.aggregate)
         self._early_interval = self._early_count = 0
@@ -126,19 +127,27 @@ class WindowSpec(CallingComponent):
         """Take an event of the subject in."""
         raise NotImplementedError
 
+    def add_all(self, subject: Subject, events: Events) -> None:
+        for subject.key, subject.timestamp, event in zip(events.keys, events.timestamps, events.each(), strict=True):
+            self.add(subject, event)
+
     def check(self) -> None:
         super().check()
         self.require("on_close")
 
-    def _emit(self, subject: Subject, call: Call, start: int, end: int, accumulator: Any, *, partial: bool) -> None:
-        """Give a result to the handler."""
+    def emission(self, subject: Subject, *, partial: bool = False) -> Emission:
+        """What gives results to the handler."""
         function = self.function("on_early", subject.handler) if partial else None
         if function is None:
             function = self.function("on_close", subject.handler)
         if function is None:  # of one that was made at run time
             self.require("on_close")
+        return Emission(function, self._kept)
+
+    def _emit(self, subject: Subject, call: Call, start: int, end: int, accumulator: Any, *, partial: bool) -> None:
+        """Give a result to the handler."""
         window = Window(from_micros(start), from_micros(end), subject.key, partial)
-        call(subject, Emission(function, self._kept), window, accumulator)
+        call(subject, self.emission(subject, partial=partial), window, accumulator)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Whether an event calls for an early result of a window that has so many events now."""

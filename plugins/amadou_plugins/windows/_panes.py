@@ -1,14 +1,15 @@
 """Tumbling and hopping windows: panes of equal length, which windows are put together from."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import gcd
 from typing import Any, Final
 
-from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import Window, WindowSpec
 
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
@@ -93,6 +94,67 @@ class HoppingWindow(WindowSpec):
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
 
+    def add_all(self, subject: Subject, events: Events) -> None:
+        if self._hop > self._size or self._max_active is not None or self._early_count or self._early_predicate:
+            super().add_all(subject, events)
+            return
+        closed = self._closed(subject, None)
+        if closed is not None:
+            first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
+            if min(events.micros) < first:
+                late = [position for position, micros in enumerate(events.micros) if micros < first]
+                super().add_all(subject, events.some(late))
+                events = events.some([position for position, micros in enumerate(events.micros) if micros >= first])
+        values = self.values_of(subject)
+        changed: dict[Key, tuple[Any, int | None]] = {}
+        for (key, pane), added in self._by_pane(events).items():
+            value, wake_at = changed.get(key) or (values.get(key) or [None, {}], values.wake_at(key))
+            panes = value[1]
+            kept = panes.get(pane)
+            if kept is None:
+                kept = panes[pane] = [0, self._kept.create()]
+                wake_at = earliest(wake_at, self._next_wake(panes, [pane], closed, subject.watermark_micros))
+            kept[0] += len(added)
+            kept[1] = self._kept.add_all(kept[1], added)
+            changed[key] = value, wake_at
+        for key, (value, wake_at) in changed.items():
+            values.store(key, value, wake_at)
+
+    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
+        closing = to_micros(timestamp) - self._lateness - self._size
+        if self._early_interval or self._max_active is not None or (closing - self._offset) % self._hop:
+            super().woken_all(subject, timestamp, keys, call)
+            return
+        subject.timestamp = timestamp
+        values = self.values_of(subject)
+        start, end = from_micros(closing), from_micros(closing + self._size)
+        emission = self.emission(subject)
+        for key in keys:
+            value = values.get(key)
+            if value is None:
+                continue
+            panes = value[1]
+            count, accumulator = self._window(panes, closing)
+            self._drop(panes, closing)
+            if panes:
+                values.store(key, [closing, panes], self._next_wake(panes, panes, closing, None))
+            else:
+                values.store(key, None, None)
+            if count:
+                subject.key = key
+                call(subject, emission, Window(start, end, key, False), accumulator)
+
+    def _by_pane(self, events: Events) -> Mapping[tuple[Key, int], Sequence[Any]]:
+        """Events by key and pane."""
+        offset, length = self._offset, self._pane
+        where = zip(events.keys, [micros - (micros - offset) % length for micros in events.micros], strict=True)
+        if self._only_counts:  # and looks at no event
+            return {place: range(count) for place, count in Counter(where).items()}
+        found: dict[tuple[Key, int], list[KeyedEvent[Any]]] = {}
+        for place, event in zip(where, events.each(), strict=True):
+            found.setdefault(place, []).append(event)
+        return found
+
     def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
         part = self.state_for(subject)
         if part.value is None:
@@ -139,6 +201,8 @@ class HoppingWindow(WindowSpec):
 
     def _window(self, panes: dict[int, Any], start: int) -> tuple[int, Any]:
         """How many events a window has, and their accumulator."""
+        if self._pane == self._size:
+            return self._merged([panes[start]] if start in panes else [])
         inside = range(start, start + self._size, self._pane)
         if len(inside) > len(panes):
             return self._merged([panes[pane] for pane in sorted(panes) if pane in inside])
@@ -146,12 +210,18 @@ class HoppingWindow(WindowSpec):
 
     def _drop(self, panes: dict[int, Any], closed: int) -> None:
         """Forget the panes that are in closed windows alone."""
+        if self._pane == self._size:
+            for pane in [pane for pane in panes if pane <= closed]:
+                del panes[pane]
+            return
         for pane in [pane for pane in panes if not self._starts(pane, closed)]:
             del panes[pane]
 
     def _next_wake(self, panes: dict[int, Any], among: Iterable[int], closed: int | None, now: int | None) -> int:
         """When the first of the open windows that have one of some panes closes, or gives an early result."""
-        wake_at = self._starts(min(among), closed)[0] + self._size + self._lateness
+        pane = min(among)
+        first = pane if self._pane == self._size else self._starts(pane, closed)[0]
+        wake_at = first + self._size + self._lateness
         if self._early_interval:
             for start in self._open(panes, closed, among):
                 early = self._next_early(start, start if now is None else now)

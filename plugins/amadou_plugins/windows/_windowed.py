@@ -54,6 +54,7 @@ class Windowed(Handler):
 
     def __init__(self, window: WindowSpec, key: Reading, timestamp: Reading, value: Reading | None, port: str) -> None:
         self.window = window
+        self.gives_all_to = window.name
         self.results = SinkSpec(WindowResult, name=port)
         self._read_key = _reader("key", key)
         self._read_timestamp = _reader("timestamp", timestamp)
