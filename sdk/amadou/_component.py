@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import compress
+from operator import not_
 from typing import Any, TypeAlias
 
 import attrs
@@ -40,10 +42,14 @@ class Events:
         """The events one by one."""
         return map(_new_event, zip(self.keys, self.timestamps, self.values, strict=True))
 
-    def some(self, at: list[int]) -> "Events":
-        """Those at some positions."""
+    def split(self, micros: int) -> tuple["Events", "Events"]:
+        """The events before a time, and those at it or after."""
+        before = [time < micros for time in self.micros]
         columns = (self.keys, self.timestamps, self.values, self.micros)
-        return Events(*([column[position] for position in at] for column in columns))  # type: ignore[arg-type]
+        return (
+            Events(*(list(compress(column, before)) for column in columns)),
+            Events(*(list(compress(column, map(not_, before))) for column in columns)),
+        )
 
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
@@ -178,7 +184,7 @@ class Component(StateSpec[Part]):
         return value
 
     def state_for(self, subject: Subject) -> Part:
-        column = subject._columns.get(self._name)  # type: ignore[arg-type]
+        column = subject._columns.get(self._name)
         if column is None:
             subject._batch.components[self.name] = self
         else:

@@ -102,9 +102,8 @@ class HoppingWindow(WindowSpec):
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
             if min(events.micros) < first:
-                late = [position for position, micros in enumerate(events.micros) if micros < first]
-                super().add_all(subject, events.some(late))
-                events = events.some([position for position, micros in enumerate(events.micros) if micros >= first])
+                late, events = events.split(first)
+                super().add_all(subject, late)
         values = self.values_of(subject)
         changed: dict[Key, tuple[Any, int | None]] = {}
         for (key, pane), added in self._by_pane(events).items():

@@ -4,10 +4,10 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import Window, WindowSpec
 
 # A session is kept as a list of these. With `max_duration` its accumulator is a dict: its events by their times, each a
 # number of events and an accumulator, since an event may still come that moves where the session is cut.
@@ -77,6 +77,46 @@ class SessionWindow(WindowSpec):
         part.store([before, left] if left else None, wake_at)
         for start, end, accumulator, partial in results:
             self._emit(subject, call, start, end, accumulator, partial=partial)
+
+    def add_all(self, subject: Subject, events: Events) -> None:
+        if self._longest is not None or self._max_active is not None or self._early_count or self._early_predicate:
+            super().add_all(subject, events)
+            return
+        watermark = subject.watermark_micros
+        if watermark is not None and min(events.micros) + self._gap + self._lateness <= watermark:
+            first = watermark - self._gap - self._lateness + 1  # that is not late
+            late, events = events.split(first)
+            super().add_all(subject, late)
+        values = self.values_of(subject)
+        changed: dict[Key, tuple[Any, int | None]] = {}
+        for key, micros, event in zip(events.keys, events.micros, events.each(), strict=True):
+            value, wake_at = changed.get(key) or (values.get(key) or [None, []], values.wake_at(key))
+            session = self._extended(value[1], micros, event)
+            changed[key] = value, earliest(wake_at, self._next_wake(session, watermark))
+        for key, (value, wake_at) in changed.items():
+            values.store(key, value, wake_at)
+
+    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
+        if self._longest is not None or self._early_interval:
+            super().woken_all(subject, timestamp, keys, call)
+            return
+        subject.timestamp = timestamp
+        now = to_micros(timestamp) - self._lateness
+        values = self.values_of(subject)
+        emission = self.emission(subject)
+        for key in keys:
+            value = values.get(key)
+            if value is None:
+                continue
+            before, sessions = value
+            left = [session for session in sessions if session[_LAST] + self._gap > now]
+            wake_at = min((session[_LAST] + self._gap + self._lateness for session in left), default=None)
+            values.store(key, [before, left] if left else None, wake_at)
+            for start, last, _, accumulator in sessions:
+                if last + self._gap <= now:
+                    subject.key = key
+                    window = Window(from_micros(start), from_micros(last + self._gap), key, False)
+                    call(subject, emission, window, accumulator)
 
     def _extended(self, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
         """Take an event into the sessions of a key, which are in the order of time. Returns its session."""
