@@ -99,7 +99,7 @@ def _run_handler(handler: Any, spark: Any, views: Path, output: Path, checkpoint
     )
     running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
-    return _batches(running.query)
+    return batches_of(running.query)
 
 
 def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -112,7 +112,7 @@ def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> l
         .count()
         .selectExpr("channel_id", "window.start AS timestamp", "count AS sum")
     )
-    return _run(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
+    return run_query(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
 def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -128,7 +128,7 @@ def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[
             timeoutConf="EventTimeTimeout",
         )
     )
-    return _run(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
+    return run_query(counted.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
 def count_views(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[Any]:
@@ -179,13 +179,15 @@ def _parsed(spark: Any, views: Path) -> Any:
     return parsed.withWatermark("timestamp", f"{DISORDER_SECONDS} seconds")
 
 
-def _run(writer: Any, checkpoint: Path) -> list[Batch]:
+def run_query(writer: Any, checkpoint: Path) -> list[Batch]:
+    """Run one of Spark's own queries over what is there."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
-    return _batches(query)
+    return batches_of(query)
 
 
-def _batches(query: Any) -> list[Batch]:
+def batches_of(query: Any) -> list[Batch]:
+    """What Spark reported of a query."""
     return [
         Batch(progress.batchId, progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
         for progress in query.recentProgress

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 BASE = "spark-sql"
+TITLE = "Tumbling window: counts by key and minute, from JSON lines to JSON lines"
 FOOTNOTE = """\
 s a batch: median over all rounds of what Spark reports as triggerExecution for a warm batch with data, plus that of
 batches without data that ran before the next one with data. idle: mean seconds of a batch without data, wherever it
@@ -117,9 +118,9 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(runs: list[Run]) -> Table:
+def table(runs: list[Run], title: str = TITLE) -> Table:
     """The table that the benchmark ends with."""
-    shown = Table(title="Tumbling window: counts by key and minute, from JSON lines to JSON lines")
+    shown = Table(title=title)
     titles = [
         "keys",
         "peer",

@@ -184,7 +184,7 @@ class Component(StateSpec[Part]):
         return value
 
     def state_for(self, subject: Subject) -> Part:
-        column = subject._columns.get(self._name)
+        column = subject._columns.get(self._name)  # type: ignore[arg-type]
         if column is None:
             subject._batch.components[self.name] = self
         else:

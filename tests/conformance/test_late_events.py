@@ -1,10 +1,16 @@
 """Rule 13 of `semantics.md`: late events."""
 
-from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import LateCounter, LateReporter, at, event, job
+from typing import Any
 
-from amadou import LateEvent
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import LateCounter, LateReporter, Recorder, at, event, job
+
+from amadou import Job, LateEvent, MemorySink, MemorySource, to_micros
+from amadou.errors import CallbackError, EncodeError
 from amadou_runtime import TestRun
+from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._operator import Operator
 
 
 def test_rule_13_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: MakeRun) -> None:
@@ -55,3 +61,36 @@ def test_rule_13_diverted_events_go_to_the_late_output_with_all_that_is_known_of
 def late_run(test_run: MakeRun, policy: str) -> TestRun:
     run = test_run(job(LateCounter(), late_events=policy)).add_record(event(9, "first")).add_watermark(at(10))
     return run.add_records([event(9, "behind"), event(10, "at"), event(0, "far behind", "other")])
+
+
+class Picky(MemorySink):
+    """Carries no event."""
+
+    def codec(self, type: Any) -> Any:
+        return PickyCodec()
+
+
+class PickyCodec:
+    def encode(self, value: Any) -> Any:
+        raise EncodeError(value, LateEvent, "not this one")
+
+    def decode(self, wire: Any) -> Any:
+        return wire
+
+
+def test_a_late_event_that_its_sink_cannot_carry_is_told() -> None:
+    made = Job(
+        "late",
+        Recorder(),
+        sources={"events": MemorySource()},
+        sinks={"seen": MemorySink(), "late_events": Picky()},
+        late_events="divert",
+    )
+    operator = Operator(made)
+    late = Chunk("events", b"", pack_events(["k", at(1), "late"]))
+    with pytest.raises(CallbackError) as caught:
+        operator.process(None, [late], to_micros(at(2)))
+    error = caught.value
+    assert (error.callback, error.source, error.key) == ("late_events", "events", "k")
+    assert "'late'" in (error.record or "")
+    assert "not this one" in error.error

@@ -90,3 +90,10 @@ def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> Non
 def test_rule_6_timers_without_tags_fire_by_key_at_one_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_records([event(0, [5], key) for key in ("b", "c", "a")]).add_watermark(at(5))
     assert [seen[1] for seen in run.run().records("seen")] == ["a", "b", "c"]
+
+
+def test_rule_7_three_sources_are_merged_by_time(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "a", "b", "c"))
+    for source, second in (("c", 1), ("a", 4), ("b", 2), ("c", 3), ("a", 5)):
+        run.add_record(event(second), source=source)
+    assert [record[2] for record in run.run().records("seen")] == [1, 2, 3, 4, 5]

@@ -131,6 +131,7 @@ def test_rule_4_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(te
 
 
 def test_rule_4_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun) -> None:
+    test_run(job(Recorder(), max_ahead=timedelta.max)).add_record(event(10**9)).run()
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(60))
     run.advance_processing_time(10 * SECOND).add_record(event(70)).end_batch().add_record(event(1))
     assert watermarks(run.run()) == [None, 60, 70]

@@ -134,6 +134,13 @@ def test_a_key_of_an_unsupported_type(key: Any) -> None:
     assert shows_only_the_users_frames(error)
 
 
+@pytest.mark.parametrize(
+    ("returned", "told"), [([5], "an iterable with 5"), (5, "an iterable of events"), ((1, 2), "with 1")]
+)
+def test_what_key_event_returned_is_told(returned: Any, told: str) -> None:
+    assert told in failure(returned).error
+
+
 def test_a_scripted_event_is_shown_as_the_event_that_it_is() -> None:
     event = KeyedEvent("a", datetime(2025, 1, 1), 5)
     with pytest.raises(CallbackError) as caught:

@@ -1,0 +1,229 @@
+"""Throughput of windows on Spark, side by side with Spark SQL's `window` and `session_window` over the same files.
+
+    python benchmarks/windows.py
+    python benchmarks/windows.py --kinds sessions --keys 1000,100000 --events 100000 --rounds 1
+
+`benchmarks/README.md` says what is measured and how.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import report
+from attrs import frozen
+from events import DISORDER_SECONDS, MINUTE, Tally
+from machine import heading, machine
+from peers import Batch, batches_of, new_session, run_query
+from report import Run
+from rich.console import Console
+from throughput import numbers, setting
+
+import amadou_runtime
+from amadou import Job
+from amadou_plugins.aggregates import Count, Mean
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, WindowSpec, windowed
+
+SESSION_GAP = 25
+console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=140)
+
+
+@frozen
+class Kind:
+    """A kind of window as both sides have it.
+
+    :param window: makes amadou's
+    :param column: makes Spark's grouping column
+    :param busy: how much of each minute has events
+    """
+
+    title: str
+    window: Callable[[], WindowSpec]
+    column: Callable[[], Any]
+    busy: float = 1
+
+
+def spark_window(*lengths: str) -> Any:
+    from pyspark.sql.functions import window
+
+    return window("timestamp", *lengths)
+
+
+def spark_session() -> Any:
+    from pyspark.sql.functions import session_window
+
+    return session_window("timestamp", f"{SESSION_GAP} seconds")
+
+
+def value() -> dict[str, Any]:
+    return {"n": Count(), "mean": Mean("ms")}
+
+
+KINDS = {
+    "tumbling": Kind(
+        "Tumbling windows of a minute: count and mean",
+        lambda: TumblingWindow(timedelta(minutes=1), value()),
+        lambda: spark_window("1 minute"),
+    ),
+    "hopping": Kind(
+        "Windows of a minute every 30 seconds: count and mean",
+        lambda: HoppingWindow(timedelta(minutes=1), timedelta(seconds=30), value()),
+        lambda: spark_window("1 minute", "30 seconds"),
+    ),
+    "sessions": Kind(
+        f"Sessions with a gap of {SESSION_GAP} seconds: count and mean; each minute is busy for a third",
+        lambda: SessionWindow(timedelta(seconds=SESSION_GAP), value()),
+        spark_session,
+        busy=1 / 3,
+    ),
+}
+
+
+def main() -> int:
+    """Run the benchmark. Returns 1 where the results differ."""
+    options = parse_options()
+    described = machine()
+    console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
+    agreed = True
+    spark = new_session(options.master, dict(options.conf))
+    try:
+        with tempfile.TemporaryDirectory(prefix="amadou-windows-") as scratch:
+            for kind in options.kinds:
+                runs = measure(options, spark, Path(scratch), kind)
+                agreed = report.print_agreement(console, runs) and agreed
+                console.print(report.table(runs, KINDS[kind].title))
+    finally:
+        spark.stop()
+    console.print(report.FOOTNOTE)
+    return 0 if agreed else 1
+
+
+def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -> list[Run]:
+    """Play both sides at each key count in turn, round by round."""
+    runs = []
+    batches = options.warmup + options.batches
+    for round_ in range(options.rounds + 1):  # the first one warms up
+        for keys in options.keys if round_ else options.keys[:1]:
+            files = dataset(scratch, KINDS[kind], keys, options.events, batches, options.seed)
+            expected: Tally | None = None
+            for peer, play in (("spark-sql", play_spark_sql), ("amadou", play_amadou)):
+                work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
+                played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
+                tally = tally_of(work / "output")
+                shutil.rmtree(work, ignore_errors=True)
+                expected = expected or tally
+                if round_:
+                    run = Run.of(peer, keys, options.events, round_, options.warmup, played, tally, expected)
+                    console.print(f"{kind} {run.progress_line()}", soft_wrap=True)
+                    runs.append(run)
+    return runs
+
+
+def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """A handler without code."""
+    job = Job(
+        "windows",
+        windowed(key="key", timestamp="timestamp", window=kind.window()),
+        sources={"events": LinesSource(str(files), max_files_per_batch=1)},
+        sinks={"results": JsonLinesSink(str(output))},
+        watermark_delay=DISORDER_SECONDS,
+    )
+    running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
+    running.await_termination()
+    return batches_of(running.query)
+
+
+def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """Spark SQL's own windows, into Spark's own file sink."""
+    from pyspark.sql.functions import avg, col, count, from_json
+
+    lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(files))
+    parsed = lines.select(from_json("value", "key string, timestamp timestamp, ms long").alias("event")).select(
+        "event.*"
+    )
+    grouped = (
+        parsed.withWatermark("timestamp", f"{DISORDER_SECONDS} seconds")
+        .groupBy("key", kind.column().alias("window"))
+        .agg(count("*").alias("n"), avg("ms").alias("mean"))
+        .select("key", col("window.start").alias("start"), col("window.end").alias("end"), "n", "mean")
+    )
+    return run_query(grouped.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
+
+
+def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:
+    """Files of one minute each, made on the first call: keys in turn, so that many keys are as many distinct ones."""
+    directory = root / f"{keys}-keys-{events}-events-{kind.busy:.2f}-busy"
+    if not directory.exists():
+        directory.mkdir(parents=True)
+        random_ = random.Random(seed)
+        for batch in range(batches):
+            path = directory / f"events-{batch:05}.jsonl"
+            path.write_text("".join(lines(kind, keys, events, batch, random_)))
+            os.utime(path, (1_735_689_600 + batch,) * 2)  # Spark reads the files of a directory by modification time
+    return directory
+
+
+def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random) -> Iterator[str]:
+    """The events of a minute as lines of JSON, slightly out of order; none is ever late."""
+    for position in range(events):
+        disorder = random_.randrange(DISORDER_SECONDS * 1_000_000)
+        micros = max(batch * MINUTE + int(position * MINUTE * kind.busy) // events - disorder, 0)
+        seconds, rest = divmod(micros, 1_000_000)
+        time = f"2025-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}Z"
+        key = (batch * events + position) * 7919 % keys
+        yield f'{{"key":"key-{key}","timestamp":"{time}","ms":{random_.randrange(1000)}}}\n'
+
+
+def tally_of(output: Path) -> Tally:
+    """What an output comes to, whatever its columns are called."""
+    total = Tally()
+    for path in sorted(output.rglob("*.json*")):
+        if any(part.startswith((".", "_")) for part in path.relative_to(output).parts):
+            continue
+        for line in path.read_bytes().splitlines():
+            row = json.loads(line)
+            row |= row.get("value", {})
+            start, end = (datetime.fromisoformat(row[name]).timestamp() for name in ("start", "end"))
+            told = f"{row['key']}|{start:.6f}|{end:.6f}|{row['n']}|{row['mean']:.9f}"
+            total += Tally(1, row["n"], zlib.crc32(told.encode()))
+    return total
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="Throughput of windows on Spark, side by side with Spark SQL in one session.",
+        epilog="Exit status: 0, or 1 where the results differ.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
+    parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="by comma")
+    parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
+    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
+    parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each side runs at each key count")
+    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
+    parser.add_argument("--seed", type=int, default=1, help="of the input files")
+    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
+    return parser.parse_args()
+
+
+def kind_names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in KINDS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no kind {', '.join(unknown)} (there are: {', '.join(KINDS)})")
+    return names
+
+
+if __name__ == "__main__":
+    sys.exit(main())

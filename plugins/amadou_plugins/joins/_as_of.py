@@ -1,0 +1,130 @@
+"""The join with the event of the other source that is nearest in time."""
+
+from bisect import bisect_left, bisect_right
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from amadou import Call, KeyedEvent, Part, Subject, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import micros_of
+from amadou_plugins.joins._base import END_OF_TIME, JoinSpec, Kept
+from amadou_plugins.joins._timeline import Timeline, timelines
+
+DIRECTIONS = ("backward", "forward", "nearest")
+
+
+class AsOfJoin(JoinSpec):
+    """Matches each left event with the right event of its key that is nearest in time, before or after it.
+
+    A right event of the same time matches in each direction. Of several right events of one time the last one in the
+    order of their source counts, and of two that are equally near the earlier one.
+
+    The answer to a left event comes once no event can change it that is on time: when the watermark is past the left
+    event's time plus `allowed_lateness`, plus `tolerance` but for `"backward"`. Those of one key come by time, and of
+    the same time in the order of their source.
+
+    A left event is late when the watermark of its batch is past that time. A right event is late when the watermark is
+    past that time of each left event that it could match; without a `tolerance` there are always more to come, and none
+    is late.
+
+    :param tolerance: how far apart matching events may be at most, any distance without it
+    :param how: `"left"` gives each left event, with `None` where nothing matches; `"inner"` only those that are matched
+    :param direction: `"backward"` looks at the time of the left event and before it, `"forward"` at that time and after
+        it, `"nearest"` at both; the latter two need a `tolerance`
+    :param ttl: needed without a `tolerance`, where keys come and go: the newest right event of each stays for good
+
+    The other parameters are those of `JoinSpec`.
+    """
+
+    def __init__(
+        self,
+        *,
+        left: str,
+        right: str,
+        tolerance: timedelta | None = None,
+        how: Literal["left", "inner"] = "left",
+        direction: Literal["backward", "forward", "nearest"] = "backward",
+        **settings: Any,
+    ) -> None:
+        if direction not in DIRECTIONS:
+            raise SpecError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, not {direction!r}")
+        if tolerance is None and direction != "backward":
+            raise SpecError(f"direction={direction!r} needs a tolerance: else no left event would ever be answered")
+        self._tolerance = tolerance
+        self._direction = direction
+        distance = None if tolerance is None else micros_of("tolerance", tolerance, least=0)
+        self._back = 0 if direction == "forward" else distance
+        self._ahead = 0 if direction == "backward" or distance is None else distance
+        super().__init__(left=left, right=right, how=how, **settings)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        is_left = self._is_left(subject)
+        micros = to_micros(event.timestamp)
+        watermark = subject.watermark_micros
+        if watermark is not None and self._is_late(is_left, micros, watermark):
+            self.too_late(subject, event)
+            return
+        part = self.state_for(subject)
+        lefts, rights = timelines(part.value)
+        if is_left:
+            lefts.insert(micros, event.value)
+        else:
+            rights.replace(micros, event.value)
+        self._store(part, lefts, rights, watermark)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        if part.value is None:
+            return
+        now = to_micros(timestamp)
+        lefts, rights = timelines(part.value)
+        answered = END_OF_TIME + 1 if now >= END_OF_TIME else self._unanswered(now)
+        matches = [(left, self._nearest(rights, left[0])) for left in lefts.take_before(answered)]
+        self._store(part, lefts, rights, now)
+        for left, right in matches:
+            if right is not None or self._how == "left":
+                self._give(subject, call, left, right)
+
+    def _unanswered(self, now: int) -> int:
+        """The time from which on left events have no answer yet, when the watermark is somewhere."""
+        return now - self._ahead - self._lateness
+
+    def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:
+        if is_left:
+            return micros < self._unanswered(watermark)
+        return self._back is not None and micros + self._back < self._unanswered(watermark)
+
+    def _nearest(self, rights: Timeline, micros: int) -> Kept | None:
+        """The right event that matches a left one of some time."""
+        times, found = rights.times, None
+        after = bisect_right(times, micros)
+        if after and (self._back is None or micros - times[after - 1] <= self._back):
+            found = after - 1
+        if after < len(times):
+            distance = times[after] - micros
+            if distance <= self._ahead and (found is None or distance < micros - times[found]):
+                found = after
+        return None if found is None else (times[found], rights.entries[found])
+
+    def _store(self, part: Part, lefts: Timeline, rights: Timeline, now: int | None) -> None:
+        """Keep what left events need that have no answer yet or are to come."""
+        if now is not None:
+            first = self._unanswered(now)
+            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last one up to there stands before the others
+            if self._back is not None:
+                useless = max(useless, bisect_left(rights.times, first - self._back))
+            rights.take(len(rights.times) if now >= END_OF_TIME else useless)
+        wait = self._ahead + self._lateness + 1
+        wake_at = None
+        if lefts.times:
+            wake_at = min(lefts.times[0] + wait, END_OF_TIME)
+        elif rights.times and self._back is not None:
+            wake_at = min(rights.times[-1] + self._back + wait, END_OF_TIME)
+        part.store([lefts.stored(), rights.stored()] if lefts.times or rights.times else None, wake_at)
+
+    def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
+        lefts, rights = (list(zip(*side, strict=True)) for side in value)
+        return lefts, rights
+
+    def __repr__(self) -> str:
+        return self._shown(direction=self._direction, tolerance=self._tolerance)

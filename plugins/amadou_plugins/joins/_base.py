@@ -1,0 +1,132 @@
+"""What all kinds of joins have in common: their settings, which side an event is of, the handler's callbacks."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar, Final, Literal, TypeAlias
+
+from amadou import Call, Key, KeyedEvent, Subject, from_micros, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import MICROSECOND, CallingComponent, F
+from amadou_plugins.joins._errors import JoinSourceError
+
+END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
+"""The last watermark; whatever waits for a later one waits for this."""
+Kept: TypeAlias = tuple[int, Any]
+"""An event of a subject, as a join keeps it: its time in microseconds and its value."""
+Match: TypeAlias = Callable[[Subject, KeyedEvent[Any] | None, KeyedEvent[Any] | None], Any]
+
+
+class JoinSpec(CallingComponent):
+    """The base of all kinds of joins.
+
+    :param left: the name of the one source, as the job has it
+    :param right: the name of the other one
+    :param how: of which side events are given that nothing matches, with `None` in the place of the other one:
+        `"inner"` for none
+    :param allowed_lateness: how much longer than the watermark alone says events are taken, and waited for
+    :param late: what becomes of late events, besides what `on_late` does
+    :param ttl: after how long without being written, in event time, what a key has is gone, without a result
+    :param name: as for every spec; needed for one that is made at run time
+    :param on_match: takes results in place of a marked method, as ``(subject, left, right)``
+    :param on_late: likewise for late events, as ``(subject, event)``
+    :raises SpecError: a setting makes no sense
+    """
+
+    hows: ClassVar[tuple[str, ...]] = ("left", "inner")
+    """What `how` may be."""
+
+    def __init__(
+        self,
+        *,
+        left: str,
+        right: str,
+        how: str,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        on_match: Match | None = None,
+        on_late: Callable[[Subject, KeyedEvent[Any]], Any] | None = None,
+    ) -> None:
+        for side, source in (("left", left), ("right", right)):
+            if type(source) is not str or not source:
+                raise SpecError(f"{side} must be the name of a source, not {source!r}")
+        if left == right:
+            raise SpecError(f"left and right must be two sources, not {left!r} both: a join of a source with itself")
+        if how not in self.hows:
+            raise SpecError(f"how must be one of {', '.join(map(repr, self.hows))}, not {how!r}")
+        self._left = left
+        self._right = right
+        self._how = how
+        super().__init__(
+            {"on_match": on_match, "on_late": on_late},
+            allowed_lateness=allowed_lateness,
+            late=late,
+            ttl=ttl,
+            name=name,
+        )
+
+    def on_match(self, function: F) -> F:
+        """Marks the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
+        return self.mark("on_match", function)
+
+    def on_late(self, function: F) -> F:
+        """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
+        ``<name>.late`` whatever becomes of them.
+        """
+        return self.mark("on_late", function)
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        """Take an event of the subject in, of the source that `subject.source` names.
+
+        :raises JoinSourceError: that is neither of the two
+        """
+        raise NotImplementedError
+
+    def check(self) -> None:
+        super().check()
+        self.require("on_match")
+
+    def _is_left(self, subject: Subject) -> bool:
+        """Which side the event in hand is of."""
+        source = subject.source
+        if source != self._left and source != self._right:
+            raise JoinSourceError(self.name, source, (self._left, self._right))
+        return source == self._left
+
+    def _give(self, subject: Subject, call: Call, left: Kept | None, right: Kept | None) -> None:
+        """Give a result to the handler."""
+        function = self.function("on_match", subject.handler)
+        if function is None:  # of one that was made at run time
+            self.require("on_match")
+        call(subject, function, _event(subject.key, left), _event(subject.key, right))
+
+    def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
+        """The left and the right events in what is kept of a key."""
+        raise NotImplementedError
+
+    def shown_value(self, key: Key, value: Any) -> dict[str, list[KeyedEvent[Any] | None]]:
+        """The events that are kept of a key, by source."""
+        lefts, rights = ([], []) if value is None else self.sides(value)
+        return {
+            self._left: [_event(key, kept) for kept in lefts],
+            self._right: [_event(key, kept) for kept in rights],
+        }
+
+    def shown_type(self) -> str:
+        return repr(self)
+
+    def _shown(self, **settings: str | timedelta | None) -> str:
+        told = {"left": self._left, "right": self._right, "how": self._how, **settings}
+        if self._lateness:
+            told["allowed_lateness"] = self._lateness * MICROSECOND
+        given = [
+            f"{name}={setting!r}" if isinstance(setting, str) else f"{name}={setting}"
+            for name, setting in told.items()
+            if setting is not None
+        ]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _event(key: Key, kept: Kept | None) -> KeyedEvent[Any] | None:
+    return None if kept is None else KeyedEvent(key, from_micros(kept[0]), kept[1])

@@ -1,0 +1,121 @@
+"""The join of all pairs of events that are so far apart."""
+
+from datetime import datetime, timedelta
+from typing import Any, Literal
+
+from amadou import Call, KeyedEvent, Part, Subject, to_micros
+from amadou.errors import SpecError
+from amadou_plugins._calling import MICROSECOND, direct
+from amadou_plugins.joins._base import END_OF_TIME, JoinSpec, Kept
+from amadou_plugins.joins._timeline import Timeline, timelines
+
+_LEFT, _RIGHT = 0, 1
+
+
+class IntervalJoin(JoinSpec):
+    """Gives each pair of a left event at some time and a right event of its key between that time plus `lower` and that
+    time plus `upper`, both among them.
+
+    A pair is given once, as soon as the second of its events has come: nothing that comes later can take it back, so
+    that waiting would only make the result late and what is kept larger. Several pairs of one event come by the time of
+    the other one, of the same time in the order of its source.
+
+    An event waits for partners until the watermark is past its own time, and past the last time at which a partner may
+    be, by more than `allowed_lateness`. Then it is forgotten, and given with `None` for the other one, where `how` says
+    so and there was none; those of one time come with left ones first. It is late when the watermark of its batch is
+    that far.
+
+    :param lower: how much later than the left event the right one is at least; below zero where it may be earlier
+    :param upper: how much later it is at most
+    :param how: besides pairs, `"left"` gives left events without a partner, `"right"` such right ones, `"outer"` both,
+        `"inner"` none
+
+    The other parameters are those of `JoinSpec`.
+    """
+
+    hows = ("inner", "left", "right", "outer")
+
+    def __init__(
+        self,
+        *,
+        left: str,
+        right: str,
+        lower: timedelta,
+        upper: timedelta,
+        how: Literal["inner", "left", "right", "outer"] = "inner",
+        **settings: Any,
+    ) -> None:
+        for name, bound in (("lower", lower), ("upper", upper)):
+            if not isinstance(bound, timedelta):
+                raise SpecError(f"{name} must be a timedelta, not {bound!r}")
+        if lower > upper:
+            raise SpecError(f"lower must not be above upper, and {lower!r} is above {upper!r}")
+        self._lower = lower // MICROSECOND
+        self._upper = upper // MICROSECOND
+        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # for how long a partner may be after an event
+        super().__init__(left=left, right=right, how=how, **settings)
+        self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # the sides of which lone events are given
+
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        own, other = (_LEFT, _RIGHT) if self._is_left(subject) else (_RIGHT, _LEFT)
+        micros = to_micros(event.timestamp)
+        watermark = subject.watermark_micros
+        if watermark is not None and micros < self._waiting(own, watermark):
+            self.too_late(subject, event)
+            return
+        part = self.state_for(subject)
+        sides = timelines(part.value)
+        if watermark is not None:
+            for side in (_LEFT, _RIGHT):
+                sides[side].take_before(self._waiting(side, watermark))
+        if own == _LEFT:
+            partners = sides[other].between(micros + self._lower, micros + self._upper)
+        else:
+            partners = sides[other].between(micros - self._upper, micros - self._lower)
+        for _, entry in partners:
+            entry[1] = True
+        sides[own].insert(micros, [event.value, bool(partners)])
+        self._store(part, sides)
+        kept = (micros, event.value)
+        for time, (value, _) in partners:
+            pair = (kept, (time, value)) if own == _LEFT else ((time, value), kept)
+            self._give(subject, direct, *pair)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        if part.value is None:
+            return
+        now = to_micros(timestamp)
+        sides = timelines(part.value)
+        lone: tuple[list[Kept], list[Kept]] = ([], [])
+        for side in (_LEFT, _RIGHT):
+            waiting = END_OF_TIME + 1 if now >= END_OF_TIME else self._waiting(side, now)
+            for time, (value, paired) in sides[side].take_before(waiting):
+                if self._tells[side] and not paired:
+                    lone[side].append((time, value))
+        self._store(part, sides)
+        for left in lone[_LEFT]:
+            self._give(subject, call, left, None)
+        for right in lone[_RIGHT]:
+            self._give(subject, call, None, right)
+
+    def _waiting(self, side: int, now: int) -> int:
+        """The time from which on events of a side wait for partners, when the watermark is somewhere."""
+        return now - self._waits[side] - self._lateness
+
+    def _store(self, part: Part, sides: tuple[Timeline, Timeline]) -> None:
+        """Keep the events, and wake for the first of which it may have to be told that it was alone."""
+        waits = [wait + self._lateness + 1 for wait in self._waits]
+        tells = [
+            sides[side].times[0] + waits[side] for side in (_LEFT, _RIGHT) if self._tells[side] and sides[side].times
+        ]
+        ends = [sides[side].times[-1] + waits[side] for side in (_LEFT, _RIGHT) if sides[side].times]
+        wake_at = min(tells) if tells else max(ends, default=END_OF_TIME)
+        part.store([side.stored() for side in sides] if ends else None, min(wake_at, END_OF_TIME))
+
+    def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
+        lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)
+        return lefts, rights
+
+    def __repr__(self) -> str:
+        return self._shown(lower=self._lower * MICROSECOND, upper=self._upper * MICROSECOND)
