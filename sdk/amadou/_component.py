@@ -16,6 +16,7 @@ from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec, written_at
 from amadou._subject import Subject
+from amadou._wire import pack
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -107,24 +108,44 @@ class Part:
 class Values:
     """What a component keeps of the subjects of a key group: the same as `Part`, for work on many subjects at once."""
 
-    __slots__ = ("_column",)
+    __slots__ = ("_packed", "_states", "_wakes", "_wires")
 
     def __init__(self, column: Column) -> None:
-        self._column = column
+        self._packed = column.packed
+        self._states = column.states
+        self._wakes = column.wakes
+        self._wires = column.wires
 
     def get(self, key: Key) -> Any:
         """A subject's value, `None` for nothing."""
-        part = self._column.states.get(key)
-        return self._column.wires.get(key) if part is None else part.value
+        if self._states and key in self._states:
+            return self._states[key].value
+        return self._wires.get(key)
 
     def wake_at(self, key: Key) -> int | None:
         """When the component is woken for a subject."""
-        part = self._column.states.get(key)
-        return self._column.wakes.get(key) if part is None else part.wake_at
+        if self._states and key in self._states:
+            wake_at: int | None = self._states[key].wake_at
+            return wake_at
+        return self._wakes.get(key)
 
     def store(self, key: Key, value: Any, wake_at: int | None) -> None:
-        """Keep a value; see `Part.store`."""
-        self._column.replace(key, value, wake_at)
+        """Keep a value; see `Part.store`.
+
+        :raises EncodeError: msgpack cannot carry it
+        """
+        if self._states:
+            self._states.pop(key, None)
+        if value is None:
+            self._wires.pop(key, None)
+            self._packed.pop(key, None)
+        else:
+            self._wires[key] = value
+            self._packed[key] = pack(value)
+        if value is None or wake_at is None:
+            self._wakes.pop(key, None)
+        else:
+            self._wakes[key] = wake_at
 
 
 class Component(StateSpec[Part]):

@@ -62,23 +62,6 @@ class Column:
             self.wakes.pop(key, None)
         state._changed = False
 
-    def replace(self, key: Key, value: Any, wake_at: int | None) -> None:
-        """Note what a component keeps of a subject, in place of what was there.
-
-        :raises EncodeError: msgpack cannot carry it
-        """
-        self.states.pop(key, None)
-        if value is None:
-            for column in (self.packed, self.wires, self.wakes):
-                column.pop(key, None)
-            return
-        self.packed[key] = pack(value)
-        self.wires[key] = value
-        if wake_at is None:
-            self.wakes.pop(key, None)
-        else:
-            self.wakes[key] = wake_at
-
     def undo(self, key: Key) -> None:
         """Forget what callbacks did to a subject's part since it was last packed."""
         if self.states.pop(key, None) is not None:

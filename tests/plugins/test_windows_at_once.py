@@ -14,6 +14,7 @@ from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Collect, Count, Mean
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec, windowed
 from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import Operator, Processed
 
 values = st.sampled_from([None, Mean(), {"n": Count(), "all": Collect()}])
@@ -36,14 +37,14 @@ def windows(draw: st.DrawFn) -> Callable[[], Handler]:
     return lambda: windowing(kind, *lengths_, value, **settings)
 
 
-def played(handler: Handler, script: Any, *, at_once: bool) -> list[Processed]:
-    """What the operator gives for each batch of a script."""
+def played(handler: Handler, script: Any, *, at_once: bool) -> list[tuple[Processed, Any]]:
+    """What the operator gives for each batch of a script, and what it keeps."""
     handler.gives_all_to = "window" if at_once else None
     sinks = {"results": MemorySink(), "late": MemorySink()}
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks=sinks))
     operator.open()
     state: bytes | None = None
-    found = []
+    found: list[tuple[Processed, Any]] = []
     for watermark, events in [*script, (1000, [])]:
         chunks = [Chunk("in", b"", pack_events([field for event in events for field in event]))] if events else []
         mark = None if watermark is None else to_micros(at(watermark))
@@ -51,7 +52,9 @@ def played(handler: Handler, script: Any, *, at_once: bool) -> list[Processed]:
         assert (taker is not None) == at_once
         processed = operator._process(state, chunks, mark, taker)
         state = processed.state
-        found.append(processed)
+        group = KeyGroup(state)
+        kept = {name: (column.packed, column.wakes) for name, column in group.columns.items()}
+        found.append((processed._replace(state=None), kept))  # keys may be stored in another order
     return found
 
 

@@ -67,6 +67,8 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         return accumulator
 
     def add_all(self, accumulator: Accumulators, events: Sequence[KeyedEvent[Any]]) -> Accumulators:
+        if len(events) == 1:
+            return self.add(accumulator, events[0])
         self._fit(accumulator)
         for name, part in self.aggregates.items():
             accumulator[name] = part.add_all(accumulator[name], events)

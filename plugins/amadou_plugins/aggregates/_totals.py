@@ -43,11 +43,17 @@ class _OfTotal(OneValue[Total, Any]):
             floats.append(value)
             if len(floats) > FEW:
                 shrink(accumulator)
+        elif type(value) is int and not accumulator[2] and accumulator[4] != _DURATIONS:
+            accumulator[1] += value
+            accumulator[4] = _NUMBERS
+            accumulator[5] += 1
         else:
             take(self, accumulator, value)
         return accumulator
 
     def add_all(self, accumulator: Total, events: Sequence[KeyedEvent[Any]]) -> Total:
+        if len(events) == 1:
+            return self.add(accumulator, events[0])
         take_all(self, accumulator, list(map(self.read, events)))
         return accumulator
 
@@ -103,6 +109,11 @@ def mean_of(aggregate: Any, total: Total) -> Value | None:
     count = total[_COUNT]
     if not count:
         return None
+    if total[_UNIT] == _NUMBERS and not total[0] and not total[2] and total[_DECIMAL] is None:
+        try:
+            return total[1] / count  # type: ignore[no-any-return]
+        except OverflowError:
+            return _quotient(total, count)
     if total[_UNIT] == _DURATIONS:
         return _duration(aggregate, round(Fraction(total[1], count)))
     if total[_DECIMAL] is not None and not total[0]:

@@ -105,18 +105,18 @@ class HoppingWindow(WindowSpec):
                 late, events = events.split(first)
                 super().add_all(subject, late)
         values = self.values_of(subject)
-        changed: dict[Key, tuple[Any, int | None]] = {}
+        kept_in, watermark = self._kept, subject.watermark_micros
         for (key, pane), added in self._by_pane(events).items():
-            value, wake_at = changed.get(key) or (values.get(key) or [None, {}], values.wake_at(key))
+            value, wake_at = values.get(key) or [None, {}], values.wake_at(key)
             panes = value[1]
             kept = panes.get(pane)
             if kept is None:
-                kept = panes[pane] = [0, self._kept.create()]
-                wake_at = earliest(wake_at, self._next_wake(panes, [pane], closed, subject.watermark_micros))
+                kept = panes[pane] = [0, kept_in.create()]
+                due = self._next_wake(panes, (pane,), closed, watermark)
+                if wake_at is None or due < wake_at:
+                    wake_at = due
             kept[0] += len(added)
-            kept[1] = self._kept.add_all(kept[1], added)
-            changed[key] = value, wake_at
-        for key, (value, wake_at) in changed.items():
+            kept[1] = kept_in.add_all(kept[1], added)
             values.store(key, value, wake_at)
 
     def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
@@ -128,13 +128,18 @@ class HoppingWindow(WindowSpec):
         values = self.values_of(subject)
         start, end = from_micros(closing), from_micros(closing + self._size)
         emission = self.emission(subject)
+        tumbling, nothing = self._pane == self._size, (0, None)
         for key in keys:
             value = values.get(key)
             if value is None:
                 continue
             panes = value[1]
-            count, accumulator = self._window(panes, closing)
-            self._drop(panes, closing)
+            if tumbling:
+                count, accumulator = panes.pop(closing, nothing)
+            else:
+                count, accumulator = self._window(panes, closing)
+            if panes:
+                self._drop(panes, closing)
             if panes:
                 values.store(key, [closing, panes], self._next_wake(panes, panes, closing, None))
             else:
