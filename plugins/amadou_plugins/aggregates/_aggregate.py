@@ -42,6 +42,11 @@ class Aggregate(ABC, Generic[A, R]):
     ordered: bool = False
     """Whether the result depends on the order of the events in the stream."""
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        """The fields of an event's value that are read; `None` where this cannot be known."""
+        return None
+
     @abstractmethod
     def create(self) -> A:
         """A new accumulator, of no events."""

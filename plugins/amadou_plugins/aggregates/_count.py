@@ -4,7 +4,7 @@ from typing import Any
 import attrs
 
 from amadou import KeyedEvent
-from amadou_plugins.aggregates._reading import OneValue, is_missing
+from amadou_plugins.aggregates._reading import OneValue, fields_of, is_missing
 
 
 @attrs.frozen(repr=False)
@@ -13,6 +13,10 @@ class Count(OneValue[int, int]):
 
     :param of: without it every event counts; with it those whose field, or function's result, is there
     """
+
+    @property
+    def fields(self) -> frozenset[str] | None:
+        return frozenset() if self.of is None else fields_of(self.of)
 
     def create(self) -> int:
         return 0

@@ -7,7 +7,7 @@ import attrs
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._order import comparable, rank
-from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
 
 
 @attrs.frozen(repr=False)
@@ -90,6 +90,10 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
     read_by: Reader = attrs.field(
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by), takes_self=True)
     )
+
+    @property
+    def fields(self) -> frozenset[str] | None:
+        return fields_of(self.of, self.by)
 
     def create(self) -> list[Any] | None:
         return None

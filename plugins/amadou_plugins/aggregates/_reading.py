@@ -43,8 +43,18 @@ class OneValue(Aggregate[A, R]):
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        return fields_of(self.of)
+
     def present(self, events: Sequence[KeyedEvent[Any]]) -> list[Any]:
         return [value for value in map(self.read, events) if not is_missing(value)]
+
+
+def fields_of(*read: Of) -> frozenset[str] | None:
+    """The names of fields, where only fields are read."""
+    names = [of for of in read if isinstance(of, str)]
+    return frozenset(names) if len(names) == len(read) else None
 
 
 def is_missing(value: Any) -> bool:

@@ -57,6 +57,11 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         default=attrs.Factory(lambda self: any(part.ordered for part in self.aggregates.values()), takes_self=True),
     )
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        read = [part.fields for part in self.aggregates.values()]
+        return None if None in read else frozenset[str]().union(*filter(None, read))
+
     def create(self) -> Accumulators:
         return {name: part.create() for name, part in self.aggregates.items()}
 

@@ -131,6 +131,12 @@ class WindowSpec(CallingComponent):
         for subject.key, subject.timestamp, event in zip(events.keys, events.timestamps, events.each(), strict=True):
             self.add(subject, event)
 
+    @property
+    def fields(self) -> frozenset[str] | None:
+        """The fields of an event's value that are read; `None` where the event may be looked at as a whole."""
+        whole = self.diverts or self._early_predicate is not None or self._given["on_late"] is not None
+        return None if whole else self.aggregate.fields
+
     def check(self) -> None:
         super().check()
         self.require("on_close")

@@ -58,7 +58,7 @@ class Windowed(Handler):
         self.results = SinkSpec(WindowResult, name=port)
         self._read_key = _reader("key", key)
         self._read_timestamp = _reader("timestamp", timestamp)
-        self._read_value = None if value is None else _reader("value", value)
+        self._read_value = _only(window.fields) if value is None else _reader("value", value)
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
         read = _json(record) if isinstance(record, bytes | str) else record
@@ -109,6 +109,20 @@ def windowed(
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     return Windowed(window, key, timestamp, value, port)
+
+
+def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
+    """Leaves of a record what a window reads, since the rest would travel for nothing."""
+    if fields is None:
+        return None
+    names = sorted(fields)
+
+    def read(record: Any) -> dict[str, Any] | None:
+        if isinstance(record, Mapping):
+            return {name: record[name] for name in names if name in record} if names else None
+        return {name: getattr(record, name) for name in names if hasattr(record, name)} if names else None
+
+    return read
 
 
 def _json(record: bytes | str) -> Any:
