@@ -63,6 +63,7 @@ def test_rule_19_a_letter_tells_the_record_the_error_and_the_keys_state(test_run
     assert 'raise Mistake("not this one")' in letter.traceback
     assert "amadou_runtime" not in letter.traceback
     assert letter.record == KeyedEvent("k", at(2), "fail")
+    assert letter.shown == repr(letter.record)
     assert (letter.timestamp, letter.watermark) == (at(2), at(1))
     assert letter.state == {"total": 1, "seconds": {1.0: "set"}}
     assert letter.timers == [(at(100), "fail"), (at(101), "")]

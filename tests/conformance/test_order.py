@@ -1,5 +1,7 @@
 """Rules 5 to 7 of `semantics.md`: the order inside a batch."""
 
+from typing import Any
+
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, TimerSetter, at, event, job
 
@@ -97,3 +99,16 @@ def test_rule_7_three_sources_are_merged_by_time(test_run: MakeRun) -> None:
     for source, second in (("c", 1), ("a", 4), ("b", 2), ("c", 3), ("a", 5)):
         run.add_record(event(second), source=source)
     assert [record[2] for record in run.run().records("seen")] == [1, 2, 3, 4, 5]
+
+
+class Choosy(Recorder):
+    """Takes no note of some records, and gives several events for others."""
+
+    def key_event(self, record: Any) -> Any:
+        return {"none": None, "empty": [], "two": [event(1, "a"), event(2, "b")]}.get(record, record)
+
+
+def test_a_record_may_be_no_event_one_or_several(test_run: MakeRun) -> None:
+    records = ["none", event(0, "first"), "none", "empty", "two", "none", event(3, "last")]
+    run = test_run(job(Choosy())).add_records(records)
+    assert [record[4] for record in run.run().records("seen")] == ["first", "a", "b", "last"]
