@@ -67,7 +67,7 @@ class Operator:
         self._specs = job.specs
         self._components = job.components
         self._wake: Wake = self._wake_component
-        self._encode_late = self._encoders.get(LATE_EVENTS)
+        self._encode_late = self._encoders[LATE_EVENTS] if job.late_events == "divert" else None
         self._late_events = job.late_events
         self._job = job.name
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event

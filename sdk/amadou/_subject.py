@@ -6,7 +6,7 @@ from amadou._event import Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._time import from_micros, to_micros
-from amadou.errors import TimerError
+from amadou.errors import PortError, TimerError
 
 
 class Timer(NamedTuple):
@@ -166,11 +166,14 @@ class Subject:
         """Send an event to the run's output of late events, as a component does for which it came too late.
 
         :param by: the component's name
+        :raises PortError: the job has no such output: neither it nor a component that it declares diverts events
         """
         batch = self._batch
         assert batch.watermark is not None
         late = LateEvent(batch.job, self.source or "", *event, batch.watermark, by)
-        port = batch.ports[LATE_EVENTS]
+        port = batch.ports.get(LATE_EVENTS)
+        if port is None:
+            raise PortError(LATE_EVENTS, tuple(batch.ports))
         port.wires.append(port.encode(late))
 
     def _column(self, spec: str) -> Column:

@@ -9,6 +9,7 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
 
 from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError
 from amadou_plugins.aggregates import Collect, Count, Max, Mean, Reduce
 from amadou_plugins.windows import (
     CountWindow,
@@ -266,6 +267,12 @@ def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(te
     assert result.keys() == []
 
 
+def test_a_window_made_at_run_time_diverts_where_the_job_has_the_output(test_run: MakeRun) -> None:
+    run = test_run(job(Tenants())).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10"))
+    with pytest.raises(CallbackError, match="PortError"):
+        run.run()
+
+
 class Diverting(Recorded):
     window = TumblingWindow(timedelta(seconds=10), late="divert")
 
@@ -283,6 +290,15 @@ def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> No
     (late,) = result.records("late_events")
     assert (late.by, late.key, late.timestamp, late.value, late.watermark) == ("window", "k", at(9), "late", at(10))
     assert result.counters == {"window.late": 1}
+
+
+def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: MakeRun) -> None:
+    run = test_run(job(Diverting(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
+    result = run.add_records([event(14, "dropped"), event(15, "taken")]).add_watermark(at(16)).run()
+    assert result.records("late_events") == []
+    run.add_record(event(16, "on time, and its window is open")).add_watermark(at(20)).run()
+    result = run.add_records([event(19, "dropped"), event(20, "taken")]).run()
+    assert (result.records("late_events"), result.counters) == ([], {})
 
 
 @pytest.mark.parametrize("order", [(1, 7, 4), (7, 4, 1), (4, 7, 1)])

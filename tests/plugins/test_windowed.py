@@ -8,7 +8,7 @@ import attrs
 import pytest
 from tests.plugins.windows import SECOND, at
 
-from amadou import Handler, Job, MemorySink, MemorySource
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject
 from amadou.errors import CallbackError, JobError, SpecError
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.windows import (
@@ -17,6 +17,7 @@ from amadou_plugins.windows import (
     SessionWindow,
     SlidingWindow,
     TumblingWindow,
+    Windowed,
     WindowResult,
     WindowSpec,
     windowed,
@@ -40,6 +41,16 @@ def test_a_window_of_records_needs_no_code() -> None:
         WindowResult("a", at(0), at(60), {"n": 2, "mean": 1.5}, False),
         WindowResult("b", at(0), at(60), {"n": 1, "mean": 7.0}, False),
     ]
+
+
+def test_a_subclass_that_does_more_is_given_each_event() -> None:
+    class Telling(Windowed):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            super().on_event(subject, event)
+
+    made = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND))
+    telling = Telling(made.window, "page", "timestamp", None, "results")
+    assert (made.gives_all_to, telling.gives_all_to) == ("window", None)
 
 
 @attrs.frozen

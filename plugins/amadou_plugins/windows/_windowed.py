@@ -54,7 +54,8 @@ class Windowed(Handler):
 
     def __init__(self, window: WindowSpec, key: Reading, timestamp: Reading, value: Reading | None, port: str) -> None:
         self.window = window
-        self.gives_all_to = window.name
+        if type(self).on_event is Windowed.on_event:
+            self.gives_all_to = window.name
         self.results = SinkSpec(WindowResult, name=port)
         self._read_key = _reader("key", key)
         self._read_timestamp = _reader("timestamp", timestamp)
