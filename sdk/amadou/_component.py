@@ -160,6 +160,8 @@ class Component(StateSpec[Part]):
     """
 
     wakes = True
+    needs_sources: tuple[str, ...] = ()
+    """The sources of the job that it cannot do without."""
     diverts = False
     """Whether it gives late events to `Subject.divert`."""
 

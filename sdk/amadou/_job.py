@@ -230,6 +230,12 @@ class Job:
                 for name, source in self.sources.items()
                 if source.key_event is None
             ]
+        problems += [
+            f"{handler}.{name} needs the source {source!r} (there are: {', '.join(self.sources) or 'none'})"
+            for name, component in self.components.items()
+            for source in component.needs_sources
+            if source not in self.sources
+        ]
         specs = declared_specs(self.handler).values()
         ports = {spec._name for spec in specs if isinstance(spec, SinkSpec) and spec._name is not None}
         known = ", ".join(sorted(ports)) or "none"

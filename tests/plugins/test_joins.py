@@ -581,3 +581,18 @@ def test_the_events_that_are_kept_are_shown_by_source() -> None:
         lefts = [] if isinstance(handler.join, LatestJoin) else [event(2, "l")]
         assert run.run().state("join", "a") == {"l": lefts, "r": [event(1, "r")]}
         assert run.run().state("join", "b") == {"l": [], "r": []}
+
+
+def test_a_source_that_the_job_does_not_have_is_a_mistake_of_the_job() -> None:
+    class Misspelt(Handler):
+        quote = AsOfJoin(left="trades", right="qoutes", tolerance=SECOND, on_match=print)
+
+        def key_event(self, record: Any) -> Any:
+            return record
+
+        def on_event(self, subject: Subject, event: Any) -> None:
+            self.quote.add(subject, event)
+
+    sources = {"trades": MemorySource(), "quotes": MemorySource()}
+    with pytest.raises(JobError, match=r"Misspelt.quote needs the source 'qoutes' \(there are: trades, quotes\)"):
+        Job("misspelt", Misspelt(), sources=sources, sinks={})

@@ -58,6 +58,7 @@ class JoinSpec(CallingComponent):
         self._left = left
         self._right = right
         self._how = how
+        self.needs_sources = (left, right)
         super().__init__(
             {"on_match": on_match, "on_late": on_late},
             allowed_lateness=allowed_lateness,
