@@ -146,3 +146,55 @@ def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: l
     assert result.exit_code == 1
     assert told in result.output
     assert not os.path.exists("test_the_fence_dead_letters.py")
+
+
+WINDOWS = """
+from datetime import datetime, timedelta
+
+from amadou import Handler, Job, KeyedEvent, SinkSpec
+from amadou_plugins.aggregates import Mean
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.windows import TumblingWindow
+
+
+class Minutes(Handler):
+    inverses = SinkSpec(float)
+    minute = TumblingWindow(timedelta(minutes=1), Mean())
+
+    def key_event(self, record):
+        key, time, number = record.decode().split(",")
+        return KeyedEvent(key, datetime.fromisoformat(time), float(number))
+
+    def on_event(self, subject, event):
+        self.minute.add(subject, event)
+
+    @minute.on_close
+    def closed(self, subject, window, mean):
+        self.inverses.collect(subject, 1 / mean)
+
+
+job = Job(
+    "minutes",
+    Minutes(),
+    {"numbers": LinesSource("numbers.txt")},
+    {"inverses": JsonLinesSink("out"), "dead_letters": JsonLinesSink("letters")},
+    on_error="dead_letter",
+)
+"""
+
+
+def test_a_window_that_failed_to_close_becomes_a_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "minutes_job.py").write_text(WINDOWS)
+    times = [f"2025-01-01T00:0{minute}:00Z" for minute in (0, 1, 1)]
+    numbers = "\n".join(f"a,{time},{number}" for time, number in zip(times, (2, 1, -1), strict=True))
+    (tmp_path / "numbers.txt").write_text(f"{numbers}\n")
+    result = command("run", "minutes_job.py", "--engine", "embedded", "--flush")
+    assert result.returncode == 0, result.stderr
+    (letters,) = (tmp_path / "letters").iterdir()
+    told = command("reproduce", str(letters), "--output", "test_the_fence_dead_letters.py")
+    assert told.returncode == 0, told.stderr
+    played = play(tmp_path)
+    assert "1 failed" in played
+    assert "ZeroDivisionError" in played
+    assert "def test_closed_without_zero_division_error" in played

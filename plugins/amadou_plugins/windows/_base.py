@@ -179,11 +179,11 @@ class WindowSpec(CallingComponent):
         """Start, end and accumulator of the windows in what is kept of a key."""
         raise NotImplementedError
 
-    def shown_value(self, key: Key, value: Any) -> dict[Window, Any]:
-        """The open windows of a key and what their events have come to so far."""
+    def shown_value(self, key: Key, value: Any) -> dict[datetime, Any]:
+        """What the events of a key's open windows have come to so far, by the beginning of each."""
         return {
-            Window(from_micros(start), from_micros(end), key, True): self._kept.result(accumulator)
-            for start, end, accumulator in ([] if value is None else self.open_windows(value))
+            from_micros(start): self._kept.result(accumulator)
+            for start, _, accumulator in ([] if value is None else self.open_windows(value))
         }
 
     def shown_type(self) -> str:
