@@ -9,6 +9,8 @@ from tests.plugins.windows import (
     at,
     by_key,
     count,
+    event,
+    job,
     played,
     played_script,
     scripts,
@@ -18,8 +20,9 @@ from tests.plugins.windows import (
     windowing,
 )
 
-from amadou_plugins.aggregates import Collect, Count, Sum
-from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow
+from amadou_plugins.aggregates import Collect, Count, Latest, Mean, StdDev, Sum
+from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
+from amadou_runtime import TestRun
 
 DISORDER = 5
 sizes = st.integers(1, 12)
@@ -148,3 +151,28 @@ def test_count_windows_have_so_many_events(batches: Any, size: int, hop: int) ->
             times = [seconds(one.timestamp) for one in inside]
             expected.append((inside[0].key, min(times), max(times), [one.value for one in inside]))
     assert recorded(result) == count(expected)
+
+
+@given(
+    streams(DISORDER),
+    st.sampled_from([TumblingWindow, SlidingWindow, SessionWindow]),
+    st.randoms(use_true_random=False),
+    st.lists(st.floats(allow_infinity=False), min_size=31, max_size=31),
+)
+def test_the_order_of_events_in_a_batch_changes_nothing_to_the_last_bit(
+    batches: Any, kind: Any, random: Any, numbers: list[float]
+) -> None:
+    given = [[one._replace(value=numbers[one.value]) for one in batch] for batch in batches]
+    shuffled = [random.sample(batch, len(batch)) for batch in given]
+    settings = {"value": {"mean": Mean(), "deviation": StdDev(), "last": Latest()}}
+    one, other = (
+        played(windowing(kind, 5 * SECOND, **settings), each, watermark_delay=DISORDER + 1)
+        for each in (given, shuffled)
+    )
+    assert recorded(one) == recorded(other)
+
+
+def test_a_full_count_window_leaves_nothing() -> None:
+    run = TestRun(job(windowing(CountWindow, 2, hop=3))).add_records([event(1), event(2), event(3)])
+    assert run.run().keys() == []
+    assert run.add_record(event(4)).run().keys() == ["a"]
