@@ -238,7 +238,8 @@ class Operator:
             keys = [key for key, name in woken if name == taker.name]
             taker.woken_all(subject, timestamp, keys, self._call)
             column = columns[taker.name]
-            column.store()
+            if column.states:  # of what was woken one by one
+                column.store()
             wakes = column.wakes
             yield from ((key, taker.name, wakes[key]) for key in keys if key in wakes)
             woken = [(key, name) for key, name in woken if name != taker.name]

@@ -16,7 +16,6 @@ from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec, written_at
 from amadou._subject import Subject
-from amadou._wire import pack
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -108,10 +107,10 @@ class Part:
 class Values:
     """What a component keeps of the subjects of a key group: the same as `Part`, for work on many subjects at once."""
 
-    __slots__ = ("_packed", "_states", "_wakes", "_wires")
+    __slots__ = ("_replaced", "_states", "_wakes", "_wires")
 
     def __init__(self, column: Column) -> None:
-        self._packed = column.packed
+        self._replaced = column.replaced
         self._states = column.states
         self._wakes = column.wakes
         self._wires = column.wires
@@ -130,18 +129,14 @@ class Values:
         return self._wakes.get(key)
 
     def store(self, key: Key, value: Any, wake_at: int | None) -> None:
-        """Keep a value; see `Part.store`.
-
-        :raises EncodeError: msgpack cannot carry it
-        """
+        """Keep a value; see `Part.store`. It is packed at the end of the batch."""
         if self._states:
             self._states.pop(key, None)
         if value is None:
             self._wires.pop(key, None)
-            self._packed.pop(key, None)
         else:
             self._wires[key] = value
-            self._packed[key] = pack(value)
+        self._replaced[key] = None
         if value is None or wake_at is None:
             self._wakes.pop(key, None)
         else:

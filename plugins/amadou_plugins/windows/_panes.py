@@ -128,7 +128,7 @@ class HoppingWindow(WindowSpec):
         values = self.values_of(subject)
         start, end = from_micros(closing), from_micros(closing + self._size)
         emission = self.emission(subject)
-        tumbling, nothing = self._pane == self._size, (0, None)
+        tumbling, nothing, to_close = self._pane == self._size, (0, None), self._size + self._lateness
         for key in keys:
             value = values.get(key)
             if value is None:
@@ -136,14 +136,12 @@ class HoppingWindow(WindowSpec):
             panes = value[1]
             if tumbling:
                 count, accumulator = panes.pop(closing, nothing)
+                wake_at = min(panes) + to_close if panes else None
             else:
                 count, accumulator = self._window(panes, closing)
-            if panes:
                 self._drop(panes, closing)
-            if panes:
-                values.store(key, [closing, panes], self._next_wake(panes, panes, closing, None))
-            else:
-                values.store(key, None, None)
+                wake_at = self._next_wake(panes, panes, closing, None) if panes else None
+            values.store(key, [closing, panes] if panes else None, wake_at)
             if count:
                 subject.key = key
                 call(subject, emission, Window(start, end, key, False), accumulator)
