@@ -29,7 +29,7 @@ from rich.console import Console
 from throughput import numbers, setting
 
 import amadou_runtime
-from amadou import Job
+from amadou import Job, to_millis
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, WindowSpec, windowed
@@ -193,8 +193,9 @@ def tally_of(output: Path) -> Tally:
         for line in path.read_bytes().splitlines():
             row = json.loads(line)
             row |= row.get("value", {})
-            start, end = (datetime.fromisoformat(row[name]).timestamp() for name in ("start", "end"))
-            told = f"{row['key']}|{start:.6f}|{end:.6f}|{row['n']}|{row['mean']:.9f}"
+            # Spark writes milliseconds
+            start, end = (to_millis(datetime.fromisoformat(row[name])) for name in ("start", "end"))
+            told = f"{row['key']}|{start}|{end}|{row['n']}|{row['mean']:.9f}"
             total += Tally(1, row["n"], zlib.crc32(told.encode()))
     return total
 
