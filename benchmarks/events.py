@@ -54,9 +54,13 @@ def views(keys: int, events: int, batch: int, random_: random.Random) -> Iterato
 
 def view_line(channel: str, timestamp: int) -> str:
     """An event as a line of JSON."""
+    return f'{{"channel_id":"{channel}","timestamp":"{time_of_day(timestamp)}"}}'
+
+
+def time_of_day(timestamp: int) -> str:
+    """So many microseconds after midnight, in ISO form."""
     seconds, micros = divmod(timestamp, 1_000_000)
-    hour, minute, second = seconds // 3600, seconds // 60 % 60, seconds % 60
-    return f'{{"channel_id":"{channel}","timestamp":"2025-01-01T{hour:02}:{minute:02}:{second:02}.{micros:06}Z"}}'
+    return f"2025-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}Z"
 
 
 def dataset(root: Path, keys: int, events: int, batches: int, seed: int) -> Dataset:

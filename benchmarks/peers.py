@@ -66,7 +66,7 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
 
 def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """The handler of the tumbling-window example."""
-    return _run_handler(example_job().handler, spark, views, output, checkpoint)
+    return run_handler(example_job().handler, "sums", spark, views, output, checkpoint)
 
 
 def play_amadou_orjson(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -82,19 +82,20 @@ def play_amadou_orjson(spark: Any, views: Path, output: Path, checkpoint: Path) 
             view = orjson.loads(record)
             return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
 
-    return _run_handler(ViewsByOrjson(), spark, views, output, checkpoint)
+    return run_handler(ViewsByOrjson(), "sums", spark, views, output, checkpoint)
 
 
-def _run_handler(handler: Any, spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """Run a handler with one port over the lines that are there, one file a batch."""
     import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import JsonLinesSink, LinesSource
 
     job = Job(
-        "views-per-minute",
+        "benchmark",
         handler=handler,
-        sources={"views": LinesSource(str(views), max_files_per_batch=1)},
-        sinks={"sums": JsonLinesSink(str(output))},
+        sources={"lines": LinesSource(str(lines), max_files_per_batch=1)},
+        sinks={port: JsonLinesSink(str(output))},
         watermark_delay=DISORDER_SECONDS,
     )
     running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")

@@ -121,11 +121,7 @@ def parse_options() -> argparse.Namespace:
         epilog="Exit status: 0, or 1 where the peers' results disagree with what the input holds.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
-    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
-    parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs at each key count")
-    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
+    add_measuring_options(parser)
     parser.add_argument(
         "--peers", type=peer_names, default=argparse.SUPPRESS, help=f"by comma; all where not given: {','.join(PEERS)}"
     )
@@ -136,9 +132,6 @@ def parse_options() -> argparse.Namespace:
         help="events in a micro-batch of the naive peer; as the others where not given",
     )
     parser.add_argument("--data", type=Path, help="keep the input files in this directory, and use them again")
-    parser.add_argument("--seed", type=int, default=1, help="of the input files")
-    parser.add_argument("--master", default="local[2]", help="Spark's master")
-    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every batch and the table")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table (.png, .svg; needs matplotlib)")
     options = parser.parse_args()
@@ -152,6 +145,18 @@ def parse_options() -> argparse.Namespace:
     ):
         parser.error("--events, --naive-events, --batches, --rounds and --keys must be above zero, --warmup not below")
     return options
+
+
+def add_measuring_options(parser: argparse.ArgumentParser) -> None:
+    """What is measured, and how often."""
+    parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
+    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
+    parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs at each key count")
+    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
+    parser.add_argument("--seed", type=int, default=1, help="of the input files")
+    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
 
 
 def numbers(text: str) -> list[int]:

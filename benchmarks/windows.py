@@ -21,17 +21,15 @@ from typing import Any
 
 import report
 from attrs import frozen
-from events import DISORDER_SECONDS, MINUTE, Tally
+from events import DISORDER_SECONDS, MINUTE, Tally, time_of_day
 from machine import heading, machine
-from peers import Batch, batches_of, new_session, run_query
+from peers import Batch, new_session, run_handler, run_query
 from report import Run
 from rich.console import Console
-from throughput import numbers, setting
+from throughput import add_measuring_options
 
-import amadou_runtime
-from amadou import Job, to_millis
+from amadou import to_millis
 from amadou_plugins.aggregates import Count, Mean
-from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, WindowSpec, windowed
 
 SESSION_GAP = 25
@@ -131,16 +129,8 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
 
 def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """A handler without code."""
-    job = Job(
-        "windows",
-        windowed(key="key", timestamp="timestamp", window=kind.window()),
-        sources={"events": LinesSource(str(files), max_files_per_batch=1)},
-        sinks={"results": JsonLinesSink(str(output))},
-        watermark_delay=DISORDER_SECONDS,
-    )
-    running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
-    running.await_termination()
-    return batches_of(running.query)
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
+    return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
 def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -178,10 +168,8 @@ def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random
     for position in range(events):
         disorder = random_.randrange(DISORDER_SECONDS * 1_000_000)
         micros = max(batch * MINUTE + int(position * MINUTE * kind.busy) // events - disorder, 0)
-        seconds, rest = divmod(micros, 1_000_000)
-        time = f"2025-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{rest:06}Z"
         key = (batch * events + position) * 7919 % keys
-        yield f'{{"key":"key-{key}","timestamp":"{time}","ms":{random_.randrange(1000)}}}\n'
+        yield f'{{"key":"key-{key}","timestamp":"{time_of_day(micros)}","ms":{random_.randrange(1000)}}}\n'
 
 
 def tally_of(output: Path) -> Tally:
@@ -207,14 +195,7 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="by comma")
-    parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
-    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
-    parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each side runs at each key count")
-    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
-    parser.add_argument("--seed", type=int, default=1, help="of the input files")
-    parser.add_argument("--master", default="local[2]", help="Spark's master")
-    parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
+    add_measuring_options(parser)
     return parser.parse_args()
 
 

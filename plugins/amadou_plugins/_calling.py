@@ -94,6 +94,11 @@ def micros_of(name: str, length: Any, *, least: int) -> int:
     return length // MICROSECOND
 
 
+def latest(time: int | None, other: int) -> int:
+    """The later one of two times, of which there may be one alone."""
+    return other if time is None else max(time, other)
+
+
 def earliest(time: int | None, other: int) -> int:
     """The earlier one of two times, of which there may be one alone."""
     return other if time is None else min(time, other)

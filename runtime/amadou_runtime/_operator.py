@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import partial
 from heapq import heappop, heappush
 from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer
 from amadou._component import known_components
+from amadou._event import keyed_events
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, Port
@@ -26,7 +26,6 @@ _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
 K = TypeVar("K", bound=Any)
-_new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -280,7 +279,7 @@ class Operator:
         on_event = self._on_event
         watermark = subject._batch.watermark
         subject.source = run.source
-        events = map(_new_event, zip(run.keys, run.timestamps, run.values, strict=True))
+        events = keyed_events(run.keys, run.timestamps, run.values)
         for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
             subject.timestamp = timestamp
             if watermark is not None:

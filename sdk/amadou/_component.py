@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import compress
 from operator import not_
 from typing import Any, TypeAlias
 
 import attrs
 
-from amadou._event import Key, KeyedEvent
+from amadou._event import Key, KeyedEvent, keyed_events
 from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec, written_at
@@ -40,7 +39,7 @@ class Events:
 
     def each(self) -> Iterator[KeyedEvent[Any]]:
         """The events one by one."""
-        return map(_new_event, zip(self.keys, self.timestamps, self.values, strict=True))
+        return keyed_events(self.keys, self.timestamps, self.values)
 
     def split(self, micros: int) -> tuple["Events", "Events"]:
         """The events before a time, and those at it or after."""
@@ -50,9 +49,6 @@ class Events:
             Events(*(list(compress(column, before)) for column in columns)),
             Events(*(list(compress(column, map(not_, before))) for column in columns)),
         )
-
-
-_new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)
 
 
 class Part:
@@ -223,12 +219,6 @@ class Component(StateSpec[Part]):
 
     def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> Part:
         return Part(self, key, wire)
-
-    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
-        return convert(wire)
-
-    def _parts_after(self, wire: Any, begin: int) -> Any:
-        return wire if wire[0] > begin else MISSING
 
 
 @contextmanager

@@ -101,12 +101,12 @@ class StateSpec(Spec, Generic[S]):
         raise NotImplementedError
 
     def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
-        """What is stored with each part converted."""
-        raise NotImplementedError
+        """What is stored with each part converted. It is one part where a spec does not say otherwise."""
+        return convert(wire)
 
     def _parts_after(self, wire: Any, begin: int) -> Any:
         """What is stored without the parts that were written at a time or before it; the same object where all stay."""
-        raise NotImplementedError
+        return wire if wire[0] > begin else MISSING
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

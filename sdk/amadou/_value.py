@@ -183,12 +183,6 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     def _shown_part(self) -> Any:
         return self.type
 
-    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
-        return convert(wire)
-
-    def _parts_after(self, wire: Any, begin: int) -> Any:
-        return wire if wire[0] > begin else MISSING
-
     def check(self) -> None:
         self._check_life()
         self._resolve()

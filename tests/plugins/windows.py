@@ -52,12 +52,9 @@ class Recording(Handler):
 
 def windowing(kind: type[WindowSpec], *args: Any, **settings: Any) -> Recording:
     """A handler with a window of some kind, called `window`."""
-    handler = Recording.__new__(Recording)
     if kind is not CountWindow:
         settings["on_late"] = _too_late
-    window = kind(*args, name="window", on_close=_closed, **settings)
-    handler.__init__(window)  # type: ignore[misc]
-    return handler
+    return Recording(kind(*args, name="window", on_close=_closed, **settings))
 
 
 def _closed(subject: Subject, window: Window, value: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, F, micros_of
+from amadou_plugins._calling import MICROSECOND, CallingComponent, F, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, Count, aggregate_of
 from amadou_plugins.windows._retaining import Retaining
 
@@ -154,6 +154,14 @@ class WindowSpec(CallingComponent):
         """Give a result to the handler."""
         window = Window(from_micros(start), from_micros(end), subject.key, partial)
         call(subject, self.emission(subject, partial=partial), window, accumulator)
+
+    def _closed(self, subject: Subject, before: int | None, length: int = 0) -> int | None:
+        """Windows of a length that begin up to here are closed, by the watermark or before their time.
+
+        :param before: up to where they are known to be
+        """
+        watermark = subject.watermark_micros
+        return before if watermark is None else latest(before, watermark - self._lateness - length)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Whether an event calls for an early result of a window that has so many events now."""

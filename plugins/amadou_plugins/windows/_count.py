@@ -63,16 +63,17 @@ class CountWindow(WindowSpec):
         self._give(subject, panes, partial=False)
 
     def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
-        start, end = min(pane[2] for pane in panes), max(pane[3] for pane in panes)
-        _, accumulator = self._merged([pane[:2] for pane in panes])
+        start, end, accumulator = self._whole(panes)
         self._emit(subject, direct, start, end, accumulator, partial=partial)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
         _, panes = value
-        if not panes:
-            return []
-        start, end = min(pane[2] for pane in panes), max(pane[3] for pane in panes)
-        return [(start, end, self._merged([pane[:2] for pane in panes])[1])]
+        return [self._whole(panes)] if panes else []
+
+    def _whole(self, panes: list[Any]) -> tuple[int, int, Any]:
+        """The window of some panes: the times of its oldest and newest event, and its accumulator."""
+        _, accumulator = self._merged([pane[:2] for pane in panes])
+        return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulator
 
     def __repr__(self) -> str:
         return f"CountWindow(size={self._size}, hop={self._hop}, {self.aggregate!r})"

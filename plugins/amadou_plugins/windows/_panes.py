@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
+from amadou_plugins._calling import MICROSECOND, direct, earliest, latest, micros_of
 from amadou_plugins.windows._base import Window, WindowSpec
 
 MOST_PANES: Final = 10_000
@@ -70,7 +70,7 @@ class HoppingWindow(WindowSpec):
         part = self.state_for(subject)
         value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
         before, panes = value
-        closed = self._closed(subject, before)
+        closed = self._closed(subject, before, self._size)
         if closed is not None and newest <= closed:
             self.too_late(subject, event)
             return
@@ -98,7 +98,7 @@ class HoppingWindow(WindowSpec):
         if self._hop > self._size or self._max_active is not None or self._early_count or self._early_predicate:
             super().add_all(subject, events)
             return
-        closed = self._closed(subject, None)
+        closed = self._closed(subject, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
             if min(events.micros) < first:
@@ -112,9 +112,7 @@ class HoppingWindow(WindowSpec):
             kept = panes.get(pane)
             if kept is None:
                 kept = panes[pane] = [0, kept_in.create()]
-                due = self._next_wake(panes, (pane,), closed, watermark)
-                if wake_at is None or due < wake_at:
-                    wake_at = due
+                wake_at = earliest(wake_at, self._next_wake(panes, [pane], closed, watermark))
             kept[0] += len(added)
             kept[1] = kept_in.add_all(kept[1], added)
             values.store(key, value, wake_at)
@@ -170,24 +168,16 @@ class HoppingWindow(WindowSpec):
         if self._early_interval:
             results += [
                 (start, *self._window(panes, start))
-                for start in self._open(panes, self._closed(subject, before), panes)
+                for start in self._open(panes, self._closed(subject, before, self._size), panes)
                 if start < now < start + self._size and (now - start) % self._early_interval == 0
             ]
         self._drop(panes, closing)
-        after = closing if before is None else max(before, closing)
+        after = latest(before, closing)
         wake_at = self._next_wake(panes, panes, after, subject.watermark_micros) if panes else None
         part.store([after, panes] if panes else None, wake_at)
         for start, count, accumulator in results:
             if count:
                 self._emit(subject, call, start, start + self._size, accumulator, partial=start != closing)
-
-    def _closed(self, subject: Subject, before: int | None) -> int | None:
-        """Windows that begin up to here are closed, by the watermark or before their time."""
-        watermark = subject.watermark_micros
-        if watermark is None:
-            return before
-        closed = watermark - self._lateness - self._size
-        return closed if before is None else max(before, closed)
 
     def _starts(self, pane: int, after: int | None) -> range:
         """Where the windows with a pane begin, of those that begin after a time."""
@@ -235,7 +225,7 @@ class HoppingWindow(WindowSpec):
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, panes = part.value
-        opened = self._open(panes, self._closed(subject, before), panes)
+        opened = self._open(panes, self._closed(subject, before, self._size), panes)
         for start in opened[: max(len(opened) - most, 0)]:
             _, accumulator = self._window(panes, start)
             self._drop(panes, start)

@@ -6,7 +6,7 @@ from typing import Any
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct, earliest, micros_of
+from amadou_plugins._calling import MICROSECOND, direct, earliest, latest, micros_of
 from amadou_plugins.windows._base import Window, WindowSpec
 
 # A session is kept as a list of these. With `max_duration` its accumulator is a dict: its events by their times, each a
@@ -71,7 +71,7 @@ class SessionWindow(WindowSpec):
                 continue
             results.append((start, end, accumulator, False))
             if rest is not None:  # the session was cut
-                before = end if before is None else max(before, end)
+                before = latest(before, end)
                 left.append(rest)
         wake_at = min((self._next_wake(session, subject.watermark_micros) for session in left), default=None)
         part.store([before, left] if left else None, wake_at)

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import MICROSECOND, direct, micros_of
+from amadou_plugins._calling import MICROSECOND, direct, latest, micros_of
 from amadou_plugins.windows._base import WindowSpec
 
 
@@ -62,17 +62,10 @@ class SlidingWindow(WindowSpec):
             _, accumulator = self._window(steps, closing)
         for time in [time for time in steps if time + self._size <= closing]:
             del steps[time]
-        after = closing if before is None else max(before, closing)
+        after = latest(before, closing)
         part.store([after, steps] if steps else None, self._next_wake(steps, after) if steps else None)
         for _ in range(times):
             self._emit(subject, call, closing - self._size, closing, accumulator, partial=False)
-
-    def _closed(self, subject: Subject, before: int | None) -> int | None:
-        """Windows that end up to here are closed, by the watermark or before their time."""
-        watermark = subject.watermark_micros
-        if watermark is None:
-            return before
-        return watermark - self._lateness if before is None else max(before, watermark - self._lateness)
 
     def _window(self, steps: dict[int, Any], end: int) -> tuple[int, Any]:
         return self._merged([steps[time] for time in sorted(steps) if end - self._size <= time <= end])
