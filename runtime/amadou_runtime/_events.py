@@ -2,13 +2,12 @@
 many at a time.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
-
-import attrs
 
 from amadou import Key
 from amadou._time import to_micros
@@ -24,24 +23,34 @@ class Chunk(NamedTuple):
     events: bytes
 
 
-@attrs.define
 class Run:
-    """Events of one source in their order.
+    """Events of one source in their order."""
 
-    :param times: the timestamps as they were packed, where the run is made of whole chunks
-    """
+    def __init__(self, source: str, keys: list[Key], values: list[Any], times: list[bytes]) -> None:
+        self.source = source
+        self.keys = keys
+        self.values = values
+        self.times = times
+        """The timestamps as they travelled."""
 
-    source: str
-    keys: list[Key]
-    timestamps: list[datetime]
-    values: list[Any]
-    times: list[bytes] | None = None
+    @classmethod
+    def of(cls, source: str, events: Iterable[tuple[Key, datetime, Any]]) -> "Run":
+        """Some events."""
+        keys, timestamps, values = map(list, zip(*events, strict=True))
+        run = cls(source, keys, values, [])
+        run.timestamps = timestamps
+        return run
 
+    @cached_property
+    def timestamps(self) -> list[datetime]:
+        return [timestamp for packed in self.times for timestamp in unpack(packed)]
+
+    @cached_property
     def micros(self) -> list[int]:
         """The timestamps in microseconds."""
-        if self.times is None:
-            return [to_micros(timestamp) for timestamp in self.timestamps]
-        return [micros for packed in self.times for micros in unpack_times(packed)]
+        if self.times:
+            return [micros for packed in self.times for micros in unpack_times(packed)]
+        return list(map(to_micros, self.timestamps))
 
 
 def pack_events(events: list[Any]) -> bytes:
@@ -60,12 +69,10 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
         keys, times, values = unpack(chunk.events)
         run = by_source.get(chunk.source)
         if run is None:
-            by_source[chunk.source] = Run(chunk.source, unpack(keys), unpack(times), unpack(values), [times])
+            by_source[chunk.source] = Run(chunk.source, unpack(keys), unpack(values), [times])
             continue
         run.keys += unpack(keys)
-        run.timestamps += unpack(times)
         run.values += unpack(values)
-        assert run.times is not None
         run.times.append(times)
     return list(by_source.values()) if len(by_source) < 2 else _merged(by_source)
 
@@ -80,7 +87,4 @@ def _merged(by_source: dict[str, Run]) -> list[Run]:
             turn = newest[key] = max(newest.get(key, timestamp), timestamp)
             turns.append((turn, source, position, key, timestamp, value))
     turns.sort(key=itemgetter(0, 1, 2))
-    return [
-        Run(source, *([event[field] for event in events] for field in (3, 4, 5)))
-        for source, events in ((source, list(run)) for source, run in groupby(turns, key=itemgetter(1)))
-    ]
+    return [Run.of(source, (event[3:] for event in events)) for source, events in groupby(turns, key=itemgetter(1))]

@@ -1,10 +1,10 @@
 """What a key group keeps between batches, and how it is stored."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
-from amadou import Key
+from amadou import Component, Key, Whole
 from amadou._group import Column, Timers
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
@@ -18,19 +18,22 @@ class KeyGroup:
     Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
-    a component when it is to be woken as a fourth.
+    a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
+    when it is to be woken, how many subjects, one of them]}``.
     """
 
-    __slots__ = ("columns", "timers")
+    __slots__ = ("columns", "timers", "wholes")
 
     def __init__(self, stored: bytes | None) -> None:
         self.columns: dict[str, Column] = {}
         self.timers = Timers({}, {})
+        self.wholes: dict[str, Whole] = {}
+        """What components keep of all subjects at once; those have nothing in `columns`."""
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, alone, shared, tagged = rest
+            columns, alone, shared, tagged, wholes = rest
             self.columns = {spec: _column(*column) for spec, column in columns.items()}
             self.timers = Timers(
                 {micros: {key: None} for micros, key in zip(*alone, strict=True)}
@@ -40,6 +43,33 @@ class KeyGroup:
                     for micros, at in zip(*tagged, strict=True)
                 },
             )
+            self.wholes = {
+                name: Whole(value, wake_at, _Several(one, number))
+                for name, (value, wake_at, number, one) in wholes.items()
+            }
+
+    def gather(self, component: Component) -> Whole | None:
+        """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
+        whole = self.wholes.get(component.name)
+        if whole is None:
+            column = self.columns.get(component.name) or Column({})
+            values = dict(zip(column.packed, column.unpacked(), strict=True))
+            whole = component.gathered(values, min(column.wakes.values(), default=None))
+            if whole is None:
+                return None
+            self.columns.pop(component.name, None)
+            self.wholes[component.name] = whole
+        return None if self.columns or self.timers.pending or len(self.wholes) > 1 else whole
+
+    def spread(self, component: Component) -> None:
+        """Let what a component keeps as a whole be state of each subject again."""
+        whole = self.wholes.pop(component.name, None)
+        if whole is not None and whole.value is not None:
+            assert whole.wake_at is not None
+            column = self.columns[component.name] = Column({})
+            for key, value, wake_at in component.spread(whole.value, whole.wake_at):
+                column.packed[key] = pack(value)
+                column.wakes[key] = wake_at
 
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
@@ -47,35 +77,61 @@ class KeyGroup:
 
     def __len__(self) -> int:
         """How many keys have state or timers."""
-        return len(set[Key]().union(*self._holders()))
+        several = sum(len(whole.keys) - 1 for whole in self.wholes.values() if type(whole.keys) is _Several)
+        return len(set[Key]().union(*self._holders())) + several
 
     def _holders(self) -> Iterator[Iterable[Key]]:
         yield from (column.packed for column in self.columns.values())
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
+        yield from (whole.keys for whole in self.wholes.values())
 
     @property
     def pending(self) -> int:
         """Timers that are set, and times at which components are to be woken."""
-        return self.timers.pending + sum(len(column.wakes) for column in self.columns.values())
+        wakes = sum(len(column.wakes) for column in self.columns.values())
+        return self.timers.pending + wakes + sum(len(whole.keys) for whole in self.wholes.values())
 
     def next_time(self) -> int | None:
         """When the next timer is due or the next component to be woken."""
         wakes = (min(column.wakes.values()) for column in self.columns.values() if column.wakes)
-        return min((time for time in (self.timers.next_time(), *wakes) if time is not None), default=None)
+        wholes = (whole.wake_at for whole in self.wholes.values())
+        return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
 
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
         columns = {spec: _column_lists(column) for spec, column in self.columns.items() if column.packed}
-        if not columns and not timers.pending:
+        wholes = {
+            name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys))]
+            for name, whole in self.wholes.items()
+            if whole.value is not None
+        }
+        if not columns and not timers.pending and not wholes:
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
         tagged = {
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
-        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged)])
+        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes])
+
+
+class _Several(Collection[Key]):
+    """Stands for the subjects of a stored whole, of which one is known, and how many there are."""
+
+    def __init__(self, one: Key, number: int) -> None:
+        self._one = one
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[Key]:
+        yield self._one
+
+    def __contains__(self, key: object) -> bool:
+        raise NotImplementedError
 
 
 def _column(

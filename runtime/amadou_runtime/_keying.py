@@ -3,6 +3,7 @@
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
@@ -51,6 +52,7 @@ class Keying:
         self._groups = groups
         assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
         self._max_ahead = job.max_ahead
+        self._key_all = job.handler.key_all if key_event == job.handler.key_event else None
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
 
     def pack(self, records: Iterable[Any], now: int) -> Packed:
@@ -59,9 +61,14 @@ class Keying:
         :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned what cannot be used
         """
+        records = list(records)
+        if self._key_all is not None:
+            with suppress(Exception):  # one by one tells what is wrong
+                columns = self._key_all(records)
+                if columns is not None:
+                    return self._pack_all(*columns, now)
         if self._letters is None:
             return self._pack(records, now, None)
-        records = list(records)
         letters: list[Any] = []
         try:
             return self._pack(records, now, letters)
@@ -128,6 +135,34 @@ class Keying:
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest), letters or [])
+
+    def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:
+        """Pack what was keyed at once.
+
+        :raises Exception: something of it cannot be used
+        """
+        if not keys:
+            return Packed({}, None, [])
+        if not set(map(type, keys)) <= {str, int}:
+            for key in keys:
+                check_key(key)
+        zones = {timestamp.tzinfo for timestamp in timestamps}
+        if None in zones:
+            raise NaiveTimestampError(min(timestamps))
+        if zones != {UTC}:
+            timestamps = [timestamp.astimezone(UTC) for timestamp in timestamps]
+        newest = max(timestamps)
+        if newest > self._limit(now):
+            raise TooFarAheadError(newest, self._limit(now))
+        groups = self._groups
+        by_group: defaultdict[int, list[Any]] = defaultdict(list)
+        by_key: dict[Any, list[Any]] = {}
+        for event in zip(keys, timestamps, values, strict=True):
+            packed = by_key.get(event[0])
+            if packed is None:
+                packed = by_key[event[0]] = by_group[key_group(event[0], groups)]
+            packed += event
+        return Packed(self._pack_groups(by_group), to_micros(newest), [])
 
     def _limit(self, now: int) -> datetime:
         """The newest time that an event may have."""

@@ -1,13 +1,13 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from heapq import heappop, heappush
 from itertools import repeat
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
-from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer
+from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, in_key_order
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
@@ -25,7 +25,6 @@ from amadou_runtime._trace import Trace
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
-K = TypeVar("K", bound=Any)
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -75,11 +74,7 @@ class Operator:
             self._on_event = trace.observed_event(self._on_event)
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
             self._wake = trace.observed_wake(self._wake)
-        self._taker: Component | None = None
-        if trace is None and job.on_error == "fail":
-            self._taker = self._components.get(handler.gives_all_to or "")
-            if self._taker is not None and self._taker.ttl is not None:
-                self._taker = None
+        self._taker = _taker(job) if trace is None else None
         if job.on_error == "dead_letter":
             letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
@@ -108,62 +103,102 @@ class Operator:
         """
         if self._taker is not None:
             with suppress(Exception):
-                return self._process(state, chunks, watermark, self._taker)
-        return self._process(state, chunks, watermark, None)
+                played = self.process_at_once(self._taker, state, chunks, watermark)
+                if played is not None:
+                    return played
+        return self.process_one_by_one(state, chunks, watermark)
 
-    def _process(
-        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, taker: Component | None
-    ) -> Processed:
+    def process_at_once(
+        self, taker: Component, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None
+    ) -> Processed | None:
+        """Play one batch through a component that takes the events of all subjects at once.
+
+        :returns: what `process_one_by_one` would; `None` where only that can tell
+        """
+        group = KeyGroup(state)
+        whole = group.gather(taker)
+        if whole is None:
+            return None
+        batch = self._batch(group, watermark, ())
+        subject = Subject(batch)
+        runs = in_order(chunks)
+        count, late = sum(len(run.keys) for run in runs), 0
+        if self._late_events != "deliver" and watermark is not None:
+            runs, late = self._without_late(runs, watermark, batch.ports)
+        fired = 0
+        if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
+            fired = taker.woken_all(subject, whole, watermark)
+        for run in runs:
+            micros = run.micros
+            if watermark is not None and min(micros) < watermark:
+                late += sum(map(watermark.__gt__, micros))
+            subject.source = run.source
+            taker.add_all(subject, whole, Events(run.keys, run.values, micros))
+        if group.columns:  # the handler did more than it said
+            return None
+        return _processed(group, batch, count, late, fired, whole.wake_at)
+
+    def process_one_by_one(self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None) -> Processed:
+        """Play one batch, callback by callback."""
         group = KeyGroup(state)
         timers = group.timers
         due = timers.due(watermark)
         runs = in_order(chunks)
         count = sum(len(run.keys) for run in runs)
-        ports = {name: Port(encode) for name, encode in self._encoders.items()}
+        touched: set[Key] = set()
+        batch = self._batch(group, watermark, touched)
+        self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
         aging = [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
         expired = _expired(aging, group, watermark) if aging else {}
+        touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
+        touched.update(key for woken in waking.values() for key, _ in woken)
+        subject = Subject(batch)
         late = 0
         if self._late_events != "deliver" and watermark is not None:
-            runs, late = self._without_late(runs, from_micros(watermark), ports)
-        touched: set[Key] = set().union(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
-        touched.update(key for woken in waking.values() for key, _ in woken)
-        batch = Batch(
+            runs, late = self._without_late(runs, watermark, batch.ports)
+        fired = self._fire(due, waking, subject) if due or waking else 0
+        for run in runs:
+            late += self._play(run, subject)
+        _sweep(aging, expired, subject)
+        self._store(group, runs, batch)
+        times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
+        return _processed(group, batch, count, late, fired, min(times, default=None))
+
+    def _spread(self, group: KeyGroup, subject: Subject) -> None:
+        """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
+        watermark = subject.watermark_micros
+        for name, whole in list(group.wholes.items()):
+            component = self._components.get(name)
+            wake_at = whole.wake_at
+            if component is None and watermark is not None and wake_at is not None and wake_at <= watermark:
+                subject.key, subject.timestamp = next(iter(whole.keys)), from_micros(wake_at)
+                component = self._recovered(name, subject)
+            if component is not None:
+                group.spread(component)
+
+    def _batch(self, group: KeyGroup, watermark: int | None, touched: Collection[Key]) -> Batch:
+        return Batch(
             self.handler,
             self._has_timer_callback,
-            ports,
+            {name: Port(encode) for name, encode in self._encoders.items()},
             watermark,
             group.columns,
-            timers,
+            group.timers,
             touched,
             self._components,
             self._job,
         )
-        subject = Subject(batch)
-        fired = self._fire(due, waking, subject, taker) if due or waking else 0
-        for run in runs:
-            late += self._play(run, subject) if taker is None else _give(taker, run, subject)
-        _sweep(aging, expired, subject)
-        self._store(group, runs, batch)
-        outputs = {name: port.wires for name, port in ports.items() if port.wires}
-        times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
-        return Processed(
-            group.pack(),
-            min(times, default=None),
-            outputs,
-            batch.counts,
-            count,
-            late,
-            fired,
-            len(group),
-            group.pending,
-        )
 
-    def _without_late(self, runs: list[Run], watermark: datetime, ports: dict[str, Port]) -> tuple[list[Run], int]:
+    def _without_late(self, runs: list[Run], micros: int, ports: dict[str, Port]) -> tuple[list[Run], int]:
         """The events that are not late, and how many others there were, which are dropped or diverted."""
         late = 0
         left = []
+        watermark = from_micros(micros)
         for run in runs:
+            if min(run.micros) >= micros:
+                left.append(run)
+                continue
             on_time: list[Any] = []
             for event in zip(run.keys, run.timestamps, run.values, strict=True):
                 if event[1] >= watermark:
@@ -189,10 +224,10 @@ class Operator:
                     verdict = "dropped" if wire is None else "diverted"
                     self._trace.not_delivered(verdict, run.source, event, watermark, wire)
             if on_time:
-                left.append(Run(run.source, *map(list, zip(*on_time, strict=True))))
+                left.append(Run.of(run.source, on_time))
         return left, late
 
-    def _fire(self, due: list[int], waking: Wakes, subject: Subject, taker: Component | None) -> int:
+    def _fire(self, due: list[int], waking: Wakes, subject: Subject) -> int:
         """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6)."""
         batch, timers = subject._batch, subject._batch.timers
         if due and not self._has_timer_callback:
@@ -205,7 +240,7 @@ class Operator:
             subject.timestamp = timestamp = from_micros(micros)
             woken = in_key_order(waking.pop(micros, ()))
             fired += len(woken)
-            for key, name, again in self._woken(woken, subject, timestamp, taker):
+            for key, name, again in self._woken(woken, subject, timestamp):
                 if again <= micros:
                     raise AssertionError(f"{name} asked to be woken at a time that has passed")
                 assert batch.watermark_micros is not None
@@ -229,19 +264,9 @@ class Operator:
         return fired
 
     def _woken(
-        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime, taker: Component | None
+        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime
     ) -> Iterator[tuple[Key, str, int]]:
         """Wake components for which a time has come. Gives when each wants to be woken again, in microseconds."""
-        columns = subject._batch.columns
-        if taker is not None:
-            keys = [key for key, name in woken if name == taker.name]
-            taker.woken_all(subject, timestamp, keys, self._call)
-            column = columns[taker.name]
-            if column.states:  # of what was woken one by one
-                column.store()
-            wakes = column.wakes
-            yield from ((key, taker.name, wakes[key]) for key in keys if key in wakes)
-            woken = [(key, name) for key, name in woken if name != taker.name]
         for key, name in woken:
             subject.key, subject.timestamp, subject.timer_tag = key, timestamp, ""
             self._wake(name, subject, timestamp, self._call)
@@ -329,13 +354,16 @@ class Operator:
         )
 
 
-def _give(taker: Component, run: Run, subject: Subject) -> int:
-    """Give events of many keys to a component. Returns how many were late."""
-    micros = run.micros()
-    subject.source = run.source
-    taker.add_all(subject, Events(run.keys, run.timestamps, run.values, micros))
-    watermark = subject.watermark_micros
-    return 0 if watermark is None or min(micros) >= watermark else sum(map(watermark.__gt__, micros))
+def _taker(job: Job) -> Component | None:
+    """The component that takes the events of a whole key group at once."""
+    component = job.components.get(job.handler.gives_all_to or "")
+    alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
+    return component if component is not None and component.at_once and alone else None
+
+
+def _processed(group: KeyGroup, batch: Batch, events: int, late: int, fired: int, next_timer: int | None) -> Processed:
+    outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
+    return Processed(group.pack(), next_timer, outputs, batch.counts, events, late, fired, len(group), group.pending)
 
 
 def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
@@ -385,18 +413,3 @@ def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]
         for tag in timers.tags(key, micros):
             if timers.discard(key, micros, tag):
                 yield key, tag
-
-
-def in_key_order(keys: Iterable[K]) -> list[K]:
-    """Keys in their order, those of several types by type."""
-    try:
-        return sorted(keys)
-    except TypeError:
-        return sorted(keys, key=sortable)
-
-
-def sortable(key: Key) -> Any:
-    """A stand-in for a key that can be compared with those of keys of other types."""
-    if type(key) is tuple:
-        return ("tuple", tuple(sortable(part) for part in key))
-    return (type(key).__name__, key)

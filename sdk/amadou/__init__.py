@@ -5,9 +5,9 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 
 from amadou import errors
 from amadou._codec import Codec, codec_for
-from amadou._component import Call, Component, Events, Part, Values
+from amadou._component import Call, Component, Events, Part, Whole
 from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
-from amadou._event import Key, KeyedEvent
+from amadou._event import Key, KeyedEvent, in_key_order
 from amadou._handler import Handler
 from amadou._job import Job
 from amadou._letters import DeadLetter, LateEvent
@@ -51,11 +51,12 @@ __all__ = [
     "Timer",
     "ValueSpec",
     "ValueState",
-    "Values",
+    "Whole",
     "codec_for",
     "errors",
     "from_micros",
     "from_millis",
+    "in_key_order",
     "to_micros",
     "to_millis",
     "truncate",

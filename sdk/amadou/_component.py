@@ -1,20 +1,19 @@
 """What acts inside a handler by itself: windows, joins and what else is made of state and times."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from itertools import compress
-from operator import not_
 from typing import Any, TypeAlias
 
 import attrs
 
 from amadou._event import Key, KeyedEvent, keyed_events
-from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec, written_at
 from amadou._subject import Subject
+from amadou._time import from_micros
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -24,13 +23,12 @@ _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=
 
 @attrs.frozen
 class Events:
-    """Events of many subjects, as columns.
+    """Events of many subjects and of one source, as columns.
 
-    :param micros: the timestamps in microseconds since 1970
+    :param micros: their timestamps in microseconds since 1970
     """
 
     keys: list[Key]
-    timestamps: list[datetime]
     values: list[Any]
     micros: list[int]
 
@@ -39,16 +37,12 @@ class Events:
 
     def each(self) -> Iterator[KeyedEvent[Any]]:
         """The events one by one."""
-        return keyed_events(self.keys, self.timestamps, self.values)
+        return keyed_events(self.keys, map(from_micros, self.micros), self.values)
 
-    def split(self, micros: int) -> tuple["Events", "Events"]:
-        """The events before a time, and those at it or after."""
-        before = [time < micros for time in self.micros]
-        columns = (self.keys, self.timestamps, self.values, self.micros)
-        return (
-            Events(*(list(compress(column, before)) for column in columns)),
-            Events(*(list(compress(column, map(not_, before))) for column in columns)),
-        )
+    def where(self, chosen: Iterable[Any]) -> "Events":
+        """The events for which something is true."""
+        chosen = list(chosen)
+        return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
 
 class Part:
@@ -100,43 +94,29 @@ class Part:
         return self._spec.shown_value(self._key, self.value)
 
 
-class Values:
-    """What a component keeps of the subjects of a key group: the same as `Part`, for work on many subjects at once."""
+class Whole:
+    """What a component keeps of all subjects of a key group, as one value, and when it wants to be woken for the first
+    of them.
+    """
 
-    __slots__ = ("_replaced", "_states", "_wakes", "_wires")
+    __slots__ = ("keys", "value", "wake_at")
 
-    def __init__(self, column: Column) -> None:
-        self._replaced = column.replaced
-        self._states = column.states
-        self._wakes = column.wakes
-        self._wires = column.wires
+    def __init__(self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = ()) -> None:
+        self.value = value
+        """What plain msgpack carries, `None` for nothing."""
+        self.wake_at = wake_at
+        """In microseconds since 1970."""
+        self.keys = keys
+        """The subjects that it is about."""
 
-    def get(self, key: Key) -> Any:
-        """A subject's value, `None` for nothing."""
-        if self._states and key in self._states:
-            return self._states[key].value
-        return self._wires.get(key)
+    def store(self, value: Any, wake_at: int | None, keys: Collection[Key]) -> None:
+        """Keep a value.
 
-    def wake_at(self, key: Key) -> int | None:
-        """When the component is woken for a subject."""
-        if self._states and key in self._states:
-            wake_at: int | None = self._states[key].wake_at
-            return wake_at
-        return self._wakes.get(key)
-
-    def store(self, key: Key, value: Any, wake_at: int | None) -> None:
-        """Keep a value; see `Part.store`. It is packed at the end of the batch."""
-        if self._states:
-            self._states.pop(key, None)
-        if value is None:
-            self._wires.pop(key, None)
-        else:
-            self._wires[key] = value
-        self._replaced[key] = None
-        if value is None or wake_at is None:
-            self._wakes.pop(key, None)
-        else:
-            self._wakes[key] = wake_at
+        :param value: what plain msgpack carries, `None` for nothing
+        :param wake_at: when to wake the component, after the watermark
+        :param keys: the subjects that it is about, each of which has one time to wake
+        """
+        self.value, self.wake_at, self.keys = value, wake_at, keys
 
 
 class Component(StateSpec[Part]):
@@ -171,25 +151,37 @@ class Component(StateSpec[Part]):
         """
         raise NotImplementedError
 
-    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
-        """Called for many subjects for which the same time has come, of a component that is a handler's `gives_all_to`;
-        does what `woken` does for each, in their order.
+    @property
+    def at_once(self) -> bool:
+        """Whether it can take in the events of a whole key group at once, as the `gives_all_to` of a handler that has
+        no other state and no timers: it has `gathered`, `spread`, `add_all` and `woken_all`.
         """
-        for key in keys:
-            subject.key, subject.timestamp = key, timestamp
-            self.woken(subject, timestamp, call)
+        return False
 
-    def values_of(self, subject: Subject) -> Values:
-        """What is kept of the subjects of the subject's key group; for components without a `ttl`."""
-        return Values(subject._columns.get(self.name) or subject._column(self.name))
+    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
+        """What is kept of subjects as a whole, the opposite of `spread`.
 
-    def add_all(self, subject: Subject, events: Events) -> None:
-        """Take in events of many subjects at once, to the same effect as one after the other in their order. For
-        components that are a handler's `gives_all_to`.
+        :param wake_at: when the component is to be woken for the first of them
+        :returns: `None` where it cannot be a whole
+        """
+        raise NotImplementedError
 
-        :param subject: with the events' source; its key and timestamp are to be set before a function of the user's or
-            `state_for` sees it
-        :param events: of one source
+    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
+        """The value of each subject in a `Whole`, and when the component is to be woken for it."""
+        raise NotImplementedError
+
+    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+        """Take in events of many subjects, to the same effect as one after the other in their order.
+
+        :param subject: its key and timestamp are to be set before a function of the user's sees it
+        """
+        raise NotImplementedError
+
+    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+        """Do what `woken` does for every subject and time up to a watermark, in the order of times and keys.
+
+        :param watermark: in microseconds
+        :returns: how many calls of `woken` it stands for
         """
         raise NotImplementedError
 

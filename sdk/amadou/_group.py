@@ -16,7 +16,7 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("expires", "packed", "replaced", "states", "wakes", "wires")
+    __slots__ = ("expires", "packed", "states", "wakes", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
@@ -27,10 +27,12 @@ class Column:
         """When the component of that name is to be woken, by key, in microseconds."""
         self.wires: dict[Key, Any] = {}
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
-        self.replaced: dict[Key, None] = {}
-        """Of which subjects a component put another value into `wires`, in their order."""
         self.states: dict[Key, Any] = {}
         """What callbacks asked for, as they left it."""
+
+    def unpacked(self) -> list[Any]:
+        """What all subjects have, as it is stored, in the order of `packed`."""
+        return unpack_all(b"".join(self.packed.values()))
 
     def load(self, keys: Iterable[Key]) -> None:
         """Unpack what some subjects have."""
@@ -43,13 +45,6 @@ class Column:
 
         :raises EncodeError: msgpack cannot carry what the first of `unstored` has
         """
-        wires = self.wires
-        for key in self.replaced:
-            if key in wires:
-                self.packed[key] = pack(wires[key])
-            else:
-                self.packed.pop(key, None)
-        self.replaced.clear()
         for key, state in self.states.items():
             if state._changed:
                 self.put(key, packed_state(state))

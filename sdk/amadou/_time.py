@@ -63,7 +63,7 @@ def to_micros(timestamp: datetime) -> int:
 @lru_cache(4096)  # many keys have entries and timers at the same few times
 def from_micros(micros: int) -> datetime:
     """The timestamp in UTC at that many microseconds after 1970-01-01T00:00Z."""
-    return EPOCH + timedelta(microseconds=micros)
+    return EPOCH + micros * MICROSECOND  # half the time of making a timedelta
 
 
 def to_millis(timestamp: datetime) -> int:

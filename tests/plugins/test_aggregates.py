@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import amadou_plugins.aggregates
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent, to_micros
 from amadou._wire import pack, unpack
 from amadou_plugins.aggregates import (
     Aggregate,
@@ -217,6 +217,34 @@ def test_many_events_at_once_give_what_they_give_one_by_one(events: list[KeyedEv
         expected = looped(aggregate, events)
         assert pack(aggregate.result(aggregate.add_all(aggregate.create(), events))) == expected
         assert pack(aggregate.result(taken(aggregate, events, random.Random(seed)))) == expected
+
+
+@settings(max_examples=50, deadline=None)
+@given(events=events, seed=seeds)
+def test_a_column_is_as_its_accumulators(events: list[KeyedEvent[Any]], seed: int) -> None:
+    keys, timestamps, values = (list(column) for column in zip(*events, strict=True)) if events else ([], [], [])
+    chance = random.Random(seed)
+    at = chance.choices(range(3), k=len(events))
+    columns = Events(keys, values, list(map(to_micros, timestamps)))
+    for aggregate in ALL:
+        some = [[event for position, event in zip(at, events, strict=True) if position == number] for number in (0, 1)]
+        expected = [looped(aggregate, part) for part in some]
+        column = aggregate.column([])
+        aggregate.extend(column, 3)
+        aggregate.add_each(column, at, columns)
+        column = stored(column)
+        assert list(map(pack, aggregate.results(column)))[:2] == expected
+        swapped = aggregate.taken(column, [1, 0])
+        assert list(map(pack, aggregate.results(swapped))) == expected[::-1]
+        alone = aggregate.accumulators(stored(column))
+        assert [pack(aggregate.result(accumulator)) for accumulator in alone][:2] == expected
+        assert list(map(pack, aggregate.results(stored(aggregate.column(stored(alone))))))[:2] == expected
+        if aggregate.mergeable:
+            other = stored(swapped)
+            aggregate.merge_each(column, [1, 0], other)  # each with itself
+            assert list(map(pack, aggregate.results(other))) == expected[::-1]
+            twice = [pack(aggregate.result(aggregate.merge(stored(one), stored(one)))) for one in alone[:2]]
+            assert list(map(pack, aggregate.results(column)))[:2] == twice
 
 
 @settings(max_examples=25, deadline=None)

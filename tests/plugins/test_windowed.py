@@ -6,9 +6,12 @@ from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, at
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, to_micros
+from amadou._wire import unpack
 from amadou.errors import CallbackError, JobError, SpecError
 from amadou_plugins.aggregates import Count, Mean
 from amadou_plugins.windows import (
@@ -23,6 +26,7 @@ from amadou_plugins.windows import (
     windowed,
 )
 from amadou_runtime import TestRun
+from amadou_runtime._keying import Keying
 
 
 def run_of(handler: Handler) -> TestRun:
@@ -153,3 +157,57 @@ def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> No
 )
 def test_windows_show_themselves(window: WindowSpec, told: str) -> None:
     assert repr(window) == window.shown_type() == told
+
+
+def keyed(handler: Windowed, records: list[Any]) -> Any:
+    """What keying gives for records, or how it fails."""
+    job = Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}, max_ahead=SECOND)
+    try:
+        events, newest, letters = Keying(job, "in", handler.key_event, 4).pack(records, to_micros(at(100)))
+    except CallbackError as error:
+        return str(error)
+    return {group: [list(map(unpack, unpack(packed)))] for group, packed in events.items()}, newest, letters
+
+
+fields = st.fixed_dictionaries(
+    {},
+    optional={
+        "page": st.sampled_from(["a", "b", 1, 2**70, None, 1.5, True, ["a"]]) | st.text(max_size=3),
+        "user": st.integers(0, 2),
+        "timestamp": st.sampled_from(
+            [at(1).isoformat(), "1969-12-31T23:59:59.5Z", "1970-01-01T00:00:05+02:00", at(500).isoformat(), "soon", 5]
+        ),
+        "ms": st.sampled_from([1, 0.5, None, "x"]),
+    },
+)
+good = st.fixed_dictionaries(
+    {
+        "page": st.text(max_size=3),
+        "user": st.integers(0, 2),
+        "timestamp": st.sampled_from([at(1).isoformat(), "1970-01-01T00:00:05+02:00"]),
+    },
+    optional={"ms": st.sampled_from([1, 0.5, None])},
+)
+
+
+@given(
+    st.lists(good, max_size=6),
+    st.lists(good.map(json.dumps) | fields.map(json.dumps) | fields | st.sampled_from(["{", "[1]", ""]), max_size=2),
+    st.sampled_from(["page", ("page", "user")]),
+    st.sampled_from(["ms", None]),
+    st.sampled_from([Count(), Mean("ms"), Count(lambda event: event.value)]),
+)
+def test_records_keyed_at_once_are_as_one_by_one(first: Any, others: Any, key: Any, value: Any, aggregate: Any) -> None:
+    class OneByOne(Windowed):
+        def key_event(self, record: Any) -> KeyedEvent[Any]:
+            return super().key_event(record)
+
+    records = [json.dumps(record).encode() for record in first] + others
+    window = TumblingWindow(60 * SECOND, aggregate, name="window", on_close=print)
+    at_once = Windowed(window, key, "timestamp", value, "results")
+    if records and not others and value is None:
+        assert at_once.key_all(records) is not None
+    expected = keyed(OneByOne(window, key, "timestamp", value, "results"), records)
+    assert keyed(at_once, records) == (
+        expected if type(expected) is tuple else expected.replace("OneByOne", "Windowed")
+    )

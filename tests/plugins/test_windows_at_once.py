@@ -1,45 +1,51 @@
 """A handler that gives all events to a window is played many events at a time, to the same effect as one by one."""
 
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.plugins.windows import SECOND, at, scripts, windowing
+from tests.plugins.windows import SECOND, Recording, at, job, scripts, windowing
 
-from amadou import Handler, Job, MemorySink, MemorySource, to_micros
-from amadou.errors import CallbackError
-from amadou_plugins.aggregates import Collect, Count, Mean
-from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec, windowed
+from amadou import Job, MemorySink, MemorySource, Subject, ValueSpec, to_micros
+from amadou.errors import CallbackError, RecoverError
+from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, StdDev
+from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime._events import Chunk, pack_events
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import Operator, Processed
 
-values = st.sampled_from([None, Mean(), {"n": Count(), "all": Collect()}])
+values = st.sampled_from(
+    [
+        None,
+        Mean(),
+        {"n": Count(), "all": Collect()},
+        {"least": Min(), "spread": StdDev(), "last": Last(), "odd": Count(lambda event: event.value % 2 or None)},
+    ]
+)
 lengths = st.integers(1, 12).map(lambda seconds: seconds * SECOND)
 latenesses = st.integers(0, 6).map(lambda seconds: seconds * SECOND)
-earlies = st.sampled_from([None, None, 2 * SECOND, 3, lambda event: event.value == 1])
 
 
 @st.composite
-def windows(draw: st.DrawFn) -> Callable[[], Handler]:
-    """Makes a handler with a window of any kind."""
-    value, lateness, early = draw(values), draw(latenesses), draw(earlies)
-    most = draw(st.sampled_from([None, None, 2]))
-    settings: dict[str, Any] = {"allowed_lateness": lateness, "early": early, "max_active": most}
-    size, hop = draw(lengths), draw(lengths)
-    kind = draw(st.sampled_from([TumblingWindow, HoppingWindow, HoppingWindow, SlidingWindow, SessionWindow]))
-    if kind is SlidingWindow and isinstance(early, timedelta):
-        settings["early"] = None
+def windows(draw: st.DrawFn) -> Callable[[], Recording]:
+    """Makes a handler with a window of a kind that takes many events at a time."""
+    value, lateness = draw(values), draw(latenesses)
+    size, hop = sorted((draw(lengths), draw(lengths)), reverse=True)
+    kind = draw(st.sampled_from([TumblingWindow, HoppingWindow, HoppingWindow, SessionWindow]))
     lengths_ = (size, hop) if kind is HoppingWindow else (size,)
-    return lambda: windowing(kind, *lengths_, value, **settings)
+    return lambda: windowing(kind, *lengths_, value, allowed_lateness=lateness)
 
 
-def played(handler: Handler, script: Any, *, at_once: bool) -> list[tuple[Processed, Any]]:
-    """What the operator gives for each batch of a script, and what it keeps."""
-    handler.gives_all_to = "window" if at_once else None
+def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list[tuple[Processed, Any]]:
+    """What the operator gives for each batch of a script, and what it keeps.
+
+    :param at_once: says for each batch whether it is played at once
+    """
+    handler.gives_all_to = "window"
     sinks = {"results": MemorySink(), "late": MemorySink()}
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks=sinks))
     operator.open()
@@ -48,19 +54,80 @@ def played(handler: Handler, script: Any, *, at_once: bool) -> list[tuple[Proces
     for watermark, events in [*script, (1000, [])]:
         chunks = [Chunk("in", b"", pack_events([field for event in events for field in event]))] if events else []
         mark = None if watermark is None else to_micros(at(watermark))
-        taker = operator._taker
-        assert (taker is not None) == at_once
-        processed = operator._process(state, chunks, mark, taker)
+        processed: Processed | None
+        if at_once():
+            assert operator._taker is not None
+            processed = operator.process_at_once(operator._taker, state, chunks, mark)
+            assert processed is not None
+        else:
+            processed = operator.process_one_by_one(state, chunks, mark)
         state = processed.state
         group = KeyGroup(state)
-        kept = {name: (column.packed, column.wakes) for name, column in group.columns.items()}
+        group.spread(handler.window)
+        kept = {
+            name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.wakes)
+            for name, column in group.columns.items()
+        }
         found.append((processed._replace(state=None), kept))  # keys may be stored in another order
     return found
 
 
-@given(windows(), scripts())
-def test_many_at_a_time_is_as_one_by_one(make: Callable[[], Handler], script: Any) -> None:
-    assert played(make(), script, at_once=True) == played(make(), script, at_once=False)
+@given(windows(), scripts(), st.randoms(use_true_random=False))
+def test_many_at_a_time_is_as_one_by_one(make: Callable[[], Recording], script: Any, chance: Random) -> None:
+    expected = played(make(), script, lambda: False)
+    assert played(make(), script, lambda: True) == expected
+    assert played(make(), script, lambda: chance.random() < 0.5) == expected
+
+
+def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
+    class Greedy(Recording):
+        gives_all_to = "window"
+        seen = ValueSpec(int, 0)
+
+    class Waiting(Recording):
+        gives_all_to = "window"
+
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None: ...
+
+    class Making(Recording):
+        gives_all_to = "window"
+
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            super().closed(subject, window, value)
+            ValueSpec(int, 0, name="seen").state_for(subject).value = value
+
+    def made(kind: type[Recording], **settings: Any) -> Operator:
+        handler = kind(windowing(TumblingWindow, SECOND, **settings).window)
+        return Operator(job(handler))
+
+    assert made(Making)._taker is not None
+    for other in (made(Greedy), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
+        assert other._taker is None
+    operator = made(Making)
+    state = operator.process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None).state
+    assert operator.process_at_once(operator._taker, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
+    kept = operator.process(state, [], to_micros(at(1)))
+    assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).columns)) == (1, ["seen"])
+
+
+def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
+    handler = windowing(TumblingWindow, SECOND)
+    handler.gives_all_to = "window"
+    events = ["a", at(0), 1, "b", at(0), 2]
+    state = Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(events))], None).state
+    assert (len(KeyGroup(state)), KeyGroup(state).pending) == (2, 2)
+
+    class Stranger(Recording):
+        def __init__(self) -> None: ...
+
+    sinks = {"results": MemorySink(), "late": MemorySink()}
+    stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
+    before = stranger.process(state, [], to_micros(at(0)))
+    assert (before.keys, before.pending, before.next_timer) == (2, 2, to_micros(at(1)))
+    with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
+        stranger.process(before.state, [], to_micros(at(1)))
+    stranger.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
+    assert len(stranger.process(before.state, [], to_micros(at(1))).outputs["results"]) == 2
 
 
 @pytest.mark.parametrize("window", [TumblingWindow(SECOND, Mean("ms")), SessionWindow(SECOND, Mean("ms"))])

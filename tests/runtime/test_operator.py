@@ -19,7 +19,7 @@ def test_chunks_are_put_into_the_order_of_their_source_however_they_come() -> No
     for chunks in permutations([chunk("s", 1, 1, 2), chunk("s", 2, 3), chunk("s", 300, 4)]):
         (run,) = in_order(chunks)
         assert (run.source, run.values) == ("s", [1, 2, 3, 4])
-        assert run.micros() == [to_micros(at(1))] * 4
+        assert run.micros == [to_micros(at(1))] * 4
 
 
 def test_chunks_of_several_sources_are_merged_however_they_come() -> None:

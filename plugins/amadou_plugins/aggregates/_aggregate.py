@@ -1,10 +1,10 @@
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError
 
 A = TypeVar("A")
@@ -72,6 +72,41 @@ class Aggregate(ABC, Generic[A, R]):
     @abstractmethod
     def result(self, accumulator: A) -> R:
         """What the events sum up to; the accumulator can be added to afterwards."""
+
+    # Many accumulators at once, which windows keep as a column: a list, where an aggregate does not know a faster form.
+
+    def column(self, accumulators: Iterable[A]) -> Any:
+        """Accumulators as a column: what plain msgpack carries."""
+        return list(accumulators)
+
+    def accumulators(self, column: Any) -> list[A]:
+        """The accumulators of a column."""
+        return list(column)
+
+    def extend(self, column: Any, number: int) -> None:
+        """Put so many new accumulators at a column's end."""
+        column.extend(self.create() for _ in range(number))
+
+    def taken(self, column: Any, at: Iterable[int]) -> Any:
+        """A column of the accumulators at some positions of another, which is not used again."""
+        return [column[position] for position in at]
+
+    def add_each(self, column: Any, at: Sequence[int], events: Events) -> None:
+        """Take each event into the accumulator at a position of its own, to the same result as `add` for each."""
+        grouped: dict[int, list[KeyedEvent[Any]]] = {}
+        for position, event in zip(at, events.each(), strict=True):
+            grouped.setdefault(position, []).append(event)
+        for position, some in grouped.items():
+            column[position] = self.add_all(column[position], some)
+
+    def merge_each(self, column: Any, at: Sequence[int], other: Any) -> None:
+        """Merge each accumulator of another column into the one at a position of its own."""
+        for position, accumulator in zip(at, other, strict=True):
+            column[position] = self.merge(column[position], accumulator)
+
+    def results(self, column: Any) -> list[R]:
+        """The result of each accumulator."""
+        return list(map(self.result, column))
 
     def __repr__(self) -> str:
         name = type(self).__name__

@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._reading import OneValue, fields_of, is_missing
 
 
@@ -26,8 +26,11 @@ class Count(OneValue[int, int]):
             return accumulator + 1
         return accumulator
 
-    def add_all(self, accumulator: int, events: Sequence[KeyedEvent[Any]]) -> int:
-        return accumulator + len(events if self.of is None else self.present(events))
+    def add_each(self, column: list[int], at: Sequence[int], events: Events) -> None:
+        if self.of is not None:
+            at = [place for place, value in zip(at, self.read_each(events), strict=True) if not is_missing(value)]
+        for position in at:
+            column[position] += 1
 
     def merge(self, left: int, right: int) -> int:
         return left + right

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._order import comparable, rank
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
@@ -13,7 +13,6 @@ from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, 
 @attrs.frozen(repr=False)
 class _Extreme(OneValue[Any, Any]):
     _beats: ClassVar[Any]
-    _best: ClassVar[Any]
 
     def create(self) -> Any:
         return None
@@ -21,15 +20,9 @@ class _Extreme(OneValue[Any, Any]):
     def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
         return self._better(accumulator, self.read(event))
 
-    def add_all(self, accumulator: Any, events: Sequence[KeyedEvent[Any]]) -> Any:
-        values = self.present(events)
-        kinds = set(map(type, values))
-        # zeros of both signs and equal numbers of two types are not told apart by min and max
-        if kinds in ({int}, {str}) or (kinds == {float} and 0.0 not in values):
-            return self._better(accumulator, self._best(values))
-        for value in values:
-            accumulator = self._better(accumulator, value)
-        return accumulator
+    def add_each(self, column: list[Any], at: Sequence[int], events: Events) -> None:
+        for position, value in zip(at, self.read_each(events), strict=True):
+            column[position] = self._better(column[position], value)
 
     def merge(self, left: Any, right: Any) -> Any:
         return self._better(left, right)
@@ -61,7 +54,6 @@ class Min(_Extreme):
     """
 
     _beats = lt
-    _best = min
 
 
 @attrs.frozen(repr=False)
@@ -73,7 +65,6 @@ class Max(_Extreme):
     """
 
     _beats = gt
-    _best = max
 
 
 @attrs.frozen(repr=False)

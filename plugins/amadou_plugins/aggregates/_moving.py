@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -7,7 +6,7 @@ from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
-from amadou_plugins.aggregates._totals import Value, mean_of, new_total, take, take_all
+from amadou_plugins.aggregates._totals import Value, mean_of, new_total, take
 
 
 @attrs.frozen(repr=False)
@@ -47,12 +46,8 @@ class MovingAverage(Aggregate[list[Value], Value | None]):
                 del accumulator[0]
         return accumulator
 
-    def add_all(self, accumulator: list[Value], events: Sequence[KeyedEvent[Any]]) -> list[Value]:
-        for event in events:
-            self.add(accumulator, event)
-        return accumulator
-
     def result(self, accumulator: list[Value]) -> Value | None:
         total = new_total()
-        take_all(self, total, accumulator)
+        for value in accumulator:
+            take(self, total, value)
         return mean_of(self, total)

@@ -1,4 +1,5 @@
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -8,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError
 
@@ -46,6 +47,16 @@ class OneValue(Aggregate[A, R]):
     @property
     def fields(self) -> frozenset[str] | None:
         return fields_of(self.of)
+
+    def read_each(self, events: Events) -> list[Any]:
+        """What `read` gives of each event."""
+        name = self.of
+        if name is None:
+            return events.values
+        if isinstance(name, str) and set(map(type, events.values)) == {dict}:
+            with suppress(KeyError):
+                return [value[name] for value in events.values]
+        return list(map(self.read, events.each()))
 
     def present(self, events: Sequence[KeyedEvent[Any]]) -> list[Any]:
         return [value for value in map(self.read, events) if not is_missing(value)]

@@ -1,9 +1,9 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
 
@@ -92,6 +92,38 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
     def result(self, accumulator: Accumulators) -> dict[str, Any]:
         self._fit(accumulator)
         return {name: part.result(accumulator[name]) for name, part in self.aggregates.items()}
+
+    # A column is one of each name: msgpack carries it twice as fast as dicts.
+
+    def column(self, accumulators: Iterable[Accumulators]) -> dict[str, Any]:
+        given = list(accumulators)
+        for accumulator in given:
+            self._fit(accumulator)
+        return {name: part.column(accumulator[name] for accumulator in given) for name, part in self.aggregates.items()}
+
+    def accumulators(self, column: dict[str, Any]) -> list[Accumulators]:
+        parts = [part.accumulators(column[name]) for name, part in self.aggregates.items()]
+        return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*parts, strict=True)]
+
+    def extend(self, column: dict[str, Any], number: int) -> None:
+        for name, part in self.aggregates.items():
+            part.extend(column[name], number)
+
+    def taken(self, column: dict[str, Any], at: Iterable[int]) -> dict[str, Any]:
+        at = list(at)
+        return {name: part.taken(column[name], at) for name, part in self.aggregates.items()}
+
+    def add_each(self, column: dict[str, Any], at: Sequence[int], events: Events) -> None:
+        for name, part in self.aggregates.items():
+            part.add_each(column[name], at, events)
+
+    def merge_each(self, column: dict[str, Any], at: Sequence[int], other: dict[str, Any]) -> None:
+        for name, part in self.aggregates.items():
+            part.merge_each(column[name], at, other[name])
+
+    def results(self, column: dict[str, Any]) -> list[dict[str, Any]]:
+        parts = [part.results(column[name]) for name, part in self.aggregates.items()]
+        return [dict(zip(self.aggregates, row, strict=True)) for row in zip(*parts, strict=True)]
 
     def _fit(self, accumulator: Accumulators) -> None:
         if accumulator.keys() != self.aggregates.keys():

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from amadou import KeyedEvent
+from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
 from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of
 from amadou_plugins.aggregates._numbers import plain_number
@@ -36,26 +36,12 @@ class _OfTotal(OneValue[Total, Any]):
         return new_total()
 
     def add(self, accumulator: Total, event: KeyedEvent[Any]) -> Total:
-        value = self.read(event)
-        if type(value) is float and value == value and accumulator[4] != _DURATIONS:
-            accumulator[5] += 1
-            floats = accumulator[0]
-            floats.append(value)
-            if len(floats) > FEW:
-                shrink(accumulator)
-        elif type(value) is int and not accumulator[2] and accumulator[4] != _DURATIONS:
-            accumulator[1] += value
-            accumulator[4] = _NUMBERS
-            accumulator[5] += 1
-        else:
-            take(self, accumulator, value)
+        take(self, accumulator, self.read(event))
         return accumulator
 
-    def add_all(self, accumulator: Total, events: Sequence[KeyedEvent[Any]]) -> Total:
-        if len(events) == 1:
-            return self.add(accumulator, events[0])
-        take_all(self, accumulator, list(map(self.read, events)))
-        return accumulator
+    def add_each(self, column: list[Total], at: Sequence[int], events: Events) -> None:
+        for position, value in zip(at, self.read_each(events), strict=True):
+            take(self, column[position], value)
 
     def merge(self, left: Total, right: Total) -> Total:
         if right[_COUNT]:
@@ -126,9 +112,18 @@ def new_total() -> Total:
 
 
 def take(aggregate: Any, total: Total, value: Any) -> None:
-    if is_missing(value):
+    kind = type(value)
+    if kind is int and not total[2] and total[_UNIT] != _DURATIONS:
+        total[1] += value
+        total[_UNIT] = _NUMBERS
+    elif kind is float and value == value and total[_UNIT] != _DURATIONS:
+        floats = total[0]
+        floats.append(value)
+        if len(floats) > FEW:
+            shrink(total)
+    elif is_missing(value):
         return
-    if isinstance(value, timedelta):
+    elif isinstance(value, timedelta):
         _agree(aggregate, total, _DURATIONS, value)
         total[_UNIT] = _DURATIONS
         total[1] += value // _MICROSECOND
@@ -145,25 +140,6 @@ def take(aggregate: Any, total: Total, value: Any) -> None:
         else:
             add_floats(total, (float(plain),))
     total[_COUNT] += 1
-
-
-def take_all(aggregate: Any, total: Total, values: list[Any]) -> None:
-    kinds = set(map(type, values))
-    if type(None) in kinds:
-        kinds.remove(type(None))
-        values = [value for value in values if value is not None]
-    if kinds == {float} and total[_UNIT] != _DURATIONS:
-        if (rough := sum(values)) != rough:
-            values = [value for value in values if value == value]
-        add_floats(total, values)
-        total[_COUNT] += len(values)
-    elif kinds == {int} and total[_UNIT] != _DURATIONS:
-        total[_UNIT] = _NUMBERS
-        add_dyadic(total, (sum(values), 0))
-        total[_COUNT] += len(values)
-    else:
-        for value in values:
-            take(aggregate, total, value)
 
 
 def _agree(aggregate: Any, total: Total, unit: int, value: Any) -> None:

@@ -15,7 +15,7 @@ from amadou import SinkBatch
 from amadou.errors import EncodeError
 
 # orjson's own way with dataclasses leaves out fields that begin with an underscore.
-_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
+_OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class JsonCodec:
@@ -41,13 +41,20 @@ class JsonCodec:
             raise EncodeError(value, self.type)
         try:
             fields = _objects.get(type(value))  # spares orjson the call back
-            return orjson.dumps(value if fields is None else fields(value), _to_json, _OPTIONS)
+            return _dumps(value if fields is None else fields(value))
         except TypeError as error:
             raise EncodeError(value, self.type, f"it cannot be JSON: {error.__cause__ or error}") from error
 
     def decode(self, wire: Any) -> Any:
         """The JSON value: lists, dicts, texts and numbers."""
         return orjson.loads(wire)
+
+
+def _dumps(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value, _to_json, _OPTIONS)
+    except TypeError:  # it may be for keys that are no texts; to allow for them at once takes a third longer
+        return orjson.dumps(value, _to_json, _OPTIONS | orjson.OPT_NON_STR_KEYS)
 
 
 def json_lines(batch: SinkBatch, wires: Sequence[Any]) -> Sequence[bytes]:
@@ -74,7 +81,7 @@ def _object_of(kind: type) -> Callable[[Any], Any] | None:
     if attrs.has(kind):
         names = [field.name for field in attrs.fields(kind)]
     elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        return lambda value: value._asdict()
+        names = list(kind._fields)
     elif dataclasses.is_dataclass(kind):
         names = [field.name for field in dataclasses.fields(kind)]
     else:

@@ -1,7 +1,8 @@
 """What all kinds of windows have in common: their settings, the handler's callbacks, late events, early results."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import repeat
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros
@@ -100,7 +101,7 @@ class WindowSpec(CallingComponent):
                 f"early must be a timedelta, a number of events above zero or a function of an event, not {early!r}"
             )
         super().__init__(
-            {"on_close": on_close, "on_early": on_early, "on_late": on_late},
+            {"on_close": on_close, "on_early": on_early, "on_late": on_late, "on_close_all": None},
             allowed_lateness=allowed_lateness,
             late=late,
             ttl=ttl,
@@ -127,10 +128,6 @@ class WindowSpec(CallingComponent):
         """Take an event of the subject in."""
         raise NotImplementedError
 
-    def add_all(self, subject: Subject, events: Events) -> None:
-        for subject.key, subject.timestamp, event in zip(events.keys, events.timestamps, events.each(), strict=True):
-            self.add(subject, event)
-
     @property
     def fields(self) -> frozenset[str] | None:
         """The fields of an event's value that are read; `None` where the event may be looked at as a whole."""
@@ -154,6 +151,39 @@ class WindowSpec(CallingComponent):
         """Give a result to the handler."""
         window = Window(from_micros(start), from_micros(end), subject.key, partial)
         call(subject, self.emission(subject, partial=partial), window, accumulator)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether all results come when windows close, and windows close by the watermark alone."""
+        early = self._early_interval or self._early_count or self._early_predicate is not None
+        return not early and self._max_active is None and self.ttl is None
+
+    def _emit_all(
+        self,
+        subject: Subject,
+        keys: Sequence[Key],
+        starts: Iterable[datetime],
+        ends: Iterable[datetime],
+        column: Any,
+    ) -> None:
+        """Give results of many keys to the handler, in their order."""
+        windows = zip(starts, ends, keys, repeat(False), strict=False)
+        results = zip(windows, self._kept.results(column), strict=True)
+        together = self.function("on_close_all", subject.handler)
+        if together is not None:
+            together(subject, results)
+            return
+        function, lateness = self.function("on_close", subject.handler), self._lateness * MICROSECOND
+        for window, value in results:
+            subject.key, subject.timestamp = window[2], window[1] + lateness
+            function(subject, Window(*window), value)
+
+    def _late_all(self, subject: Subject, events: Events) -> None:
+        """Deal with events that have come too late."""
+        for event in events.each():
+            subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
+            self.too_late(subject, event)
+        subject.is_late = False
 
     def _closed(self, subject: Subject, before: int | None, length: int = 0) -> int | None:
         """Windows of a length that begin up to here are closed, by the watermark or before their time.

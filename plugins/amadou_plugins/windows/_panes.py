@@ -1,15 +1,16 @@
 """Tumbling and hopping windows: panes of equal length, which windows are put together from."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from itertools import count, repeat
 from math import gcd
 from typing import Any, Final
 
-from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
+from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, direct, earliest, latest, micros_of
-from amadou_plugins.windows._base import Window, WindowSpec
+from amadou_plugins.windows._base import WindowSpec
 
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
@@ -88,72 +89,105 @@ class HoppingWindow(WindowSpec):
         part.store([before, panes], wake_at)
         if self._early_count or self._early_predicate is not None:
             for start in self._open(panes, closed, [pane]):
-                count, accumulator = self._window(panes, start)
-                if self._is_early(event, count):
+                number, accumulator = self._window(panes, start)
+                if self._is_early(event, number):
                     self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
 
-    def add_all(self, subject: Subject, events: Events) -> None:
-        if self._hop > self._size or self._max_active is not None or self._early_count or self._early_predicate:
-            super().add_all(subject, events)
-            return
+    @property
+    def at_once(self) -> bool:
+        return self._is_plain and self._hop <= self._size
+
+    # As a whole, a key group's windows are `{pane: [keys, numbers of events, column of accumulators]}`. Windows that
+    # begin before the next one to close are closed.
+
+    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
+        panes: dict[int, list[Any]] = {}
+        for key, (before, kept) in values.items():
+            if before is not None:
+                return None
+            for pane, (number, accumulator) in kept.items():
+                for column, value in zip(panes.setdefault(pane, [[], [], []]), (key, number, accumulator), strict=True):
+                    column.append(value)
+        for columns in panes.values():
+            columns[2] = self._kept.column(columns[2])
+        return Whole(panes or None, wake_at, list(values))
+
+    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
+        closed = wake_at - self._lateness - self._size - 1
+        found: dict[Key, dict[int, list[Any]]] = {}
+        for pane, (keys, numbers, column) in value.items():
+            for key, *kept in zip(keys, numbers, self._kept.accumulators(column), strict=True):
+                found.setdefault(key, {})[pane] = kept
+        for key, panes in found.items():
+            yield key, [None, panes], self._next_wake(panes, panes, closed, None)
+
+    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
         closed = self._closed(subject, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
             if min(events.micros) < first:
-                late, events = events.split(first)
-                super().add_all(subject, late)
-        values = self.values_of(subject)
-        kept_in, watermark = self._kept, subject.watermark_micros
-        for (key, pane), added in self._by_pane(events).items():
-            value, wake_at = values.get(key) or [None, {}], values.wake_at(key)
-            panes = value[1]
-            kept = panes.get(pane)
-            if kept is None:
-                kept = panes[pane] = [0, kept_in.create()]
-                wake_at = earliest(wake_at, self._next_wake(panes, [pane], closed, watermark))
-            kept[0] += len(added)
-            kept[1] = kept_in.add_all(kept[1], added)
-            values.store(key, value, wake_at)
-
-    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
-        closing = to_micros(timestamp) - self._lateness - self._size
-        if self._early_interval or self._max_active is not None or (closing - self._offset) % self._hop:
-            super().woken_all(subject, timestamp, keys, call)
-            return
-        subject.timestamp = timestamp
-        values = self.values_of(subject)
-        start, end = from_micros(closing), from_micros(closing + self._size)
-        emission = self.emission(subject)
-        tumbling, nothing, to_close = self._pane == self._size, (0, None), self._size + self._lateness
-        for key in keys:
-            value = values.get(key)
-            if value is None:
-                continue
-            panes = value[1]
-            if tumbling:
-                count, accumulator = panes.pop(closing, nothing)
-                wake_at = min(panes) + to_close if panes else None
-            else:
-                count, accumulator = self._window(panes, closing)
-                self._drop(panes, closing)
-                wake_at = self._next_wake(panes, panes, closing, None) if panes else None
-            values.store(key, [closing, panes] if panes else None, wake_at)
-            if count:
-                subject.key = key
-                call(subject, emission, Window(start, end, key, False), accumulator)
-
-    def _by_pane(self, events: Events) -> Mapping[tuple[Key, int], Sequence[Any]]:
-        """Events by key and pane."""
+                self._late_all(subject, events.where([micros < first for micros in events.micros]))
+                events = events.where([micros >= first for micros in events.micros])
+                if not events:
+                    return
+        panes: dict[int, list[Any]] = whole.value or {}
         offset, length = self._offset, self._pane
-        where = zip(events.keys, [micros - (micros - offset) % length for micros in events.micros], strict=True)
-        if self._only_counts:  # and looks at no event
-            return {place: range(count) for place, count in Counter(where).items()}
-        found: dict[tuple[Key, int], list[KeyedEvent[Any]]] = {}
-        for place, event in zip(where, events.each(), strict=True):
-            found.setdefault(place, []).append(event)
-        return found
+        places = [micros - (micros - offset) % length for micros in events.micros]
+        touched = set(places)
+        for pane in touched:
+            part = events if len(touched) == 1 else events.where([place == pane for place in places])
+            keys, numbers, column = panes.get(pane) or ([], [], self._kept.column(()))
+            before = len(keys)
+            keys, at = _positions(keys, part.keys)
+            numbers += [0] * (len(keys) - before)
+            for position in at:
+                numbers[position] += 1
+            self._kept.extend(column, len(keys) - before)
+            self._kept.add_each(column, at, part)
+            panes[pane] = [keys, numbers, column]
+        self._store(whole, panes, closed)
+
+    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+        panes, closing, closed = whole.value, self._next_closing(whole), watermark - self._lateness - self._size
+        fired = 0
+        while panes and closing <= closed:
+            inside = range(closing, closing + self._size, self._pane)
+            keys, column = self._joined([panes[pane] for pane in sorted(panes) if pane in inside])
+            order = in_key_order(range(len(keys)), keys.__getitem__)
+            keys, column = [keys[position] for position in order], self._kept.taken(column, order)
+            end = closing + self._size
+            self._emit_all(subject, keys, repeat(from_micros(closing)), repeat(from_micros(end)), column)
+            fired += len(keys)
+            self._drop(panes, closing)
+            self._store(whole, panes, closing)
+            closing = self._next_closing(whole)
+        return fired
+
+    def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], Any]:
+        """The keys and accumulators of a window of some panes."""
+        if len(parts) == 1:
+            return parts[0][0], parts[0][2]
+        keys: list[Key] = []
+        joined = self._kept.column(())
+        for added, _, column in parts:
+            before = len(keys)
+            keys, at = _positions(keys, added)
+            self._kept.extend(joined, len(keys) - before)
+            self._kept.merge_each(joined, at, column)
+        return keys, joined
+
+    def _store(self, whole: Whole, panes: dict[int, list[Any]], closed: int | None) -> None:
+        if not panes:
+            whole.store(None, None, ())
+            return
+        keys = next(iter(panes.values()))[0] if len(panes) == 1 else set().union(*(pane[0] for pane in panes.values()))
+        whole.store(panes, self._next_wake(panes, panes, closed, None), keys)
+
+    def _next_closing(self, whole: Whole) -> int:
+        """Where the next window to close begins."""
+        return 0 if whole.wake_at is None else whole.wake_at - self._lateness - self._size
 
     def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
         part = self.state_for(subject)
@@ -174,9 +208,10 @@ class HoppingWindow(WindowSpec):
         self._drop(panes, closing)
         after = latest(before, closing)
         wake_at = self._next_wake(panes, panes, after, subject.watermark_micros) if panes else None
-        part.store([after, panes] if panes else None, wake_at)
-        for start, count, accumulator in results:
-            if count:
+        pushed_out = before if after > closing else None
+        part.store([pushed_out, panes] if panes else None, wake_at)
+        for start, number, accumulator in results:
+            if number:
                 self._emit(subject, call, start, start + self._size, accumulator, partial=start != closing)
 
     def _starts(self, pane: int, after: int | None) -> range:
@@ -242,6 +277,13 @@ class HoppingWindow(WindowSpec):
     def __repr__(self) -> str:
         offset = self._offset * MICROSECOND if self._offset else None
         return self._shown(size=self._size * MICROSECOND, hop=self._hop * MICROSECOND, offset=offset)
+
+
+def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]:
+    """The position of each key among the known ones, to which new ones are added."""
+    index = defaultdict(count(len(known)).__next__, zip(known, range(len(known)), strict=True))
+    at = [index[key] for key in keys]
+    return list(index), at
 
 
 class TumblingWindow(HoppingWindow):

@@ -1,17 +1,19 @@
 """Session windows: stretches of events that are near each other."""
 
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
 
-from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros, to_micros
+from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct, earliest, latest, micros_of
-from amadou_plugins.windows._base import Window, WindowSpec
+from amadou_plugins._calling import MICROSECOND, direct, latest, micros_of
+from amadou_plugins.windows._base import WindowSpec
 
 # A session is kept as a list of these. With `max_duration` its accumulator is a dict: its events by their times, each a
 # number of events and an accumulator, since an event may still come that moves where the session is cut.
 _START, _LAST, _COUNT, _ACCUMULATOR = range(4)
+_EPOCH = from_micros(0)
 
 
 class SessionWindow(WindowSpec):
@@ -46,8 +48,7 @@ class SessionWindow(WindowSpec):
             self.too_late(subject, event)
             return
         session = self._extended(sessions, micros, event)
-        due = self._next_wake(session, watermark)
-        part.store([before, sessions], earliest(part.wake_at, due))
+        part.store([before, sessions], min(self._next_wake(other, watermark) for other in sessions))
         if self._is_early(event, session[_COUNT]):
             start, end, accumulator, _ = self._cut(session)
             self._emit(subject, direct, start, end, accumulator, partial=True)
@@ -78,45 +79,115 @@ class SessionWindow(WindowSpec):
         for start, end, accumulator, partial in results:
             self._emit(subject, call, start, end, accumulator, partial=partial)
 
-    def add_all(self, subject: Subject, events: Events) -> None:
-        if self._longest is not None or self._max_active is not None or self._early_count or self._early_predicate:
-            super().add_all(subject, events)
-            return
-        watermark = subject.watermark_micros
-        if watermark is not None and min(events.micros) + self._gap + self._lateness <= watermark:
-            first = watermark - self._gap - self._lateness + 1  # that is not late
-            late, events = events.split(first)
-            super().add_all(subject, late)
-        values = self.values_of(subject)
-        changed: dict[Key, tuple[Any, int | None]] = {}
-        for key, micros, event in zip(events.keys, events.micros, events.each(), strict=True):
-            value, wake_at = changed.get(key) or (values.get(key) or [None, []], values.wake_at(key))
-            session = self._extended(value[1], micros, event)
-            changed[key] = value, earliest(wake_at, self._next_wake(session, watermark))
-        for key, (value, wake_at) in changed.items():
-            values.store(key, value, wake_at)
+    @property
+    def at_once(self) -> bool:
+        return self._is_plain and self._longest is None
 
-    def woken_all(self, subject: Subject, timestamp: datetime, keys: list[Key], call: Call) -> None:
-        if self._longest is not None or self._early_interval:
-            super().woken_all(subject, timestamp, keys, call)
-            return
-        subject.timestamp = timestamp
-        now = to_micros(timestamp) - self._lateness
-        values = self.values_of(subject)
-        emission = self.emission(subject)
-        for key in keys:
-            value = values.get(key)
-            if value is None:
+    # As a whole, a key group's sessions are five columns: keys, starts, times of the last events, numbers of events,
+    # accumulators.
+
+    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
+        rows = [(key, *session) for key, (_, sessions) in values.items() for session in sessions]
+        if any(before is not None for before, _ in values.values()):
+            return None
+        if not rows:
+            return Whole()
+        keys, starts, lasts, numbers, accumulators = map(list, zip(*rows, strict=True))
+        return Whole([keys, starts, lasts, numbers, self._kept.column(accumulators)], wake_at, list(values))
+
+    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
+        *columns, accumulators = value
+        found: dict[Key, list[list[Any]]] = {}
+        for key, *session in zip(*columns, self._kept.accumulators(accumulators), strict=True):
+            found.setdefault(key, []).append(session)
+        for key, sessions in found.items():
+            sessions.sort(key=itemgetter(_START))
+            yield key, [None, sessions], sessions[0][_LAST] + self._gap + self._lateness
+
+    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+        gap, watermark = self._gap, subject.watermark_micros
+        if watermark is not None and min(events.micros) + gap + self._lateness <= watermark:
+            first = watermark - gap - self._lateness + 1  # that is not late
+            self._late_all(subject, events.where([micros < first for micros in events.micros]))
+            events = events.where([micros >= first for micros in events.micros])
+            if not events:
+                return
+        keys, starts, lasts, numbers, column = whole.value or [[], [], [], [], self._kept.column(())]
+        known: dict[Key, list[int]] = {}  # the rows of each key, by start
+        for row in sorted(range(len(keys)), key=starts.__getitem__):
+            known.setdefault(keys[row], []).append(row)
+        at: list[int] = []  # the row of each event
+        joined: list[int] = []  # rows that are part of others now
+        taken, rows_taken = 0, len(keys)  # how many events, and the rows of how many, the accumulators know
+
+        def take_in() -> None:
+            nonlocal taken, rows_taken
+            self._kept.extend(column, len(keys) - rows_taken)
+            rows_taken = len(keys)
+            now = range(taken, len(at))
+            part = events if len(now) == len(events) else events.where(number in now for number in range(len(events)))
+            self._kept.add_each(column, at[taken:], part)
+            taken = len(at)
+
+        for key, micros in zip(events.keys, events.micros, strict=True):
+            rows = known.get(key)
+            near = rows and [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
+            if not near:
+                row = len(keys)
+                keys.append(key)
+                starts.append(micros)
+                lasts.append(micros)
+                numbers.append(1)
+                at.append(row)
+                if rows is None:
+                    known[key] = [row]
+                else:
+                    rows.append(row)
+                    rows.sort(key=starts.__getitem__)
                 continue
-            before, sessions = value
-            left = [session for session in sessions if session[_LAST] + self._gap > now]
-            wake_at = min((session[_LAST] + self._gap + self._lateness for session in left), default=None)
-            values.store(key, [before, left] if left else None, wake_at)
-            for start, last, _, accumulator in sessions:
-                if last + self._gap <= now:
-                    subject.key = key
-                    window = Window(from_micros(start), from_micros(last + self._gap), key, False)
-                    call(subject, emission, window, accumulator)
+            row, *others = near
+            if others:
+                take_in()
+            for other in others:
+                lasts[row] = lasts[other]
+                numbers[row] += numbers[other]
+                self._kept.merge_each(column, [row], self._kept.taken(column, [other]))
+                known[key].remove(other)
+                joined.append(other)
+            starts[row], lasts[row] = min(starts[row], micros), max(lasts[row], micros)
+            numbers[row] += 1
+            at.append(row)
+        take_in()
+        value = [keys, starts, lasts, numbers, column]
+        self._store(whole, self._without(value, joined) if joined else value)
+
+    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+        keys, starts, lasts, _, _ = whole.value
+        last = watermark - self._gap - self._lateness
+        due = [row for row in range(len(keys)) if lasts[row] <= last]
+        rows = in_key_order(due, lambda row: (lasts[row], keys[row]))
+        keys, starts, lasts, _, column = self._rows(whole.value, rows)
+        gap = self._gap * MICROSECOND
+        ends = [_EPOCH + last * MICROSECOND + gap for last in lasts]
+        self._emit_all(subject, keys, [_EPOCH + start * MICROSECOND for start in starts], ends, column)
+        self._store(whole, self._without(whole.value, rows))
+        return len(due)
+
+    def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
+        """Some of the sessions."""
+        *columns, accumulators = value
+        return [*([column[row] for row in rows] for column in columns), self._kept.taken(accumulators, rows)]
+
+    def _without(self, value: list[Any], rows: list[int]) -> list[Any]:
+        """The other sessions."""
+        return self._rows(value, sorted(set(range(len(value[0]))).difference(rows)))
+
+    def _store(self, whole: Whole, value: list[Any]) -> None:
+        keys, _, lasts, _, _ = value
+        if keys:
+            whole.store(value, min(lasts) + self._gap + self._lateness, set(keys))
+        else:
+            whole.store(None, None, ())
 
     def _extended(self, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
         """Take an event into the sessions of a key, which are in the order of time. Returns its session."""

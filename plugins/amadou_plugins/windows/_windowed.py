@@ -1,13 +1,13 @@
 """A handler that is nothing but a window."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import orjson
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou import Handler, Key, KeyedEvent, SinkSpec, Subject
 from amadou.errors import AmadouError, SpecError
 from amadou_plugins.windows._base import Window, WindowSpec
 
@@ -31,8 +31,8 @@ class RecordError(AmadouError):
         return type(self), (self.what, self.why)
 
 
-@attrs.frozen
-class WindowResult:
+# A named tuple, as `KeyedEvent` is: one is made for every result.
+class WindowResult(NamedTuple):
     """What a `windowed` handler collects.
 
     :param key: whose window it is
@@ -54,7 +54,7 @@ class Windowed(Handler):
 
     def __init__(self, window: WindowSpec, key: Reading, timestamp: Reading, value: Reading | None, port: str) -> None:
         self.window = window
-        if type(self).on_event is Windowed.on_event:
+        if type(self).on_event is Windowed.on_event and type(self).closed is Windowed.closed:
             self.gives_all_to = window.name
         self.results = SinkSpec(WindowResult, name=port)
         self._read_key = _reader("key", key)
@@ -76,12 +76,29 @@ class Windowed(Handler):
             )
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
+    def key_all(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
+        if type(self).key_event is not Windowed.key_event:
+            return None
+        read = list(map(orjson.loads, records)) if isinstance(records[0], bytes | str) else records
+        if set(map(type, read)) != {dict}:
+            return None
+        timestamps = _each(self._read_timestamp, read)
+        if isinstance(timestamps[0], str):
+            timestamps = list(map(datetime.fromisoformat, timestamps))
+        values = read if self._read_value is None else _each(self._read_value, read)
+        return _each(self._read_key, read), timestamps, values
+
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
 
     def closed(self, subject: Subject, window: Window, value: Any) -> None:
         """Collects a result."""
         self.results.collect(subject, WindowResult(window.key, window.start, window.end, value, window.partial))
+
+    def all_closed(self, subject: Subject, results: Iterable[tuple[Window, Any]]) -> None:
+        """Collects the results of windows of many keys."""
+        for (start, end, key, partial), value in results:
+            self.results.collect(subject, WindowResult(key, start, end, value, partial))
 
 
 def windowed(
@@ -109,21 +126,19 @@ def windowed(
     if window._name is None:
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
+    window.mark("on_close_all", Windowed.all_closed)
     return Windowed(window, key, timestamp, value, port)
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
     """Leaves of a record what a window reads, since the rest would travel for nothing."""
-    if fields is None:
-        return None
-    names = sorted(fields)
+    return None if fields is None else _Only(sorted(fields))
 
-    def read(record: Any) -> dict[str, Any] | None:
-        if type(record) is dict or isinstance(record, Mapping):
-            return {name: record[name] for name in names if name in record} if names else None
-        return {name: getattr(record, name) for name in names if hasattr(record, name)} if names else None
 
-    return read
+def _each(reader: Callable[[Any], Any], records: list[dict[str, Any]]) -> list[Any]:
+    """What a reader gives of each record."""
+    many = getattr(reader, "each", None)
+    return list(map(reader, records)) if many is None else many(records)
 
 
 def _json(record: bytes | str) -> Any:
@@ -160,6 +175,9 @@ class _Field:
         except (KeyError, AttributeError):
             raise RecordError(self.what, f"the record has no {self.name!r}") from None
 
+    def each(self, records: list[dict[str, Any]]) -> list[Any]:
+        return [record[self.name] for record in records]
+
 
 @attrs.frozen
 class _Fields:
@@ -167,3 +185,26 @@ class _Fields:
 
     def __call__(self, record: Any) -> Any:
         return tuple(field(record) for field in self.fields)
+
+    def each(self, records: list[dict[str, Any]]) -> list[Any]:
+        return list(zip(*(field.each(records) for field in self.fields), strict=True))
+
+
+@attrs.frozen
+class _Only:
+    names: list[str]
+
+    def __call__(self, record: Any) -> dict[str, Any] | None:
+        if type(record) is dict or isinstance(record, Mapping):
+            read = {name: record[name] for name in self.names if name in record}
+        else:
+            read = {name: getattr(record, name) for name in self.names if hasattr(record, name)}
+        return read if self.names else None
+
+    def each(self, records: list[dict[str, Any]]) -> list[Any]:
+        if not self.names:
+            return [None] * len(records)
+        if len(self.names) == 1:
+            (name,) = self.names
+            return [{name: record[name]} if name in record else {} for record in records]
+        return list(map(self, records))
