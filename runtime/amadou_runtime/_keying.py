@@ -143,9 +143,13 @@ class Keying:
         """
         if not keys:
             return Packed({}, None, [])
-        if not set(map(type, keys)) <= {str, int}:
+        groups = self._groups
+        if set(map(type, keys)) == {str}:
+            where = [zlib.crc32(encoded) % groups for encoded in map(str.encode, keys)]
+        else:
             for key in keys:
                 check_key(key)
+            where = [key_group(key, groups) for key in keys]
         zones = {timestamp.tzinfo for timestamp in timestamps}
         if None in zones:
             raise NaiveTimestampError(min(timestamps))
@@ -154,14 +158,9 @@ class Keying:
         newest = max(timestamps)
         if newest > self._limit(now):
             raise TooFarAheadError(newest, self._limit(now))
-        groups = self._groups
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
-        by_key: dict[Any, list[Any]] = {}
-        for event in zip(keys, timestamps, values, strict=True):
-            packed = by_key.get(event[0])
-            if packed is None:
-                packed = by_key[event[0]] = by_group[key_group(event[0], groups)]
-            packed += event
+        for group, event in zip(where, zip(keys, timestamps, values, strict=True), strict=True):
+            by_group[group] += event
         return Packed(self._pack_groups(by_group), to_micros(newest), [])
 
     def _limit(self, now: int) -> datetime:

@@ -60,12 +60,12 @@ class Operator:
         self.handler = handler
         self._name = type(handler).__name__
         self._has_timer_callback = job.has_timers
-        self._encoders = {name: port_codec(job, name).encode for name in job.ports}
+        self._codecs = {name: port_codec(job, name) for name in job.ports}
         self._trace = trace
         self._specs = job.specs
         self._components = job.components
         self._wake: Wake = self._wake_component
-        self._encode_late = self._encoders[LATE_EVENTS] if job.late_events == "divert" else None
+        self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
         self._job = job.name
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
@@ -181,7 +181,7 @@ class Operator:
         return Batch(
             self.handler,
             self._has_timer_callback,
-            {name: Port(encode) for name, encode in self._encoders.items()},
+            {name: Port(codec) for name, codec in self._codecs.items()},
             watermark,
             group.columns,
             group.timers,

@@ -1,3 +1,4 @@
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from amadou._codec import Codec, codec_for
@@ -34,6 +35,21 @@ class SinkSpec(Spec, Generic[T]):
             port.wires.append(port.encode(value))
         except EncodeError as error:
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
+
+    def collect_rows(self, subject: Subject, rows: list[tuple[Any, ...]]) -> None:
+        """Give values of a named tuple's class to the port as plain tuples: as `collect` does, and faster where the
+        sink's codec has `encode_rows`.
+
+        :raises EncodeError: a value does not fit the port's type, or the sink cannot carry it
+        :raises PortError: the job has no sink for this port
+        """
+        port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
+        if port is not None and port.encode_rows is not None:
+            with suppress(EncodeError):  # one by one tells which
+                port.wires += port.encode_rows(rows)
+                return
+        for row in rows:
+            self.collect(subject, self.type(*row))
 
     def check(self) -> None:
         if self.codec is None:

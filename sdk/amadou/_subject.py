@@ -20,12 +20,16 @@ class Timer(NamedTuple):
 
 
 class Port:
-    """What has been collected into one port, in wire form, and how values get there."""
+    """What has been collected into one port, in wire form, and how values get there.
 
-    __slots__ = ("encode", "wires")
+    :param codec: the port's `Codec`; may have `encode_rows`, which makes wire forms of tuples of what the type takes
+    """
 
-    def __init__(self, encode: Callable[[Any], Any]) -> None:
-        self.encode = encode
+    __slots__ = ("encode", "encode_rows", "wires")
+
+    def __init__(self, codec: Any) -> None:
+        self.encode: Callable[[Any], Any] = codec.encode
+        self.encode_rows: Callable[[list[tuple[Any, ...]]], list[Any]] | None = getattr(codec, "encode_rows", None)
         self.wires: list[Any] = []
 
 

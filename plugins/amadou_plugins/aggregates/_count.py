@@ -32,6 +32,12 @@ class Count(OneValue[int, int]):
         for position in at:
             column[position] += 1
 
+    def extend(self, column: list[int], number: int) -> None:
+        column += [0] * number
+
+    def results(self, column: list[int]) -> list[int]:
+        return column
+
     def merge(self, left: int, right: int) -> int:
         return left + right
 

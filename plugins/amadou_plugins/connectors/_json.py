@@ -2,7 +2,8 @@
 
 import base64
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from types import UnionType
@@ -31,6 +32,7 @@ class JsonCodec:
     def __init__(self, type_: Any) -> None:
         self.type = type_
         self._class = _class_of(type_)
+        self._fields = _object_of(self._class) if _is_named_tuple(self._class) else None
 
     def encode(self, value: Any) -> bytes:
         """A value as JSON.
@@ -44,6 +46,17 @@ class JsonCodec:
             return _dumps(value if fields is None else fields(value))
         except TypeError as error:
             raise EncodeError(value, self.type, f"it cannot be JSON: {error.__cause__ or error}") from error
+
+    def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
+        """Values of the type as JSON.
+
+        :param rows: what the type takes
+        :raises EncodeError: JSON cannot carry one of them
+        """
+        if self._fields is not None:
+            with suppress(TypeError):
+                return [orjson.dumps(self._fields(row), _to_json, _OPTIONS) for row in rows]
+        return [self.encode(self.type(*row)) for row in rows]
 
     def decode(self, wire: Any) -> Any:
         """The JSON value: lists, dicts, texts and numbers."""
@@ -78,17 +91,24 @@ def _to_json(value: Any) -> Any:
 
 
 def _object_of(kind: type) -> Callable[[Any], Any] | None:
+    # Half the time of a loop over getattr, and this is called for each value that leaves.
+    if _is_named_tuple(kind):
+        return _made(f"{name!r}: value[{position}]" for position, name in enumerate(kind._fields))  # type: ignore[attr-defined]
     if attrs.has(kind):
         names = [field.name for field in attrs.fields(kind)]
-    elif issubclass(kind, tuple) and hasattr(kind, "_fields"):
-        names = list(kind._fields)
     elif dataclasses.is_dataclass(kind):
         names = [field.name for field in dataclasses.fields(kind)]
     else:
         return next((_LEAVES[base] for base in kind.__mro__ if base in _LEAVES), None)
-    # Half the time of a loop over getattr, and this is called for each value that leaves.
-    made: Callable[[Any], Any] = eval(f"lambda value: {{{', '.join(f'{name!r}: value.{name}' for name in names)}}}")
-    return made
+    return _made(f"{name!r}: value.{name}" for name in names)
+
+
+def _is_named_tuple(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+
+
+def _made(items: Iterable[str]) -> Callable[[Any], Any]:
+    return eval(f"lambda value: {{{', '.join(items)}}}")  # type: ignore[no-any-return]
 
 
 def _sorted_list(values: Any) -> list[Any]:

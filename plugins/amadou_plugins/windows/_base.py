@@ -1,8 +1,7 @@
 """What all kinds of windows have in common: their settings, the handler's callbacks, late events, early results."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from itertools import repeat
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros
@@ -162,21 +161,20 @@ class WindowSpec(CallingComponent):
         self,
         subject: Subject,
         keys: Sequence[Key],
-        starts: Iterable[datetime],
-        ends: Iterable[datetime],
+        starts: Sequence[datetime],
+        ends: Sequence[datetime],
         column: Any,
     ) -> None:
         """Give results of many keys to the handler, in their order."""
-        windows = zip(starts, ends, keys, repeat(False), strict=False)
-        results = zip(windows, self._kept.results(column), strict=True)
+        values = self._kept.results(column)
         together = self.function("on_close_all", subject.handler)
         if together is not None:
-            together(subject, results)
+            together(subject, keys, starts, ends, values)
             return
         function, lateness = self.function("on_close", subject.handler), self._lateness * MICROSECOND
-        for window, value in results:
-            subject.key, subject.timestamp = window[2], window[1] + lateness
-            function(subject, Window(*window), value)
+        for key, start, end, value in zip(keys, starts, ends, values, strict=True):
+            subject.key, subject.timestamp = key, end + lateness
+            function(subject, Window(start, end, key, False), value)
 
     def _late_all(self, subject: Subject, events: Events) -> None:
         """Deal with events that have come too late."""

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import count, repeat
+from itertools import count
 from math import gcd
 from typing import Any, Final
 
@@ -158,8 +158,9 @@ class HoppingWindow(WindowSpec):
             order = in_key_order(range(len(keys)), keys.__getitem__)
             keys, column = [keys[position] for position in order], self._kept.taken(column, order)
             end = closing + self._size
-            self._emit_all(subject, keys, repeat(from_micros(closing)), repeat(from_micros(end)), column)
-            fired += len(keys)
+            number = len(keys)
+            self._emit_all(subject, keys, [from_micros(closing)] * number, [from_micros(end)] * number, column)
+            fired += number
             self._drop(panes, closing)
             self._store(whole, panes, closing)
             closing = self._next_closing(whole)

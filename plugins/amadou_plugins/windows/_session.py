@@ -165,7 +165,9 @@ class SessionWindow(WindowSpec):
         keys, starts, lasts, _, _ = whole.value
         last = watermark - self._gap - self._lateness
         due = [row for row in range(len(keys)) if lasts[row] <= last]
-        rows = in_key_order(due, lambda row: (lasts[row], keys[row]))
+        if len({lasts[row] for row in due}) < len(due):
+            due = in_key_order(due, keys.__getitem__)
+        rows = sorted(due, key=lasts.__getitem__)
         keys, starts, lasts, _, column = self._rows(whole.value, rows)
         gap = self._gap * MICROSECOND
         ends = [_EPOCH + last * MICROSECOND + gap for last in lasts]

@@ -1,7 +1,8 @@
 """A handler that is nothing but a window."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import attrs
@@ -95,10 +96,11 @@ class Windowed(Handler):
         """Collects a result."""
         self.results.collect(subject, WindowResult(window.key, window.start, window.end, value, window.partial))
 
-    def all_closed(self, subject: Subject, results: Iterable[tuple[Window, Any]]) -> None:
-        """Collects the results of windows of many keys."""
-        for (start, end, key, partial), value in results:
-            self.results.collect(subject, WindowResult(key, start, end, value, partial))
+    def all_closed(
+        self, subject: Subject, keys: list[Key], starts: list[datetime], ends: list[datetime], values: list[Any]
+    ) -> None:
+        """Collects the results of closed windows of many keys."""
+        self.results.collect_rows(subject, list(zip(keys, starts, ends, values, repeat(False), strict=False)))
 
 
 def windowed(
