@@ -131,7 +131,13 @@ class SessionWindow(WindowSpec):
 
         for key, micros in zip(events.keys, events.micros, strict=True):
             rows = known.get(key)
-            near = rows and [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
+            newest = -1 if rows is None else rows[-1]
+            if rows is None or micros > lasts[newest] + gap:
+                near = []
+            elif micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
+                near = [newest]
+            else:
+                near = [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
             if not near:
                 row = len(keys)
                 keys.append(key)
@@ -141,8 +147,9 @@ class SessionWindow(WindowSpec):
                 at.append(row)
                 if rows is None:
                     known[key] = [row]
-                else:
-                    rows.append(row)
+                    continue
+                rows.append(row)
+                if micros < starts[newest]:
                     rows.sort(key=starts.__getitem__)
                 continue
             row, *others = near
@@ -159,30 +166,29 @@ class SessionWindow(WindowSpec):
             at.append(row)
         take_in()
         value = [keys, starts, lasts, numbers, column]
-        self._store(whole, self._without(value, joined) if joined else value)
+        if joined:
+            value = self._rows(value, sorted({*range(len(keys))}.difference(joined)))
+        self._store(whole, value)
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
-        keys, starts, lasts, _, _ = whole.value
-        last = watermark - self._gap - self._lateness
-        due = [row for row in range(len(keys)) if lasts[row] <= last]
+        keys, _, lasts, _, _ = whole.value
+        newest = watermark - self._gap - self._lateness
+        due = [row for row, last in enumerate(lasts) if last <= newest]
+        left = [row for row, last in enumerate(lasts) if last > newest]
         if len({lasts[row] for row in due}) < len(due):
             due = in_key_order(due, keys.__getitem__)
-        rows = sorted(due, key=lasts.__getitem__)
-        keys, starts, lasts, _, column = self._rows(whole.value, rows)
-        gap = self._gap * MICROSECOND
-        ends = [_EPOCH + last * MICROSECOND + gap for last in lasts]
-        self._emit_all(subject, keys, [_EPOCH + start * MICROSECOND for start in starts], ends, column)
-        self._store(whole, self._without(whole.value, rows))
+        due.sort(key=lasts.__getitem__)
+        keys, starts, lasts, _, column = self._rows(whole.value, due)
+        self._store(whole, self._rows(whole.value, left))
+        begin, end = _EPOCH, _EPOCH + self._gap * MICROSECOND
+        starts = [begin + start * MICROSECOND for start in starts]
+        self._emit_all(subject, keys, starts, [end + last * MICROSECOND for last in lasts], column)
         return len(due)
 
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
         """Some of the sessions."""
         *columns, accumulators = value
         return [*([column[row] for row in rows] for column in columns), self._kept.taken(accumulators, rows)]
-
-    def _without(self, value: list[Any], rows: list[int]) -> list[Any]:
-        """The other sessions."""
-        return self._rows(value, sorted(set(range(len(value[0]))).difference(rows)))
 
     def _store(self, whole: Whole, value: list[Any]) -> None:
         keys, _, lasts, _, _ = value
