@@ -50,6 +50,7 @@ class Embedded:
         self, job: Job, trace: Trace | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
     ) -> None:
         self.state: bytes | None = None
+        self.memory: bytes | None = None
         self._operator = Operator(job, trace)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
@@ -82,8 +83,8 @@ class Embedded:
             chunks += [Chunk(source, b"", events) for events in packed.events.values()]
             if packed.newest is not None:
                 newest[source] = packed.newest
-        processed = self._operator.process(self.state, chunks, watermark)
-        self.state = processed.state
+        processed = self._operator.process(self.state, chunks, watermark, self.memory)
+        self.state, self.memory = processed.state, processed.memory
         return BatchResult(processed, newest, letters)
 
     def close(self) -> None:

@@ -19,12 +19,19 @@ class KeyGroup:
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
-    when it is to be woken, how many subjects, one of them]}``.
+    when it is to be woken, how many subjects, one of them]}``, and how many subjects have something that was set apart
+    in memory, as ``{component: subjects}``.
+
+    :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
     """
 
-    __slots__ = ("columns", "timers", "wholes")
+    __slots__ = ("apart", "columns", "lost", "timers", "wholes")
 
-    def __init__(self, stored: bytes | None) -> None:
+    def __init__(self, stored: bytes | None, memory: bytes | None = None) -> None:
+        self.apart: dict[str, int] = {}
+        """How many subjects have something that is not stored with the group, by component."""
+        self.lost: dict[str, int] = {}
+        """How many of them lost it, by component."""
         self.columns: dict[str, Column] = {}
         self.timers = Timers({}, {})
         self.wholes: dict[str, Whole] = {}
@@ -33,7 +40,12 @@ class KeyGroup:
             version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, alone, shared, tagged, wholes = rest
+            columns, alone, shared, tagged, wholes, apart = rest
+            if memory is None:
+                self.lost = apart
+            else:
+                for stored_here, more in zip((columns, wholes), unpack(memory), strict=True):
+                    stored_here.update(more)
             self.columns = {spec: _column(*column) for spec, column in columns.items()}
             self.timers = Timers(
                 {micros: {key: None} for micros, key in zip(*alone, strict=True)}
@@ -98,23 +110,31 @@ class KeyGroup:
         wholes = (whole.wake_at for whole in self.wholes.values())
         return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
 
+    def set_apart(self, components: Iterable[str]) -> bytes | None:
+        """Take out what components keep in memory, packed; `None` where there is nothing."""
+        columns = {name: self.columns.pop(name) for name in components if name in self.columns}
+        wholes = {name: self.wholes.pop(name) for name in components if name in self.wholes}
+        self.apart = {name: len(column.packed) for name, column in columns.items() if column.packed}
+        self.apart |= {name: len(whole.keys) for name, whole in wholes.items() if whole.value is not None}
+        return pack([_columns_lists(columns), _wholes_lists(wholes)]) if self.apart else None
+
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
-        columns = {spec: _column_lists(column) for spec, column in self.columns.items() if column.packed}
-        wholes = {
-            name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys))]
-            for name, whole in self.wholes.items()
-            if whole.value is not None
-        }
-        if not columns and not timers.pending and not wholes:
+        columns, wholes = _columns_lists(self.columns), _wholes_lists(self.wholes)
+        if not (columns or timers.pending or wholes or self.apart):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
         tagged = {
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
-        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes])
+        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes, self.apart])
+
+
+def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:
+    """A key group with what was set apart, as if it had not been."""
+    return stored if memory is None else KeyGroup(stored, memory).pack()
 
 
 class _Several(Collection[Key]):
@@ -146,6 +166,18 @@ def _column(
     if wakes is not None:
         column.wakes = {key: at for key, at in zip(keys, wakes, strict=True) if at is not None}
     return column
+
+
+def _columns_lists(columns: dict[str, Column]) -> dict[str, list[Any]]:
+    return {spec: _column_lists(column) for spec, column in columns.items() if column.packed}
+
+
+def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
+    return {
+        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys))]
+        for name, whole in wholes.items()
+        if whole.value is not None
+    }
 
 
 def _column_lists(column: Column) -> list[list[Any]]:

@@ -25,6 +25,8 @@ from amadou_runtime._trace import Trace
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
+LOST = ".lost"
+"""The end of the counters of what components had in memory and lost, by keys."""
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -33,6 +35,8 @@ class Processed(NamedTuple):
     """A key group after a batch."""
 
     state: bytes | None
+    memory: bytes | None
+    """What components keep in memory, which is to be kept beside the state."""
     next_timer: int | None
     """When the group must be called again at the latest, in microseconds of event time."""
     outputs: dict[str, list[Any]]
@@ -90,7 +94,9 @@ class Operator:
         """Let the handler clean up."""
         self._guarded("close", self.handler.close)
 
-    def process(self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None) -> Processed:
+    def process(
+        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, memory: bytes | None = None
+    ) -> Processed:
         """Play one batch of one key group: due timers, then events (`semantics.md` 5).
 
         A handler that gives all events to a component is played that way; where this fails, one event after the other
@@ -99,23 +105,29 @@ class Operator:
         :param state: what the last `Processed.state` was
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
+        :param memory: what the last `Processed.memory` was; `None` where it is lost
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         if self._taker is not None:
             with suppress(Exception):
-                played = self.process_at_once(self._taker, state, chunks, watermark)
+                played = self.process_at_once(self._taker, state, chunks, watermark, memory)
                 if played is not None:
                     return played
-        return self.process_one_by_one(state, chunks, watermark)
+        return self.process_one_by_one(state, chunks, watermark, memory)
 
     def process_at_once(
-        self, taker: Component, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None
+        self,
+        taker: Component,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        memory: bytes | None = None,
     ) -> Processed | None:
         """Play one batch through a component that takes the events of all subjects at once.
 
         :returns: what `process_one_by_one` would; `None` where only that can tell
         """
-        group = KeyGroup(state)
+        group = KeyGroup(state, memory)
         whole = group.gather(taker)
         if whole is None:
             return None
@@ -136,11 +148,13 @@ class Operator:
             taker.add_all(subject, whole, Events(run.keys, run.values, micros))
         if group.columns:  # the handler did more than it said
             return None
-        return _processed(group, batch, count, late, fired, whole.wake_at)
+        return self._processed(group, batch, count, late, fired, whole.wake_at)
 
-    def process_one_by_one(self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None) -> Processed:
+    def process_one_by_one(
+        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, memory: bytes | None = None
+    ) -> Processed:
         """Play one batch, callback by callback."""
-        group = KeyGroup(state)
+        group = KeyGroup(state, memory)
         timers = group.timers
         due = timers.due(watermark)
         runs = in_order(chunks)
@@ -163,7 +177,18 @@ class Operator:
         _sweep(aging, expired, subject)
         self._store(group, runs, batch)
         times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
-        return _processed(group, batch, count, late, fired, min(times, default=None))
+        return self._processed(group, batch, count, late, fired, min(times, default=None))
+
+    def _processed(
+        self, group: KeyGroup, batch: Batch, events: int, late: int, fired: int, next_timer: int | None
+    ) -> Processed:
+        for name, subjects in group.lost.items():
+            counter = f"{name}{LOST}"
+            batch.counts[counter] = batch.counts.get(counter, 0) + subjects
+        outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
+        keys, pending = len(group), group.pending
+        memory = group.set_apart([name for name, component in self._components.items() if component.in_memory])
+        return Processed(group.pack(), memory, next_timer, outputs, batch.counts, events, late, fired, keys, pending)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
@@ -359,11 +384,6 @@ def _taker(job: Job) -> Component | None:
     component = job.components.get(job.handler.gives_all_to or "")
     alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
     return component if component is not None and component.at_once and alone else None
-
-
-def _processed(group: KeyGroup, batch: Batch, events: int, late: int, fired: int, next_timer: int | None) -> Processed:
-    outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
-    return Processed(group.pack(), next_timer, outputs, batch.counts, events, late, fired, len(group), group.pending)
 
 
 def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:

@@ -10,6 +10,7 @@ import attrs
 from amadou import Handler, Job, KeyedEvent
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou_runtime._embedded import Embedded
+from amadou_runtime._group import joined
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
 
 
@@ -94,12 +95,13 @@ class EmbeddedPlayer:
 
     def play(self, batch: ScriptedBatch) -> Played:
         if batch.put is not None:
-            self._engine.state = batch.put or None
+            self._engine.state, self._engine.memory = batch.put or None, None
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
         self._trace.take()
         played = self._engine.play(batch.records, batch.watermark, batch.now)
-        return Played(played.letters, played.processed.counts, self._trace.take(), played.newest, self._engine.state)
+        state = joined(self._engine.state, self._engine.memory)
+        return Played(played.letters, played.processed.counts, self._trace.take(), played.newest, state)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()

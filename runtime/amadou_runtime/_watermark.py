@@ -13,7 +13,7 @@ END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 class Watermark:
     """Follows the newest event times of a run's sources. All times are in microseconds since 1970.
 
-    A source that has brought nothing for the job's `idle_timeout` does not count, and neither does one that never
+    A source that has brought nothing for the job's `idle_after` does not count, and neither does one that never
     brought anything; when none counts, the watermark rises with the clock.
 
     :param job: the job, which says how far the watermark stays behind the newest event and when a source is idle
@@ -21,10 +21,9 @@ class Watermark:
 
     def __init__(self, job: Job) -> None:
         assert isinstance(job.watermark_delay, timedelta)
-        assert job.idle_timeout is None or isinstance(job.idle_timeout, timedelta)
         self._sources = set(job.sources)
         self._delay = job.watermark_delay // MICROSECOND
-        self._idle_timeout = None if job.idle_timeout is None else job.idle_timeout // MICROSECOND
+        self._idle_timeout = None if job.idle_after is None else job.idle_after // MICROSECOND
         self._newest: dict[str, int] = {}
         self._brought: dict[str, int] = {}
         self._looked: int | None = None

@@ -135,6 +135,9 @@ class Component(StateSpec[Part]):
     """The sources of the job that it cannot do without."""
     diverts = False
     """Whether it gives late events to `Subject.divert`."""
+    in_memory = False
+    """Whether what it keeps stays in memory, and out of checkpoints: it is gone with the process that has it. How many
+    keys lost something is counted then, as ``<name>.lost``."""
 
     def __init__(self, *, name: str | None = None, ttl: timedelta | None = None) -> None:
         self._set_life(name, ttl, 0, None)

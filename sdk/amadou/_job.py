@@ -38,6 +38,10 @@ _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead
 """The settings of a job that give it ports of its own, by port."""
 
 
+_IDLE_IN_MEMORY = timedelta(seconds=5)
+"""What is in memory is to be closed within 10 seconds of when it would have been in a stream that goes on."""
+
+
 @attrs.frozen(eq=False)
 class Job:
     """A handler with its sources and sinks: what is tested, described, run and submitted.
@@ -52,7 +56,7 @@ class Job:
         seconds
     :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
         seconds; when all sources are idle, the watermark rises with the clock (`semantics.md` 3). Without it nothing
-        moves while nothing comes
+        moves while nothing comes; but 5 seconds for a handler with windows in memory
     :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other, `"drop"` only counts
         them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
@@ -105,6 +109,14 @@ class Job:
         """The output ports by name: the handler's, and those of late events and dead letters where there are any."""
         ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
         return ports | self._own_ports()
+
+    @property
+    def idle_after(self) -> timedelta | None:
+        """The `idle_timeout`; where there is none, that of components which keep their state in memory."""
+        assert self.idle_timeout is None or isinstance(self.idle_timeout, timedelta)
+        if self.idle_timeout is None and any(component.in_memory for component in self.components.values()):
+            return _IDLE_IN_MEMORY
+        return self.idle_timeout
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}

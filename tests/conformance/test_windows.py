@@ -20,6 +20,7 @@ from amadou_plugins.windows import (
     Window,
     WindowSpec,
 )
+from amadou_runtime import TestResult, TestRun
 
 
 @frozen
@@ -271,6 +272,68 @@ def test_a_window_made_at_run_time_diverts_where_the_job_has_the_output(test_run
     run = test_run(job(Tenants())).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10"))
     with pytest.raises(CallbackError, match="PortError"):
         run.run()
+
+
+class InMemory(Recorded):
+    """The same window in memory and in the state."""
+
+    window = TumblingWindow(timedelta(seconds=10), Collect(), storage="memory")
+    kept = TumblingWindow(timedelta(seconds=10), Collect())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+        self.kept.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("memory", subject, window, value)
+
+    @kept.on_close
+    def kept_closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("kept", subject, window, value)
+
+
+def in_memory_run(test_run: MakeRun) -> TestRun:
+    return test_run(job(InMemory(), watermark_delay=100)).add_records([event(1, 1), event(2, 2, "b")]).end_batch()
+
+
+def values_of(result: TestResult, what: str) -> list[Any]:
+    return [(record[1], record[-1]) for record in result.records("results") if record[0] == what]
+
+
+def test_windows_in_memory_are_those_of_the_state_until_a_restart(test_run: MakeRun) -> None:
+    result = in_memory_run(test_run).add_record(event(3, 3)).end_batch().add_watermark(at(10)).run()
+    assert values_of(result, "memory") == values_of(result, "kept") == [("b", [2]), ("k", [1, 3])]
+    assert (result.keys(), result.counters) == ([], {})
+
+
+def test_windows_in_memory_are_shown_as_others(test_run: MakeRun) -> None:
+    result = in_memory_run(test_run).run()
+    assert result.state("window", "b") == result.state("kept", "b") == {at(0): [2]}
+
+
+def test_windows_in_memory_are_lost_at_a_restart_and_counted_once(test_run: MakeRun) -> None:
+    run = in_memory_run(test_run).restart().add_record(event(3, 3)).end_batch()
+    assert run.run().counters == {"window.lost": 2}
+    result = run.add_watermark(at(10)).run()
+    assert (values_of(result, "memory"), values_of(result, "kept")) == ([("k", [3])], [("b", [2]), ("k", [1, 3])])
+    assert (result.keys(), result.counters) == ([], {"window.lost": 2})
+
+
+def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_again(test_run: MakeRun) -> None:
+    run = in_memory_run(test_run).add_records([event(3, 3), event(4, 4, "c")]).crash(after=1).add_watermark(at(10))
+    result = run.run()
+    assert values_of(result, "memory") == [("c", [4]), ("k", [3])]
+    assert values_of(result, "kept") == [("b", [2]), ("c", [4]), ("k", [1, 3])]
+    assert result.counters == {"window.lost": 2}
+
+
+def test_a_job_with_windows_in_memory_goes_by_the_clock_after_five_seconds(test_run: MakeRun) -> None:
+    run = test_run(job(InMemory())).add_records([event(1, 1), event(9, 2)]).end_batch()
+    run.advance_processing_time(timedelta(seconds=5.9))
+    assert run.run().records("results") == []
+    result = run.advance_processing_time(timedelta(seconds=0.1)).run()
+    assert values_of(result, "memory") == [("k", [1, 2])]
 
 
 class Diverting(Recorded):

@@ -37,7 +37,8 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
     size, hop = sorted((draw(lengths), draw(lengths)), reverse=True)
     kind = draw(st.sampled_from([TumblingWindow, HoppingWindow, HoppingWindow, SessionWindow]))
     lengths_ = (size, hop) if kind is HoppingWindow else (size,)
-    return lambda: windowing(kind, *lengths_, value, allowed_lateness=lateness)
+    storage = draw(st.sampled_from(["persistent", "memory"]))
+    return lambda: windowing(kind, *lengths_, value, allowed_lateness=lateness, storage=storage)
 
 
 def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list[tuple[Processed, Any]]:
@@ -50,6 +51,7 @@ def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks=sinks))
     operator.open()
     state: bytes | None = None
+    memory: bytes | None = None
     found: list[tuple[Processed, Any]] = []
     for watermark, events in [*script, (1000, [])]:
         chunks = [Chunk("in", b"", pack_events([field for event in events for field in event]))] if events else []
@@ -57,18 +59,21 @@ def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list
         processed: Processed | None
         if at_once():
             assert operator._taker is not None
-            processed = operator.process_at_once(operator._taker, state, chunks, mark)
+            processed = operator.process_at_once(operator._taker, state, chunks, mark, memory)
             assert processed is not None
         else:
-            processed = operator.process_one_by_one(state, chunks, mark)
-        state = processed.state
-        group = KeyGroup(state)
+            processed = operator.process_one_by_one(state, chunks, mark, memory)
+        state, memory = processed.state, processed.memory
+        if handler.window.in_memory:
+            assert not KeyGroup(state).columns
+            assert not KeyGroup(state).wholes
+        group = KeyGroup(state, memory)
         group.spread(handler.window)
         kept = {
             name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.wakes)
             for name, column in group.columns.items()
         }
-        found.append((processed._replace(state=None), kept))  # keys may be stored in another order
+        found.append((processed._replace(state=None, memory=None), kept))  # keys may be stored in another order
     return found
 
 

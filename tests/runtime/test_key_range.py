@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Call, Component, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou._time import to_micros
 from amadou._wire import pack
 from amadou.errors import StateDecodeError
@@ -66,6 +66,59 @@ def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, 
         stored, state = key_range.pack(), alone.state
         assert (stored is None) == (state is None)
         watermark = max(watermark or 0, to_micros(START + timedelta(seconds=reached)))
+
+
+class Sum(Component):
+    """Sums up, in memory, and is woken a second after the first event."""
+
+    in_memory = True
+
+    def add(self, subject: Subject, event: KeyedEvent) -> None:
+        part = self.state_for(subject)
+        part.store((part.value or 0) + event.value, part.wake_at or to_micros(subject.timestamp) + 1_000_000)
+
+    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+        part = self.state_for(subject)
+        call(subject, subject.handler.summed, part.value)
+        part.store(None, None)
+
+
+class Summing(Handler):
+    sum = Sum()
+    told = SinkSpec(list)
+
+    def key_event(self, record: int) -> KeyedEvent:
+        return KeyedEvent(record, START, 1)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.sum.add(subject, event)
+
+    def summed(self, subject: Subject, value: int) -> None:
+        self.told.collect(subject, [subject.key, value])
+
+
+@pytest.mark.parametrize("lost", [[], [0], [0, 1, 2]])
+def test_what_is_in_memory_of_some_key_groups_may_be_lost(lost: list[int]) -> None:
+    job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
+    operator, keying = Operator(job), Keying(job, "records", job.handler.key_event, 3)
+    brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
+    keys = {group: operator.process(None, [chunk], None).keys for group, chunk in brought}
+    key_range = KeyRange(None)
+    assert key_range.process(operator, brought, None).keys() == {0, 1, 2}
+    again, left = KeyRange(key_range.pack()), {**key_range.memory}
+    assert (again.keys, again.pending) == (30, 30)
+    again.memory = {group: memory for group, memory in left.items() if group not in lost}
+    played = again.process(operator, [], None)
+    assert {group: told.counts for group, told in played.items()} == {
+        group: {"sum.lost": keys[group]} for group in lost
+    }
+    assert again.keys == 30 - sum(keys[group] for group in lost)
+    once_more = KeyRange(again.pack())
+    once_more.memory = again.memory
+    played = once_more.process(operator, [], to_micros(START) + 1_000_000)
+    assert len(outputs(*played.values())) == again.keys
+    assert not any(told.counts for told in played.values())
+    assert once_more.pack() is None
 
 
 def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:

@@ -114,3 +114,22 @@ def master_says(web: int) -> dict[str, Any]:
 
 def logs(into: Path) -> str:
     return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in sorted(into.rglob("*.log")))
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that a process started, and that those started."""
+    told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
+    found, new = [], [pid]
+    while new:
+        new = [child for child, parent in parents.items() if parent in new]
+        found += new
+    return found
+
+
+def command_of(pid: int) -> str:
+    """A process's command line, empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""

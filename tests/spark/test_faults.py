@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import Cluster, cluster, logs, process
+from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, process
 from views import job
 
 from amadou_runtime import TestRun
@@ -176,9 +175,9 @@ def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) 
         made.workers[name].wait()
         made.start_worker(name)
         return pid
-    below = [pid for worker in made.workers.values() for pid in _descendants(worker.pid)]
+    below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]
     wanted = "CoarseGrainedExecutorBackend" if kind == "executor" else "pyspark.daemon"
-    found = [pid for pid in below if wanted in _command_of(pid)]
+    found = [pid for pid in below if wanted in command_of(pid)]
     if not found:
         return None
     pid = drawn.choice(found)
@@ -187,20 +186,3 @@ def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) 
     except ProcessLookupError:
         return None
     return pid
-
-
-def _descendants(pid: int) -> list[int]:
-    told = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    parents = {int(child): int(parent) for child, parent in (line.split() for line in told.splitlines())}
-    found, new = [], [pid]
-    while new:
-        new = [child for child, parent in parents.items() if parent in new]
-        found += new
-    return found
-
-
-def _command_of(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-    except OSError:
-        return ""

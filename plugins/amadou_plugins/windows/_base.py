@@ -68,6 +68,7 @@ class WindowSpec(CallingComponent):
         early: Early = None,
         max_active: int | None = None,
         ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
         name: str | None = None,
         on_close: Callable[[Subject, Window, Any], Any] | None = None,
         on_early: Callable[[Subject, Window, Any], Any] | None = None,
@@ -80,6 +81,9 @@ class WindowSpec(CallingComponent):
                 if self.bounds
                 else f"{type(self).__name__} takes no max_active"
             )
+        if storage not in ("persistent", "memory"):
+            raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
+        self.in_memory = storage == "memory"
         self.aggregate = aggregate_of(Count() if value is None else value)
         """What the events of a window come to."""
         self._only_counts = self.aggregate == Count()

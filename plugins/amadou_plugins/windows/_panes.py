@@ -33,11 +33,21 @@ class HoppingWindow(WindowSpec):
         start, after each such number of its events, or at events for which a function gives true
     :param max_active: how many windows a key may have open; the oldest gives an early result and takes no more events
     :param ttl: after how long without an event, in event time, what a key has is gone, without a result
+    :param storage: where open windows are kept, `"persistent"` in the checkpoint or `"memory"`; see below
     :param name: as for every spec; needed for one that is made at run time
     :param on_close: takes results in place of a marked method, as ``(subject, window, value)``
     :param on_early: likewise
     :param on_late: likewise, as ``(subject, event)``
     :raises SpecError: a setting makes no sense
+
+    With `storage="memory"` nothing of open windows goes into the checkpoint. They are the same windows, and close by
+    the same watermark; a batch is done sooner the more of them are open. The price: what is open when the run ends, is
+    upgraded or crashes, or when its executor is lost, is gone, and the source's records are not read again for it; its
+    keys are counted as ``<name>.lost``, which the summary shows and a warning tells at once. On a cluster the same
+    holds where Spark plays some keys on another machine than before, which it seldom does (`spark.locality.wait`). A
+    job with such a window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most
+    10 seconds late when nothing comes; the other windows and timers of the job then go by that watermark, too. Take it
+    for short windows whose results may have gaps: dashboards, not bills.
     """
 
     def __init__(

@@ -92,7 +92,7 @@ class RunClock:
         self._files = files
         self._call = call
         self._watermark = Watermark(job)
-        self._may_rise = job.idle_timeout is not None
+        self._may_rise = job.idle_after is not None
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}

@@ -1,6 +1,7 @@
 """From a job to a running Spark query."""
 
 import atexit
+import logging
 import re
 import shutil
 import tempfile
@@ -18,6 +19,7 @@ from amadou import Job, SinkBatch
 from amadou._wire import unpack
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._embedded import check_connectors, ends
+from amadou_runtime._operator import LOST
 from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._summary import Counts, Progress, RunSummary, added
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
@@ -38,6 +40,7 @@ from amadou_runtime.spark._stages import (
 )
 
 AVAILABLE_NOW = "available-now"
+_logger = logging.getLogger("amadou")
 _POLL = 0.05
 
 
@@ -177,6 +180,10 @@ class RunningJob:
         counts.timers_fired += whole.fired
         counts.outputs = added((counts.outputs, whole.outputs))
         counts.counters = added((counts.counters, whole.counts))
+        for name, keys in whole.counts.items():
+            if name.endswith(LOST):
+                told = "%s: what %s had in memory of %s keys went with an executor or an earlier run"
+                _logger.warning(told, self._job.name, name.removesuffix(LOST), f"{keys:,}")
         self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
         self._batches += 1
 
@@ -221,7 +228,7 @@ def start(
     if flush:
         clock.flush()
     payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    keyed = [] if job.idle_timeout is None else [_calls(own, call, identity.key_ranges)]
+    keyed = [] if job.idle_after is None else [_calls(own, call, identity.key_ranges)]
     for name, source in job.sources.items():
         records = source.read_stream(own, named_reader(own, name), name, checkpoint)
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))

@@ -1,7 +1,7 @@
 """What Spark keeps one state and one timeout for: a range of key groups."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
@@ -28,21 +28,27 @@ class _Kept(NamedTuple):
     next_timer: int | None
     keys: int
     pending: int
+    in_memory: bool
 
 
 class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
     Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
-    Stored as ``[version, {group: [state, next timer, keys, pending timers]}]``.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory]}, token]``.
     """
 
     def __init__(self, stored: bytes | None) -> None:
         self._groups: dict[int, _Kept] = {}
+        self.token: list[Any] | None = None
+        """Tells which `memory` goes with it."""
+        self.memory: dict[int, bytes] = {}
+        """What components keep in memory, by key group. What is not put here before `process` is lost."""
         if stored is not None:
-            version, groups = unpack(stored)
+            version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key range's state")
+            groups, self.token = rest
             self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
 
     @classmethod
@@ -54,7 +60,7 @@ class KeyRange:
         key_range = cls(None)
         if state:
             group = KeyGroup(state)
-            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending)
+            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending, False)
         return key_range
 
     def process(
@@ -70,16 +76,20 @@ class KeyRange:
         by_group: dict[int, list[Chunk]] = {}
         for group, chunk in chunks:
             by_group.setdefault(group, []).append(chunk)
-        if watermark is not None:
-            for group, kept in self._groups.items():
-                if every or (kept.next_timer is not None and kept.next_timer <= watermark):
-                    by_group.setdefault(group, [])
+        for group, kept in self._groups.items():
+            due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
+            if due or (every and watermark is not None) or (kept.in_memory and group not in self.memory):
+                by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):
             before = self._groups.pop(group, None)
-            after = played[group] = operator.process(before and before.state, by_group[group], watermark)
+            memory = self.memory.pop(group, None)
+            after = played[group] = operator.process(before and before.state, by_group[group], watermark, memory)
+            if after.memory is not None:
+                self.memory[group] = after.memory
             if after.state is not None:
-                self._groups[group] = _Kept(after.state, after.next_timer, after.keys, after.pending)
+                in_memory = after.memory is not None
+                self._groups[group] = _Kept(after.state, after.next_timer, after.keys, after.pending, in_memory)
         return played
 
     @property
@@ -102,4 +112,4 @@ class KeyRange:
         """The range as it is stored; `None` where nothing is left."""
         if not self._groups:
             return None
-        return pack([_VERSION, {group: list(kept) for group, kept in self._groups.items()}])
+        return pack([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self.token])

@@ -15,12 +15,14 @@ from amadou._letters import DEAD_LETTERS
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._events import Chunk
+from amadou_runtime._group import joined
 from amadou_runtime._keying import Packed
 from amadou_runtime._ports import port_codec
 from amadou_runtime._summary import added
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
+from amadou_runtime.spark._memory import Memory
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
 from amadou_runtime.spark._spread import range_numbers
@@ -197,12 +199,17 @@ class StatefulStage:
             worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
             worker.trace.crash_after = told.crash_after
         key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(bytes.fromhex(told.put))
+        token = key_range.token
+        memory = Memory(self.payload.run)
+        if token is not None:
+            key_range.memory = memory.read(number, token)
         try:
             played = key_range.process(worker.operator, _chunks(packed), told.watermark, every=self.payload.traced)
         except AmadouError as error:
             return packed_error(error, worker.trace)
         if told.crash_after is not None:
             raise SimulatedCrash
+        key_range.token = memory.write(number, told.number, key_range.memory, token) if key_range.memory else None
         kept = key_range.pack()
         if kept is not None:
             state.update((kept,))
@@ -225,7 +232,7 @@ class StatefulStage:
         }
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
-            result["states"] = {group: processed.state for group, processed in played.items()}
+            result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
         return pack(result)
 
 

@@ -1,0 +1,223 @@
+"""Windows with `storage="memory"` on real runs: restarts, a stream that falls silent, an executor that is killed."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.clusters import cluster, command_of, descendants, logs, process
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou_plugins.aggregates import Sum
+from amadou_plugins.connectors import LinesSource
+from amadou_plugins.windows import TumblingWindow, Window, windowed
+from amadou_runtime import start
+
+pytestmark = pytest.mark.spark
+
+PATIENCE = 60
+ROOT = Path(__file__).parents[2]
+KEYS = 40
+MINUTE = timedelta(minutes=1)
+
+
+def lines(second: int, keys: range = range(KEYS)) -> str:
+    return "".join(f'{{"key": "secret-{key}", "at": "2025-01-01T00:00:{second:02}Z", "n": 1}}\n' for key in keys)
+
+
+def end() -> str:
+    return '{"key": "end", "at": "2025-01-01T00:05:00Z", "n": 1}\n'
+
+
+class Feed:
+    """A job that reads the files of a directory as they come.
+
+    :param handler: `windowed`, which gives many events at a time, or one of the test's
+    """
+
+    def __init__(self, spark: Any, directory: Path, handler: Handler) -> None:
+        self.sink = MemorySink()
+        self._spark = spark
+        self._directory = directory
+        self._files = 0
+        (directory / "in").mkdir()
+        source = LinesSource(directory / "in", max_files_per_batch=1)
+        self._job = Job("summing", handler, {"in": source}, {"results": self.sink}, idle_timeout=5)
+        self.begin()
+
+    def begin(self) -> None:
+        checkpoint = str(self._directory / "checkpoint")
+        self.running = start(self._job, self._spark, checkpoint=checkpoint, trigger="0 seconds")
+
+    def bring(self, text: str) -> None:
+        """Bring a file and wait until it is played."""
+        before = self.running.progress.events
+        hidden = self._directory / "in" / ".new"
+        hidden.write_text(text)
+        os.replace(hidden, self._directory / "in" / f"{self._files:03}.jsonl")
+        self._files += 1
+        wait_for(lambda: self.running.progress.events == before + text.count("\n"))
+        self.running.query.processAllAvailable()
+
+    @property
+    def sums(self) -> dict[str, int]:
+        return {result[0]: result[3] for result in self.sink.records}
+
+
+def wait_for(what: Callable[[], bool], told: Callable[[], str] = lambda: "it did not come") -> None:
+    until = time.monotonic() + PATIENCE
+    while not what():
+        assert time.monotonic() < until, told()
+        time.sleep(0.05)
+
+
+class OneByOne(Handler):
+    """As `windowed` would be, without taking many events at a time."""
+
+    results = SinkSpec(tuple)
+    window = TumblingWindow(MINUTE, Sum("n"), storage="memory")
+
+    def __init__(self) -> None:
+        self._read = summing()
+
+    def key_event(self, record: bytes) -> Any:
+        return self._read.key_event(record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: int) -> None:
+        self.results.collect(subject, (window.key, window.start, window.end, value))
+
+
+def summing() -> Any:
+    return windowed(key="key", timestamp="at", window=TumblingWindow(MINUTE, Sum("n"), storage="memory"))
+
+
+@contextmanager
+def feeding(spark: Any, directory: Path, handler: Handler) -> Iterator[Feed]:
+    feed = Feed(spark, directory, handler)
+    try:
+        yield feed
+    finally:
+        feed.running.stop()
+
+
+@pytest.mark.parametrize("make", [summing, OneByOne])
+def test_windows_in_memory_are_not_in_the_checkpoint(spark: Any, tmp_path: Path, make: Callable[[], Handler]) -> None:
+    with feeding(spark, tmp_path, make()) as feed:
+        for second in range(3):
+            feed.bring(lines(second))
+        assert "secret" not in stored(spark, tmp_path)
+        assert feed.running.progress.keys == KEYS
+        feed.bring(end())
+        wait_for(lambda: len(feed.sink.records) == KEYS)
+        assert feed.sums == {f"secret-{key}": 3 for key in range(KEYS)}
+        assert feed.running.summary.counts.counters == {}
+
+
+def test_windows_in_memory_are_lost_with_their_run_and_this_is_told(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with feeding(spark, tmp_path, summing()) as feed:
+        feed.bring(lines(0))
+        feed.running.stop()
+        feed.begin()
+        feed.bring(lines(1, range(10)))
+        feed.bring(end())
+        wait_for(lambda: len(feed.sink.records) == 10)
+        assert set(feed.sums.values()) == {1}
+        assert feed.running.summary.counts.counters == {"window.lost": KEYS}
+    assert told_lost(caplog.text) == KEYS
+
+
+def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> None:
+    sink = MemorySink()
+    source = MemorySource(lines(57).splitlines())
+    running = start(Job("summing", summing(), {"in": source}, {"results": sink}), spark, trigger="0 seconds")
+    try:
+        wait_for(lambda: len(sink.records) == KEYS)
+    finally:
+        running.stop()
+
+
+def test_windows_in_memory_outlive_their_workers_and_go_with_their_executor(tmp_path: Path) -> None:
+    spark_home = Path(pytest.importorskip("pyspark").__file__).parent
+    (tmp_path / "in").mkdir()
+    roots = os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins"))
+    environment = {
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": roots,
+    }
+    with cluster(spark_home, tmp_path) as made:
+        command = [
+            *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--executor-memory", "800m"),
+            # each task has a Python process of its own
+            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.python.worker.reuse=false"),
+            *(str(Path(__file__).with_name("memory_sums.py")), "--trigger", "0 seconds"),
+            *("-p", f"IN={tmp_path / 'in'}", "-p", f"OUT={tmp_path / 'out'}"),
+            *("--checkpoint", str(tmp_path / "checkpoint")),
+        ]
+        log = tmp_path / "submit.log"
+        with process(log, *command, **environment):
+            for number in range(2):
+                bring(tmp_path, number, lines(number))
+            below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]
+            executors = [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
+            os.kill(executors[0], signal.SIGKILL)
+            bring(tmp_path, 2, lines(2))
+            bring(tmp_path, 3, end())
+            wait_for(lambda: len(results(tmp_path)) >= KEYS, lambda: logs(tmp_path))
+    found = Counter(results(tmp_path).values())
+    lost = found[1]
+    assert found == {1: lost, 3: KEYS - lost}
+    assert 0 < lost < KEYS, logs(tmp_path)
+    assert told_lost(read(log)) == lost
+
+
+def bring(directory: Path, number: int, text: str) -> None:
+    """Bring a file and wait until it is played."""
+    hidden = directory / "in" / ".new"
+    hidden.write_text(text)
+    os.replace(hidden, directory / "in" / f"{number:03}.jsonl")
+    checkpoint = directory / "checkpoint"
+
+    def played() -> bool:
+        seen = any(f"{number:03}.jsonl" in read(file) for file in (checkpoint / "sources").rglob("[0-9]*"))
+        planned, done = ({*os.listdir(checkpoint / name)} for name in ("offsets", "commits"))
+        return seen and planned == done
+
+    wait_for(lambda: (checkpoint / "commits").exists() and played(), lambda: logs(directory))
+
+
+def told_lost(log: str) -> int:
+    """How many keys warnings say lost something."""
+    return sum(map(int, re.findall(r"what window had in memory of (\d+) keys went with an executor", log)))
+
+
+def read(file: Path) -> str:
+    return file.read_text(errors="replace")
+
+
+def results(directory: Path) -> dict[str, int]:
+    told = [json.loads(line) for file in (directory / "out").glob("*.jsonl") for line in read(file).splitlines()]
+    return {result["key"]: result["value"] for result in told}
+
+
+def stored(spark: Any, directory: Path) -> str:
+    """All state of the checkpoint."""
+    rows = spark.read.format("statestore").load(str(directory / "checkpoint")).collect()
+    assert rows
+    return repr(rows)
