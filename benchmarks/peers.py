@@ -189,8 +189,13 @@ def run_query(writer: Any, checkpoint: Path) -> list[Batch]:
 
 def batches_of(query: Any) -> list[Batch]:
     """What Spark reported of a query."""
+    # The source of calls to idle jobs brings no events.
     return [
-        Batch(progress.batchId, progress.numInputRows, progress.durationMs["triggerExecution"] / 1000)
+        Batch(
+            progress.batchId,
+            sum(source.numInputRows for source in progress.sources if "Python" not in source.description),
+            progress.durationMs["triggerExecution"] / 1000,
+        )
         for progress in query.recentProgress
         if "addBatch" in progress.durationMs
     ]

@@ -43,12 +43,17 @@ class Kind:
     :param window: makes amadou's
     :param column: makes Spark's grouping column
     :param busy: how much of each minute has events
+    :param fills: the first batch has an event of each key, the others are a tenth as large, and the last one comes when
+        all windows are over
+    :param peers: what is measured
     """
 
     title: str
-    window: Callable[[], WindowSpec]
+    window: Callable[..., WindowSpec]
     column: Callable[[], Any]
     busy: float = 1
+    fills: bool = False
+    peers: tuple[str, ...] = ("spark-sql", "amadou")
 
 
 def spark_window(*lengths: str) -> Any:
@@ -84,6 +89,13 @@ KINDS = {
         spark_session,
         busy=1 / 3,
     ),
+    "open": Kind(
+        "Windows of an hour, those of all keys open: count and mean",
+        lambda **storage: TumblingWindow(timedelta(hours=1), value(), **storage),
+        lambda: spark_window("1 hour"),
+        fills=True,
+        peers=("spark-sql", "amadou", "in-memory"),
+    ),
 }
 
 
@@ -112,16 +124,18 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
     batches = options.warmup + options.batches
     for round_ in range(options.rounds + 1):  # the first one warms up
         for keys in options.keys if round_ else options.keys[:1]:
-            files = dataset(scratch, KINDS[kind], keys, options.events, batches, options.seed)
+            events = options.events // 10 if KINDS[kind].fills else options.events
+            files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
             expected: Tally | None = None
-            for peer, play in (("spark-sql", play_spark_sql), ("amadou", play_amadou)):
+            for peer in KINDS[kind].peers:
+                play = PLAYS[peer]
                 work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
                 played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
                 tally = tally_of(work / "output")
                 shutil.rmtree(work, ignore_errors=True)
                 expected = expected or tally
                 if round_:
-                    run = Run.of(peer, keys, options.events, round_, options.warmup, played, tally, expected)
+                    run = Run.of(peer, keys, events, round_, options.warmup, played, tally, expected)
                     console.print(f"{kind} {run.progress_line()}", soft_wrap=True)
                     runs.append(run)
     return runs
@@ -130,6 +144,12 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
 def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """A handler without code."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
+    return run_handler(handler, "results", spark, files, output, checkpoint)
+
+
+def play_in_memory(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """The same with `storage="memory"`."""
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window(storage="memory"))
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
@@ -150,24 +170,32 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
     return run_query(grouped.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
+PLAYS = {"spark-sql": play_spark_sql, "amadou": play_amadou, "in-memory": play_in_memory}
+
+
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:
     """Files of one minute each, made on the first call: keys in turn, so that many keys are as many distinct ones."""
-    directory = root / f"{keys}-keys-{events}-events-{kind.busy:.2f}-busy"
+    directory = root / f"{keys}-keys-{events}-events-{kind.busy:.2f}-busy{'-full' * kind.fills}"
     if not directory.exists():
         directory.mkdir(parents=True)
         random_ = random.Random(seed)
         for batch in range(batches):
             path = directory / f"events-{batch:05}.jsonl"
-            path.write_text("".join(lines(kind, keys, events, batch, random_)))
+            number = keys if kind.fills and batch == 0 else events
+            after = 120 * MINUTE if kind.fills and batch == batches - 1 else 0
+            path.write_text("".join(lines(kind, keys, number, batch, random_, after)))
             os.utime(path, (1_735_689_600 + batch,) * 2)  # Spark reads the files of a directory by modification time
     return directory
 
 
-def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random) -> Iterator[str]:
-    """The events of a minute as lines of JSON, slightly out of order; none is ever late."""
+def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random, after: int = 0) -> Iterator[str]:
+    """The events of a minute as lines of JSON, slightly out of order; none is ever late.
+
+    :param after: how much later they are, in microseconds
+    """
     for position in range(events):
         disorder = random_.randrange(DISORDER_SECONDS * 1_000_000)
-        micros = max(batch * MINUTE + int(position * MINUTE * kind.busy) // events - disorder, 0)
+        micros = max(batch * MINUTE + int(position * MINUTE * kind.busy) // events - disorder, 0) + after
         key = (batch * events + position) * 7919 % keys
         yield f'{{"key":"key-{key}","timestamp":"{time_of_day(micros)}","ms":{random_.randrange(1000)}}}\n'
 
