@@ -41,13 +41,13 @@ class HoppingWindow(WindowSpec):
     :raises SpecError: a setting makes no sense
 
     With `storage="memory"` nothing of open windows goes into the checkpoint. They are the same windows, and close by
-    the same watermark; a batch is done sooner the more of them are open. The price: what is open when the run ends, is
-    upgraded or crashes, or when its executor is lost, is gone, and the source's records are not read again for it; its
-    keys are counted as ``<name>.lost``, which the summary shows and a warning tells at once. On a cluster the same
-    holds where Spark plays some keys on another machine than before, which it seldom does (`spark.locality.wait`). A
-    job with such a window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most
-    10 seconds late when nothing comes; the other windows and timers of the job then go by that watermark, too. Take it
-    for short windows whose results may have gaps: dashboards, not bills.
+    the same watermark; batches spare the writing of state, which shows where very many windows are open and batches are
+    small. The price: what is open when the run ends, is upgraded or crashes, or when its executor is lost, is gone, and
+    the source's records are not read again for it; its keys are counted as ``<name>.lost``, which the summary shows and
+    a warning tells at once. On a cluster the same holds where Spark plays some keys on another machine than before,
+    which it seldom does (`spark.locality.wait`). A job with such a window has an `idle_timeout` of 5 seconds where it
+    says none, so that windows close at most 10 seconds late when nothing comes; the other windows and timers of the job
+    then go by that watermark, too. Take it where a gap is no harm: dashboards, not bills.
     """
 
     def __init__(
