@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from amadou import Job, Param
+from amadou import Component, Job, Param
 from amadou._params import settings_of
 from amadou._spec import MISSING
 
@@ -42,7 +42,7 @@ def _job_table(job: Job) -> "Table":
         table.add_row("", summary)
     table.add_row("timers", "yes" if job.has_timers else "no")
     table.add_row("watermark delay", _setting(job.watermark_delay))
-    table.add_row("idle timeout", _setting(job.idle_timeout))
+    table.add_row("idle timeout", _setting(job.idle_after if job.idle_timeout is None else job.idle_timeout))
     table.add_row("max ahead", _setting(job.max_ahead))
     table.add_row("late events", _setting(job.late_events))
     table.add_row("on error", _setting(job.on_error))
@@ -53,7 +53,8 @@ def _job_table(job: Job) -> "Table":
 def _state(job: Job) -> "Table":
     table = _table("State", "name", "kind", "type", "ttl")
     for name, spec in job.specs.items():
-        table.add_row(name, type(spec).__name__, spec.shown_type(), "" if spec.ttl is None else _setting(spec.ttl))
+        kind = type(spec).__name__ + (" in memory" if isinstance(spec, Component) and spec.in_memory else "")
+        table.add_row(name, kind, spec.shown_type(), "" if spec.ttl is None else _setting(spec.ttl))
     return table
 
 

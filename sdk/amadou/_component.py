@@ -44,6 +44,12 @@ class Events:
         chosen = list(chosen)
         return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
+    def between(self, start: int, end: int) -> "Events":
+        """The events of some positions."""
+        if (start, end) == (0, len(self)):
+            return self
+        return Events(self.keys[start:end], self.values[start:end], self.micros[start:end])
+
 
 class Part:
     """What a component keeps of a subject: a value, and when the component wants to be woken for it."""

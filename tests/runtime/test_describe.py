@@ -8,6 +8,7 @@ from rich.console import Console
 from amadou import Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
 from amadou.errors import ParamError
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_plugins.windows import TumblingWindow
 from amadou_runtime._describe import describe
 
 
@@ -134,3 +135,15 @@ def test_tables_without_rows_are_left_out() -> None:
 
 def test_nothing_is_wider_than_the_console() -> None:
     assert max(len(line) for line in described(job_of(Views())).splitlines()) <= 80
+
+
+def test_windows_in_memory_and_their_idle_timeout_are_told() -> None:
+    class Counted(Views):
+        hits = TumblingWindow(timedelta(minutes=1), on_close=print)
+        lately = TumblingWindow(timedelta(minutes=1), on_close=print, storage="memory")
+
+    shown = described(job_of(Counted()), VIEWS="views/")
+    assert row(shown, "idle") == ["idle timeout", "5 s"]
+    assert row(shown, "hits")[1] == "TumblingWindow"
+    assert row(shown, "lately")[1] == "TumblingWindow in memory"
+    assert row(described(job_of(Counted(), idle_timeout=2), VIEWS="views/"), "idle") == ["idle timeout", "2 s"]

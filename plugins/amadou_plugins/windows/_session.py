@@ -114,8 +114,10 @@ class SessionWindow(WindowSpec):
                 return
         keys, starts, lasts, numbers, column = whole.value or [[], [], [], [], self._kept.column(())]
         known: dict[Key, list[int]] = {}  # the rows of each key, by start
-        for row in sorted(range(len(keys)), key=starts.__getitem__):
-            known.setdefault(keys[row], []).append(row)
+        for row, key in enumerate(keys):
+            known.setdefault(key, []).append(row)
+        for rows in known.values():
+            rows.sort(key=starts.__getitem__)
         at: list[int] = []  # the row of each event
         joined: list[int] = []  # rows that are part of others now
         taken, rows_taken = 0, len(keys)  # how many events, and the rows of how many, the accumulators know
@@ -123,52 +125,55 @@ class SessionWindow(WindowSpec):
         def take_in() -> None:
             nonlocal taken, rows_taken
             self._kept.extend(column, len(keys) - rows_taken)
-            rows_taken = len(keys)
-            now = range(taken, len(at))
-            part = events if len(now) == len(events) else events.where(number in now for number in range(len(events)))
-            self._kept.add_each(column, at[taken:], part)
-            taken = len(at)
+            self._kept.add_each(column, at[taken:], events.between(taken, len(at)))
+            taken, rows_taken = len(at), len(keys)
 
         for key, micros in zip(events.keys, events.micros, strict=True):
-            rows = known.get(key)
-            newest = -1 if rows is None else rows[-1]
-            if rows is None or micros > lasts[newest] + gap:
-                near = []
-            elif micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
-                near = [newest]
-            else:
-                near = [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
-            if not near:
-                row = len(keys)
-                keys.append(key)
-                starts.append(micros)
-                lasts.append(micros)
-                numbers.append(1)
+            near, rows = self._near(known.get(key), micros, starts, lasts)
+            if near:
+                row, *others = near
+                if others:
+                    take_in()
+                for other in others:
+                    lasts[row] = lasts[other]
+                    numbers[row] += numbers[other]
+                    self._kept.merge_each(column, [row], self._kept.taken(column, [other]))
+                    rows.remove(other)
+                    joined.append(other)
+                starts[row], lasts[row] = min(starts[row], micros), max(lasts[row], micros)
+                numbers[row] += 1
                 at.append(row)
-                if rows is None:
-                    known[key] = [row]
-                    continue
-                rows.append(row)
-                if micros < starts[newest]:
-                    rows.sort(key=starts.__getitem__)
                 continue
-            row, *others = near
-            if others:
-                take_in()
-            for other in others:
-                lasts[row] = lasts[other]
-                numbers[row] += numbers[other]
-                self._kept.merge_each(column, [row], self._kept.taken(column, [other]))
-                known[key].remove(other)
-                joined.append(other)
-            starts[row], lasts[row] = min(starts[row], micros), max(lasts[row], micros)
-            numbers[row] += 1
+            row = len(keys)
+            keys.append(key)
+            starts.append(micros)
+            lasts.append(micros)
+            numbers.append(1)
             at.append(row)
+            if not rows:
+                known[key] = [row]
+            else:
+                rows.append(row)
+                if micros < starts[rows[-2]]:
+                    rows.sort(key=starts.__getitem__)
         take_in()
         value = [keys, starts, lasts, numbers, column]
         if joined:
             value = self._rows(value, sorted({*range(len(keys))}.difference(joined)))
         self._store(whole, value)
+
+    def _near(
+        self, rows: list[int] | None, micros: int, starts: list[int], lasts: list[int]
+    ) -> tuple[list[int], list[int]]:
+        """The sessions of a key that an event belongs to, and all that the key has, by start."""
+        if not rows:
+            return [], []
+        newest, gap = rows[-1], self._gap
+        if micros > lasts[newest] + gap:
+            return [], rows
+        if micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
+            return [newest], rows
+        return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap], rows
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         keys, _, lasts, _, _ = whole.value
