@@ -1,6 +1,7 @@
 """What a key group keeps between batches, and how it is stored."""
 
 from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from typing import Any
 
@@ -44,6 +45,7 @@ class KeyGroup:
             if memory is None:
                 self.lost = apart
             else:
+                self.apart = apart
                 for stored_here, more in zip((columns, wholes), unpack(memory), strict=True):
                     stored_here.update(more)
             self.columns = {spec: _column(*column) for spec, column in columns.items()}
@@ -63,6 +65,8 @@ class KeyGroup:
     def gather(self, component: Component) -> Whole | None:
         """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
         whole = self.wholes.get(component.name)
+        if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
+            return None
         if whole is None:
             column = self.columns.get(component.name) or Column({})
             values = dict(zip(column.packed, column.unpacked(), strict=True))
@@ -71,7 +75,7 @@ class KeyGroup:
                 return None
             self.columns.pop(component.name, None)
             self.wholes[component.name] = whole
-        return None if self.columns or self.timers.pending or len(self.wholes) > 1 else whole
+        return whole
 
     def spread(self, component: Component) -> None:
         """Let what a component keeps as a whole be state of each subject again."""
@@ -110,8 +114,12 @@ class KeyGroup:
         wholes = (whole.wake_at for whole in self.wholes.values())
         return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
 
-    def set_apart(self, components: Iterable[str]) -> bytes | None:
-        """Take out what components keep in memory, packed; `None` where there is nothing."""
+    def set_apart(self, components: AbstractSet[str]) -> bytes | None:
+        """Take out what components keep in memory, packed; `None` where there is nothing.
+
+        :param components: those that are known; what came from memory is taken out again in any case
+        """
+        components = components | self.apart.keys()
         columns = {name: self.columns.pop(name) for name in components if name in self.columns}
         wholes = {name: self.wholes.pop(name) for name in components if name in self.wholes}
         self.apart = {name: len(column.packed) for name, column in columns.items() if column.packed}
@@ -134,7 +142,11 @@ class KeyGroup:
 
 def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:
     """A key group with what was set apart, as if it had not been."""
-    return stored if memory is None else KeyGroup(stored, memory).pack()
+    if memory is None:
+        return stored
+    group = KeyGroup(stored, memory)
+    group.apart = {}
+    return group.pack()
 
 
 class _Several(Collection[Key]):

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from amadou import Job, KeyedEvent
+from amadou import Handler, Job, KeyedEvent
 from amadou._event import check_key
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack
@@ -36,6 +36,17 @@ def key_group(key: Any, groups: int) -> int:
     return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
 
 
+def stands_for(handler: Handler, many: str, one: str) -> bool:
+    """Whether a handler's way with many at once is that of the class that says what happens to one, or of a later one:
+    who overrides the one alone wants it called.
+    """
+    if many in vars(handler):
+        return True
+    classes = type(handler).__mro__
+    defined = (next(at for at, cls in enumerate(classes) if name in vars(cls)) for name in (many, one))
+    return next(defined) <= next(defined)
+
+
 class Keying:
     """Turns the records of one source into packed events.
 
@@ -52,7 +63,8 @@ class Keying:
         self._groups = groups
         assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
         self._max_ahead = job.max_ahead
-        self._key_all = job.handler.key_all if key_event == job.handler.key_event else None
+        own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
+        self._key_all = job.handler.key_all if own else None
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
 
     def pack(self, records: Iterable[Any], now: int) -> Packed:

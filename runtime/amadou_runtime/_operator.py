@@ -1,7 +1,7 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from heapq import heappop, heappush
 from itertools import repeat
@@ -19,12 +19,14 @@ from amadou_runtime._dead_letters import DeadLetters, Wake
 from amadou_runtime._events import Chunk, Run, in_order
 from amadou_runtime._failure import callback_error, called
 from amadou_runtime._group import KeyGroup
+from amadou_runtime._keying import stands_for
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
+_logger = logging.getLogger("amadou")
 LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
@@ -79,6 +81,7 @@ class Operator:
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
             self._wake = trace.observed_wake(self._wake)
         self._taker = _taker(job) if trace is None else None
+        self._has_told = False
         if job.on_error == "dead_letter":
             letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
@@ -109,10 +112,17 @@ class Operator:
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         if self._taker is not None:
-            with suppress(Exception):
+            try:
                 played = self.process_at_once(self._taker, state, chunks, watermark, memory)
                 if played is not None:
                     return played
+            except Exception:
+                if not self._has_told:
+                    told = (
+                        "%s: %s did not take many events at once; they are played one by one, now and whenever it fails"
+                    )
+                    _logger.warning(told, self._job, self._taker.name, exc_info=True)
+                    self._has_told = True
         return self.process_one_by_one(state, chunks, watermark, memory)
 
     def process_at_once(
@@ -187,7 +197,7 @@ class Operator:
             batch.counts[counter] = batch.counts.get(counter, 0) + subjects
         outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
         keys, pending = len(group), group.pending
-        memory = group.set_apart([name for name, component in self._components.items() if component.in_memory])
+        memory = group.set_apart({name for name, component in self._components.items() if component.in_memory})
         return Processed(group.pack(), memory, next_timer, outputs, batch.counts, events, late, fired, keys, pending)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
@@ -383,6 +393,7 @@ def _taker(job: Job) -> Component | None:
     """The component that takes the events of a whole key group at once."""
     component = job.components.get(job.handler.gives_all_to or "")
     alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
+    alone = alone and stands_for(job.handler, "gives_all_to", "on_event")
     return component if component is not None and component.at_once and alone else None
 
 

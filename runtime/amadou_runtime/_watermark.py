@@ -1,6 +1,6 @@
 """The watermark of a run (`semantics.md` 2, 3)."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -53,8 +53,13 @@ class Watermark:
         if newest is not None:
             self.observe({source: min(newest + self._delay, END_OF_TIME)}, now)
 
-    def follow(self, now: int) -> int | None:
-        """Fix the watermark of the batch that begins now."""
+    def follow(self, now: int, bringing: Iterable[str] = ()) -> int | None:
+        """Fix the watermark of the batch that begins now.
+
+        :param bringing: the sources that are known to bring something in it: they are not idle, however long ago the
+            batch before was
+        """
+        self._brought |= {source: now for source in bringing if source in self._brought}
         reached = self._at(now)
         if reached is not None:
             self.raise_to(reached)

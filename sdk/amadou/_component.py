@@ -44,6 +44,20 @@ class Events:
         chosen = list(chosen)
         return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
+    def by(self, labels: list[Any]) -> dict[Any, "Events"]:
+        """The events by what they are labelled with."""
+        if len(set(labels)) == 1:
+            return {labels[0]: self}
+        found: dict[Any, Events] = {}
+        for label, *event in zip(labels, self.keys, self.values, self.micros, strict=True):
+            part = found.get(label)
+            if part is None:
+                part = found[label] = Events([], [], [])
+            part.keys.append(event[0])
+            part.values.append(event[1])
+            part.micros.append(event[2])
+        return found
+
     def between(self, start: int, end: int) -> "Events":
         """The events of some positions."""
         if (start, end) == (0, len(self)):

@@ -293,7 +293,6 @@ def test_an_aggregate_can_be_pickled(aggregate: Aggregate[Any, Any]) -> None:
         *[(kind("x", "y"), None) for kind in (ArgMin, ArgMax, Covariance, Correlation)],
         (MovingAverage("x", 2), None),
         (Reduce(operator.add, "x"), None),
-        (Several({}), {}),
     ],
     ids=repr,
 )

@@ -101,6 +101,7 @@ def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("make", "told"),
     [
+        (lambda: TumblingWindow(SECOND, storage="disk"), 'storage must be "persistent" or "memory", not \'disk\''),
         (lambda: TumblingWindow(0), "size must be a timedelta, above zero, not 0"),  # type: ignore[arg-type]
         (lambda: TumblingWindow(timedelta(0)), "size must be a timedelta, above zero"),
         (lambda: TumblingWindow(SECOND, offset=5), "offset must be a timedelta, not 5"),  # type: ignore[arg-type]
@@ -211,3 +212,27 @@ def test_records_keyed_at_once_are_as_one_by_one(first: Any, others: Any, key: A
     assert keyed(at_once, records) == (
         expected if type(expected) is tuple else expected.replace("OneByOne", "Windowed")
     )
+
+
+def test_a_key_event_of_a_subclass_and_functions_that_read_are_called_for_each_record() -> None:
+    class Choosy(Windowed):
+        def key_event(self, record: Any) -> Any:
+            return None if record["page"] == "test" else super().key_event(record)
+
+    window = TumblingWindow(60 * SECOND, name="window", on_close=print)
+    records = [{"page": page, "timestamp": at(1)} for page in ("a", "test")]
+    assert keyed_keys(Choosy(window, "page", "timestamp", None, "results"), records) == ["a"]
+    reading = Windowed(window, lambda record: record["page"], "timestamp", lambda record: record.pop("page"), "results")
+    assert reading.key_all(records) is None
+    assert keyed_keys(reading, records) == ["a", "test"]
+
+
+def keyed_keys(handler: Windowed, records: list[Any]) -> list[Any]:
+    found, _, _ = keyed(handler, records)
+    return sorted(key for ((keys, _, _),) in found.values() for key in keys)
+
+
+def test_an_empty_mapping_of_aggregates_is_a_mistake() -> None:
+    for value in ({}, {"n": Count(), "more": {}}):
+        with pytest.raises(TypeError, match="an empty mapping"):
+            TumblingWindow(SECOND, value)

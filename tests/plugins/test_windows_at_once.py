@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, Recording, at, job, scripts, windowing
 
-from amadou import Job, MemorySink, MemorySource, Subject, ValueSpec, to_micros
+from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec, to_micros
 from amadou.errors import CallbackError, RecoverError
-from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, StdDev
+from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, StdDev, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime._events import Chunk, pack_events
 from amadou_runtime._group import KeyGroup
@@ -113,6 +113,94 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     assert operator.process_at_once(operator._taker, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
     kept = operator.process(state, [], to_micros(at(1)))
     assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).columns)) == (1, ["seen"])
+
+
+class Clipped(Sum):
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        return super().add(accumulator, event._replace(value=min(event.value, 1)))
+
+
+class Rounded(Mean):
+    def result(self, accumulator: Any) -> Any:
+        return round(super().result(accumulator))
+
+
+class Doubled(Count):
+    def merge(self, left: int, right: int) -> int:
+        return 2 * super().merge(left, right)
+
+
+class Beginning(Count):
+    def create(self) -> int:
+        return 100
+
+
+@pytest.mark.parametrize("aggregate", [Clipped(), Rounded(), Doubled(), Beginning(), {"n": Clipped()}])
+def test_subclasses_of_aggregates_are_asked_at_once_too(aggregate: Any) -> None:
+    script = [(None, [KeyedEvent("a", at(second), second) for second in (1, 6, 6)])]
+    make = lambda: windowing(HoppingWindow, 10 * SECOND, 5 * SECOND, aggregate)  # noqa: E731
+    assert played(make(), script, lambda: True) == played(make(), script, lambda: False)
+
+
+def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() -> None:
+    def state_of(handler: Recording) -> bytes | None:
+        events = ["a", at(30), 1, "b", at(100), 1]
+        return Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(events))], None).state
+
+    before = state_of(windowing(HoppingWindow, 90 * SECOND, 60 * SECOND, early=60 * SECOND))
+    handler = windowing(HoppingWindow, 90 * SECOND, 60 * SECOND)
+    operator = Operator(job(handler))
+    one_by_one = operator.process_one_by_one(before, [], to_micros(at(1000)))
+    handler.gives_all_to = "window"
+    at_once = Operator(job(handler))
+    assert at_once.process_at_once(at_once._taker, before, [], to_micros(at(1000))).outputs == one_by_one.outputs  # type: ignore[arg-type, union-attr]
+    assert len(one_by_one.outputs["results"]) == 2
+
+
+def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    class Moody(Recording):
+        gives_all_to = "window"
+        calls = 0
+
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.calls += 1
+            if self.calls == 2:
+                raise ConnectionError("not now")
+            super().closed(subject, window, value)
+
+    operator = Operator(job(Moody(windowing(TumblingWindow, SECOND).window)))
+    chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
+    state = operator.process(None, [chunk], None).state
+    assert len(operator.process(state, [], to_micros(at(1))).outputs["results"]) == 2
+    assert "windows: window did not take many events at once" in caplog.text
+    assert "not now" in caplog.text
+
+
+def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() -> None:
+    class Base(Recording):
+        gives_all_to = "window"
+
+    class Choosy(Base):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if event.value != 1:
+                super().on_event(subject, event)
+
+    operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
+    chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
+    assert (operator._taker, operator.process(None, [chunk], None).keys) == (None, 1)
+
+
+def test_what_came_from_memory_goes_back_there_also_where_its_window_is_not_made_yet() -> None:
+    handler = windowing(TumblingWindow, SECOND, storage="memory")
+    before = Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
+
+    class Stranger(Recording):
+        def __init__(self) -> None: ...
+
+    sinks = {"results": MemorySink(), "late": MemorySink()}
+    stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
+    after = stranger.process(before.state, [], to_micros(at(0)), before.memory)
+    assert (after.state, after.memory) == (before.state, before.memory)
 
 
 def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:

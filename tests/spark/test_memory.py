@@ -151,7 +151,23 @@ def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> Non
         running.stop()
 
 
-def test_windows_in_memory_outlive_their_workers_and_go_with_their_executor(tmp_path: Path) -> None:
+def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    handler = windowed(
+        key="key", timestamp="at", window=TumblingWindow(timedelta(seconds=1), Sum("n"), storage="memory")
+    )
+    source, sink = LinesSource(tmp_path / "in"), MemorySink()
+    for second in range(2):
+        (tmp_path / "in" / f"{second}.jsonl").write_text(lines(second))
+        job = Job("summing", handler, {"in": source}, {"results": sink})
+        running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
+        running.await_termination()
+        time.sleep(0 if second else 8)  # longer than a source may be silent, by more than a window
+    assert running.summary.counts.counters == {"window.lost": KEYS}
+    assert (running.summary.counts.late, running.summary.counts.keys) == (0, KEYS)
+
+
+def test_windows_in_memory_outlive_their_workers_and_go_with_their_executors(tmp_path: Path) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
     (tmp_path / "in").mkdir()
     roots = os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins"))
@@ -176,15 +192,18 @@ def test_windows_in_memory_outlive_their_workers_and_go_with_their_executor(tmp_
                 bring(tmp_path, number, lines(number))
             below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]
             executors = [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
-            os.kill(executors[0], signal.SIGKILL)
-            bring(tmp_path, 2, lines(2))
-            bring(tmp_path, 3, end())
+            for pid in executors:
+                os.kill(pid, signal.SIGKILL)
+            for number in range(2, 4):
+                bring(tmp_path, number, lines(number))
+            bring(tmp_path, 4, end())
             wait_for(lambda: len(results(tmp_path)) >= KEYS, lambda: logs(tmp_path))
     found = Counter(results(tmp_path).values())
-    lost = found[1]
-    assert found == {1: lost, 3: KEYS - lost}
-    assert 0 < lost < KEYS, logs(tmp_path)
-    assert told_lost(read(log)) == lost
+    lost = told_lost(read(log))
+    # where Spark plays keys on the other machine instead, which it may, they are lost once more
+    assert set(found) <= {1, 2}
+    assert found[2] > 0
+    assert lost >= KEYS + found[1]
 
 
 def bring(directory: Path, number: int, text: str) -> None:

@@ -11,6 +11,10 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
+_METHODS = frozenset({"create", "add", "merge", "result"})
+_COLUMN_METHODS = frozenset({"column", "accumulators", "extend", "taken", "add_each", "merge_each", "results"})
+
+
 class Aggregate(ABC, Generic[A, R]):
     """Sums up the events of a window, or of a key.
 
@@ -35,6 +39,16 @@ class Aggregate(ABC, Generic[A, R]):
     """
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        """What works on columns goes by the methods for one accumulator that are defined beside it: a class with other
+        ones of these has the general form.
+        """
+        super().__init_subclass__()
+        if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
+            return
+        for name in _COLUMN_METHODS:
+            setattr(cls, name, vars(Aggregate)[name])
 
     mergeable: bool = True
     """Whether accumulators can be merged, as windows that grow together need it."""

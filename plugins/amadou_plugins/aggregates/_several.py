@@ -31,6 +31,8 @@ def aggregate_of(value: Any) -> Aggregate[Any, Any]:
 def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
     if not isinstance(value, Mapping):
         raise TypeError(f"{value!r} ({type(value).__name__}) is no mapping of names to aggregates")
+    if not value:
+        raise TypeError("an empty mapping of names to aggregates gives no results")
     for name in value:
         if not isinstance(name, str):
             raise TypeError(f"the name {name!r} ({type(name).__name__}) of an aggregate is no text")

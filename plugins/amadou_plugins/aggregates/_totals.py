@@ -97,24 +97,19 @@ class _OfTotal(OneValue[Total, Any]):
 
     def merge_each(self, column: list[Any], at: Sequence[int], other: list[Any]) -> None:
         counts, wholes, others = column
-        right = self.accumulators(other) if other[2] or others else []
-        for total, position in zip(right, at, strict=False):
-            others[position] = self.merge(_other(column, position), total)
-        if not right:
+        if others or other[2]:
+            for position, total in zip(at, self.accumulators(other), strict=True):
+                others[position] = self.merge(_other(column, position), total)
+        else:
             for position, count, whole in zip(at, other[0], other[1], strict=True):
                 counts[position] += count
                 wholes[position] += whole
 
-    def results(self, column: list[Any]) -> list[Any]:
-        counts, wholes, others = column
-        found = self._of_wholes(counts, wholes)
-        for position, total in others.items():
+    def _with_others(self, column: list[Any], found: list[Any]) -> list[Any]:
+        """Results of whole numbers, completed by those of others."""
+        for position, total in column[2].items():
             found[position] = self.result(total)
         return found
-
-    def _of_wholes(self, counts: list[int], wholes: list[int]) -> list[Any]:
-        """The results of so many whole numbers with such sums."""
-        raise NotImplementedError
 
 
 @attrs.frozen(repr=False)
@@ -138,8 +133,8 @@ class Sum(_OfTotal):
             return _decimal_sum(accumulator)
         return accumulator[1]  # type: ignore[no-any-return]
 
-    def _of_wholes(self, counts: list[int], wholes: list[int]) -> list[Any]:
-        return list(wholes)
+    def results(self, column: list[Any]) -> list[Any]:
+        return self._with_others(column, list(column[1]))
 
 
 @attrs.frozen(repr=False)
@@ -155,11 +150,13 @@ class Mean(_OfTotal):
     def result(self, accumulator: Total) -> Value | None:
         return mean_of(self, accumulator)
 
-    def _of_wholes(self, counts: list[int], wholes: list[int]) -> list[Any]:
+    def results(self, column: list[Any]) -> list[Any]:
+        counts, wholes, _ = column
         try:
-            return [whole / count if count else None for count, whole in zip(counts, wholes, strict=True)]
+            found = [whole / count if count else None for count, whole in zip(counts, wholes, strict=True)]
         except OverflowError:
-            return [self.result(total) for total in self.accumulators([counts, wholes, {}])]
+            return [self.result(total) for total in self.accumulators(column)]
+        return self._with_others(column, found)
 
 
 def mean_of(aggregate: Any, total: Total) -> Value | None:

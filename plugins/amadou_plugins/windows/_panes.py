@@ -1,9 +1,9 @@
 """Tumbling and hopping windows: panes of equal length, which windows are put together from."""
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from itertools import count
+from itertools import count, takewhile
 from math import gcd
 from typing import Any, Final
 
@@ -43,11 +43,12 @@ class HoppingWindow(WindowSpec):
     With `storage="memory"` nothing of open windows goes into the checkpoint. They are the same windows, and close by
     the same watermark; batches spare the writing of state, which shows where very many windows are open and batches are
     small. The price: what is open when the run ends, is upgraded or crashes, or when its executor is lost, is gone, and
-    the source's records are not read again for it; its keys are counted as ``<name>.lost``, which the summary shows and
-    a warning tells at once. On a cluster the same holds where Spark plays some keys on another machine than before,
-    which it seldom does (`spark.locality.wait`). A job with such a window has an `idle_timeout` of 5 seconds where it
-    says none, so that windows close at most 10 seconds late when nothing comes; the other windows and timers of the job
-    then go by that watermark, too. Take it where a gap is no harm: dashboards, not bills.
+    the source's records are not read again for it. The batch that misses it, in the next run where the last one ended,
+    counts its keys as ``<name>.lost``, which the summary shows and a warning tells. On a cluster the same holds where
+    Spark plays some keys on another machine than before, which it seldom does (`spark.locality.wait`). A job whose
+    handler declares such a window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most
+    10 seconds late when nothing comes; the other windows and timers of the job then go by that watermark, too. Take it
+    where a gap is no harm: dashboards, not bills.
     """
 
     def __init__(
@@ -145,9 +146,7 @@ class HoppingWindow(WindowSpec):
         panes: dict[int, list[Any]] = whole.value or {}
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
-        touched = set(places)
-        for pane in touched:
-            part = events if len(touched) == 1 else events.where([place == pane for place in places])
+        for pane, part in events.by(places).items():
             keys, numbers, column = panes.get(pane) or ([], [], self._kept.column(()))
             before = len(keys)
             keys, at = _positions(keys, part.keys)
@@ -160,20 +159,28 @@ class HoppingWindow(WindowSpec):
         self._store(whole, panes, closed)
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
-        panes, closing, closed = whole.value, self._next_closing(whole), watermark - self._lateness - self._size
-        fired = 0
-        while panes and closing <= closed:
-            inside = range(closing, closing + self._size, self._pane)
-            keys, column = self._joined([panes[pane] for pane in sorted(panes) if pane in inside])
-            order = in_key_order(range(len(keys)), keys.__getitem__)
-            keys, column = [keys[position] for position in order], self._kept.taken(column, order)
-            end = closing + self._size
+        assert whole.wake_at is not None
+        to_close = self._size + self._lateness
+        panes, order = whole.value, deque(sorted(whole.value))
+        # what wakes it may be an early result that the window no longer gives
+        closing = whole.wake_at - to_close
+        closing += (self._offset - closing) % self._hop
+        fired, closed = 0, closing
+        while order and closing + to_close <= watermark:
+            inside = takewhile(lambda pane: pane < closing + self._size, order)  # noqa: B023
+            keys, column = self._joined([panes[pane] for pane in inside if pane >= closing])
+            places = in_key_order(range(len(keys)), keys.__getitem__)
+            keys, column = [keys[place] for place in places], self._kept.taken(column, places)
             number = len(keys)
-            self._emit_all(subject, keys, [from_micros(closing)] * number, [from_micros(end)] * number, column)
+            starts, ends = [from_micros(closing)] * number, [from_micros(closing + self._size)] * number
+            self._emit_all(subject, keys, starts, ends, column)
             fired += number
-            self._drop(panes, closing)
-            self._store(whole, panes, closing)
-            closing = self._next_closing(whole)
+            closed = closing
+            while order and not self._starts(order[0], closed):
+                del panes[order.popleft()]
+            if order:
+                closing = self._starts(order[0], closed)[0]
+        self._store(whole, panes, closed)
         return fired
 
     def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], Any]:
@@ -195,10 +202,6 @@ class HoppingWindow(WindowSpec):
             return
         keys = next(iter(panes.values()))[0] if len(panes) == 1 else set().union(*(pane[0] for pane in panes.values()))
         whole.store(panes, self._next_wake(panes, panes, closed, None), keys)
-
-    def _next_closing(self, whole: Whole) -> int:
-        """Where the next window to close begins."""
-        return 0 if whole.wake_at is None else whole.wake_at - self._lateness - self._size
 
     def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
         part = self.state_for(subject)

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 import attrs
@@ -78,16 +77,16 @@ class Windowed(Handler):
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
     def key_all(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
-        if type(self).key_event is not Windowed.key_event:
-            return None
+        readers = (self._read_key, self._read_timestamp, self._read_value)
+        if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
+            return None  # a function of the user's is called in the order of `key_event`, and once for each record
         read = list(map(orjson.loads, records)) if isinstance(records[0], bytes | str) else records
         if set(map(type, read)) != {dict}:
             return None
-        timestamps = _each(self._read_timestamp, read)
+        keys, timestamps, values = (read if reader is None else reader.each(read) for reader in readers)  # type: ignore[attr-defined]
         if isinstance(timestamps[0], str):
             timestamps = list(map(datetime.fromisoformat, timestamps))
-        values = read if self._read_value is None else _each(self._read_value, read)
-        return _each(self._read_key, read), timestamps, values
+        return keys, timestamps, values
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
@@ -100,7 +99,7 @@ class Windowed(Handler):
         self, subject: Subject, keys: list[Key], starts: list[datetime], ends: list[datetime], values: list[Any]
     ) -> None:
         """Collects the results of closed windows of many keys."""
-        self.results.collect_rows(subject, list(zip(keys, starts, ends, values, repeat(False), strict=False)))
+        self.results.collect_rows(subject, list(zip(keys, starts, ends, values, [False] * len(keys), strict=True)))
 
 
 def windowed(
@@ -135,12 +134,6 @@ def windowed(
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
     """Leaves of a record what a window reads, since the rest would travel for nothing."""
     return None if fields is None else _Only(sorted(fields))
-
-
-def _each(reader: Callable[[Any], Any], records: list[dict[str, Any]]) -> list[Any]:
-    """What a reader gives of each record."""
-    many = getattr(reader, "each", None)
-    return list(map(reader, records)) if many is None else many(records)
 
 
 def _json(record: bytes | str) -> Any:

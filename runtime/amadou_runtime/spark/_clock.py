@@ -7,6 +7,7 @@ the same watermarks.
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +23,11 @@ from amadou_runtime.spark._files import Files
 
 _DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
+
+
+def stream_name(source: str) -> str:
+    """What Spark calls the stream of a source, so that it knows the source again when others come and go."""
+    return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
 
 
 @attrs.frozen
@@ -92,6 +98,7 @@ class RunClock:
         self._files = files
         self._call = call
         self._watermark = Watermark(job)
+        self._sources = tuple(job.sources)
         self._may_rise = job.idle_after is not None
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
@@ -111,7 +118,8 @@ class RunClock:
 
     def begin(self, number: int) -> BatchTime:
         self._now = self._beginning(number) if self._looks_at_clock else clock_time()
-        return BatchTime(number, self._watermark.follow(self._now), self._now)
+        bringing = self._bringing(number) if self._may_rise else ()
+        return BatchTime(number, self._watermark.follow(self._now, bringing), self._now)
 
     def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
         self._watermark.observe(newest, self._now)
@@ -121,6 +129,17 @@ class RunClock:
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{_DIRECTORY}/{name}")
         self._plan_call(number)
+
+    def _bringing(self, number: int) -> list[str]:
+        """The sources of which Spark's plan for a batch has more than that for the batch before."""
+        before, planned = (self._offsets(batch) for batch in (number - 1, number))
+        names = {source: stream_name(source) for source in self._sources}
+        return [source for source, name in names.items() if planned.get(name) != before.get(name)]
+
+    def _offsets(self, number: int) -> dict[str, str]:
+        """How far each stream is to be read in a batch, as Spark planned it."""
+        lines = (self._files.read(f"offsets/{number}") or "").splitlines()[2:]
+        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
     def _beginning(self, number: int) -> int:
         """When a batch began for the first time: one that is played again has the same watermark."""

@@ -2,7 +2,6 @@
 
 import atexit
 import logging
-import re
 import shutil
 import tempfile
 import time
@@ -23,7 +22,7 @@ from amadou_runtime._operator import LOST
 from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._summary import Counts, Progress, RunSummary, added
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
-from amadou_runtime.spark._clock import Clock, RunClock
+from amadou_runtime.spark._clock import Clock, RunClock, stream_name
 from amadou_runtime.spark._files import Files
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
@@ -246,9 +245,8 @@ def _calls(spark: Any, path: Path, ranges: int) -> Any:
 
 
 def named_reader(spark: Any, source: str) -> Any:
-    """What makes the stream of a source, so that Spark knows the source again when others come and go."""
-    safe = re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
-    return spark.readStream.name(f"amadou_{safe}")
+    """What makes the stream of a source."""
+    return spark.readStream.name(stream_name(source))
 
 
 def run_query(

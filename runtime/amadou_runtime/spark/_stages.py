@@ -209,7 +209,7 @@ class StatefulStage:
             return packed_error(error, worker.trace)
         if told.crash_after is not None:
             raise SimulatedCrash
-        key_range.token = memory.write(number, told.number, key_range.memory, token) if key_range.memory else None
+        key_range.token = memory.write(number, told.number, key_range.memory, token)
         kept = key_range.pack()
         if kept is not None:
             state.update((kept,))
