@@ -12,7 +12,7 @@ from tests.plugins.windows import SECOND, Recording, at, job, scripts, windowing
 
 from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec, to_micros
 from amadou.errors import CallbackError, RecoverError
-from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, StdDev, Sum
+from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime._events import Chunk, pack_events
 from amadou_runtime._group import KeyGroup
@@ -23,7 +23,7 @@ values = st.sampled_from(
         None,
         Mean(),
         {"n": Count(), "all": Collect()},
-        {"least": Min(), "spread": StdDev(), "last": Last(), "odd": Count(lambda event: event.value % 2 or None)},
+        {"least": Min(), "sum": Sum(), "last": Last(), "there": {"n": Count(lambda event: event.value or None)}},
     ]
 )
 lengths = st.integers(1, 12).map(lambda seconds: seconds * SECOND)
@@ -41,20 +41,29 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
     return lambda: windowing(kind, *lengths_, value, allowed_lateness=lateness, storage=storage)
 
 
-def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list[tuple[Processed, Any]]:
+def played(
+    handler: Recording, script: Any, late_events: Any, at_once: Callable[[], bool]
+) -> list[tuple[Processed, Any]]:
     """What the operator gives for each batch of a script, and what it keeps.
 
     :param at_once: says for each batch whether it is played at once
     """
     handler.gives_all_to = "window"
     sinks = {"results": MemorySink(), "late": MemorySink()}
-    operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks=sinks))
+    if late_events == "divert":
+        sinks["late_events"] = MemorySink()
+    sources = {"in": MemorySource(), "other": MemorySource()}
+    operator = Operator(Job("windows", handler, sources, sinks, late_events=late_events))
     operator.open()
     state: bytes | None = None
     memory: bytes | None = None
     found: list[tuple[Processed, Any]] = []
     for watermark, events in [*script, (1000, [])]:
-        chunks = [Chunk("in", b"", pack_events([field for event in events for field in event]))] if events else []
+        brought: dict[str, list[Any]] = {}
+        for key, timestamp, number in events:
+            value = (0, 0.5, None, 2**70, -1)[number % 5]
+            brought.setdefault("other" if number == 3 else "in", []).extend((key, timestamp, value))
+        chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in brought.items()]
         mark = None if watermark is None else to_micros(at(watermark))
         processed: Processed | None
         if at_once():
@@ -77,11 +86,13 @@ def played(handler: Recording, script: Any, at_once: Callable[[], bool]) -> list
     return found
 
 
-@given(windows(), scripts(), st.randoms(use_true_random=False))
-def test_many_at_a_time_is_as_one_by_one(make: Callable[[], Recording], script: Any, chance: Random) -> None:
-    expected = played(make(), script, lambda: False)
-    assert played(make(), script, lambda: True) == expected
-    assert played(make(), script, lambda: chance.random() < 0.5) == expected
+@given(windows(), scripts(), st.sampled_from(["deliver", "drop", "divert"]), st.randoms(use_true_random=False))
+def test_many_at_a_time_is_as_one_by_one(
+    make: Callable[[], Recording], script: Any, late_events: str, chance: Random
+) -> None:
+    expected = played(make(), script, late_events, lambda: False)
+    assert played(make(), script, late_events, lambda: True) == expected
+    assert played(make(), script, late_events, lambda: chance.random() < 0.5) == expected
 
 
 def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
@@ -139,7 +150,7 @@ class Beginning(Count):
 def test_subclasses_of_aggregates_are_asked_at_once_too(aggregate: Any) -> None:
     script = [(None, [KeyedEvent("a", at(second), second) for second in (1, 6, 6)])]
     make = lambda: windowing(HoppingWindow, 10 * SECOND, 5 * SECOND, aggregate)  # noqa: E731
-    assert played(make(), script, lambda: True) == played(make(), script, lambda: False)
+    assert played(make(), script, "deliver", lambda: True) == played(make(), script, "deliver", lambda: False)
 
 
 def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() -> None:
