@@ -126,6 +126,13 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).columns)) == (1, ["seen"])
 
 
+@pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])
+def test_results_of_one_time_come_in_the_order_of_their_keys(kind: type[WindowSpec]) -> None:
+    script = [(None, [KeyedEvent(key, at(0), 0) for key in ("b", 2, "a", b"c", 1)])]
+    one_by_one = played(windowing(kind, SECOND), script, "deliver", lambda: False)
+    assert played(windowing(kind, SECOND), script, "deliver", lambda: True) == one_by_one
+
+
 class Clipped(Sum):
     def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
         return super().add(accumulator, event._replace(value=min(event.value, 1)))
