@@ -103,7 +103,7 @@ class Aggregate(ABC, Generic[A, R]):
 
     def taken(self, column: Any, at: Iterable[int]) -> Any:
         """A column of the accumulators at some positions of another, which is not used again."""
-        return [column[position] for position in at]
+        return list(map(column.__getitem__, at))
 
     def add_each(self, column: Any, at: Sequence[int], events: Events) -> None:
         """Take each event into the accumulator at a position of its own, to the same result as `add` for each."""

@@ -84,7 +84,7 @@ class _OfTotal(OneValue[Total, Any]):
         counts, wholes, others = column
         at = list(at)
         left = {new: others[old] for new, old in enumerate(at) if old in others} if others else {}
-        return [[counts[position] for position in at], [wholes[position] for position in at], left]
+        return [list(map(counts.__getitem__, at)), list(map(wholes.__getitem__, at)), left]
 
     def add_each(self, column: list[Any], at: Sequence[int], events: Events) -> None:
         counts, wholes, others = column

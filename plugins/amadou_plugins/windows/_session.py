@@ -1,6 +1,6 @@
 """Session windows: stretches of events that are near each other."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -115,9 +115,12 @@ class SessionWindow(WindowSpec):
         keys, starts, lasts, numbers, column = whole.value or [[], [], [], [], self._kept.column(())]
         known: dict[Key, list[int]] = {}  # the rows of each key, by start
         for row, key in enumerate(keys):
-            known.setdefault(key, []).append(row)
-        for rows in known.values():
-            rows.sort(key=starts.__getitem__)
+            rows = known.get(key)
+            if rows is None:
+                known[key] = [row]
+            else:
+                rows.append(row)
+                rows.sort(key=starts.__getitem__)
         at: list[int] = []  # the row of each event
         joined: list[int] = []  # rows that are part of others now
         taken, rows_taken = 0, len(keys)  # how many events, and the rows of how many, the accumulators know
@@ -129,7 +132,9 @@ class SessionWindow(WindowSpec):
             taken, rows_taken = len(at), len(keys)
 
         for key, micros in zip(events.keys, events.micros, strict=True):
-            near, rows = self._near(known.get(key), micros, starts, lasts)
+            rows = known.get(key)
+            # most events come in their order, which needs no search
+            near = [] if rows is None or micros > lasts[rows[-1]] + gap else self._near(rows, micros, starts, lasts)
             if near:
                 row, *others = near
                 if others:
@@ -138,7 +143,7 @@ class SessionWindow(WindowSpec):
                     lasts[row] = lasts[other]
                     numbers[row] += numbers[other]
                     self._kept.merge_each(column, [row], self._kept.taken(column, [other]))
-                    rows.remove(other)
+                    known[key].remove(other)
                     joined.append(other)
                 starts[row], lasts[row] = min(starts[row], micros), max(lasts[row], micros)
                 numbers[row] += 1
@@ -150,7 +155,7 @@ class SessionWindow(WindowSpec):
             lasts.append(micros)
             numbers.append(1)
             at.append(row)
-            if not rows:
+            if rows is None:
                 known[key] = [row]
             else:
                 rows.append(row)
@@ -160,20 +165,14 @@ class SessionWindow(WindowSpec):
         value = [keys, starts, lasts, numbers, column]
         if joined:
             value = self._rows(value, sorted({*range(len(keys))}.difference(joined)))
-        self._store(whole, value)
+        self._store(whole, value, known.keys())
 
-    def _near(
-        self, rows: list[int] | None, micros: int, starts: list[int], lasts: list[int]
-    ) -> tuple[list[int], list[int]]:
-        """The sessions of a key that an event belongs to, and all that the key has, by start."""
-        if not rows:
-            return [], []
+    def _near(self, rows: list[int], micros: int, starts: list[int], lasts: list[int]) -> list[int]:
+        """The sessions of a key that an event belongs to, of rows that are in the order of their starts."""
         newest, gap = rows[-1], self._gap
-        if micros > lasts[newest] + gap:
-            return [], rows
         if micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
-            return [newest], rows
-        return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap], rows
+            return [newest]
+        return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         keys, _, lasts, _, _ = whole.value
@@ -184,7 +183,8 @@ class SessionWindow(WindowSpec):
             due = in_key_order(due, keys.__getitem__)
         due.sort(key=lasts.__getitem__)
         keys, starts, lasts, _, column = self._rows(whole.value, due)
-        self._store(whole, self._rows(whole.value, left))
+        value = self._rows(whole.value, left)
+        self._store(whole, value, set(value[0]))
         begin, end = _EPOCH, _EPOCH + self._gap * MICROSECOND
         starts = [begin + start * MICROSECOND for start in starts]
         self._emit_all(subject, keys, starts, [end + last * MICROSECOND for last in lasts], column)
@@ -193,12 +193,11 @@ class SessionWindow(WindowSpec):
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
         """Some of the sessions."""
         *columns, accumulators = value
-        return [*([column[row] for row in rows] for column in columns), self._kept.taken(accumulators, rows)]
+        return [*(list(map(column.__getitem__, rows)) for column in columns), self._kept.taken(accumulators, rows)]
 
-    def _store(self, whole: Whole, value: list[Any]) -> None:
-        keys, _, lasts, _, _ = value
+    def _store(self, whole: Whole, value: list[Any], keys: Collection[Key]) -> None:
         if keys:
-            whole.store(value, min(lasts) + self._gap + self._lateness, set(keys))
+            whole.store(value, min(value[2]) + self._gap + self._lateness, keys)
         else:
             whole.store(None, None, ())
 
