@@ -16,6 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +92,7 @@ KINDS = {
     ),
     "open": Kind(
         "Windows of an hour, those of all keys open: count and mean",
-        lambda **storage: TumblingWindow(timedelta(hours=1), value(), **storage),
+        lambda **settings: TumblingWindow(timedelta(hours=1), value(), **settings),
         lambda: spark_window("1 hour"),
         fills=True,
         peers=("spark-sql", "amadou", "in-memory"),
@@ -141,15 +142,12 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
     return runs
 
 
-def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """A handler without code."""
-    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
-    return run_handler(handler, "results", spark, files, output, checkpoint)
+def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path, **settings: Any) -> list[Batch]:
+    """A handler without code.
 
-
-def play_in_memory(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """The same with `storage="memory"`."""
-    handler = windowed(key="key", timestamp="timestamp", window=kind.window(storage="memory"))
+    :param settings: of the window
+    """
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window(**settings))
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
@@ -170,7 +168,7 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
     return run_query(grouped.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
-PLAYS = {"spark-sql": play_spark_sql, "amadou": play_amadou, "in-memory": play_in_memory}
+PLAYS = {"spark-sql": play_spark_sql, "amadou": play_amadou, "in-memory": partial(play_amadou, storage="memory")}
 
 
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:

@@ -5,14 +5,16 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 PATIENCE = 90
+ROOT = Path(__file__).parents[2]
 
 
 def free_port() -> int:
@@ -100,6 +102,27 @@ def cluster(spark_home: Path, into: Path) -> Iterator[Cluster]:
             assert time.monotonic() < deadline, f"two workers have not come to the master\n{logs(into)}"
             time.sleep(0.3)
         yield made
+
+
+def wait_for(what: Callable[[], bool], told: Callable[[], str] = lambda: "it did not come") -> None:
+    """Wait until something is so.
+
+    :param told: what a test says that waited in vain
+    """
+    until = time.monotonic() + 60
+    while not what():
+        assert time.monotonic() < until, told()
+        time.sleep(0.05)
+
+
+def submitting(spark_home: Path) -> dict[str, str]:
+    """What `spark-submit` and its workers need of the environment to find this project."""
+    return {
+        "SPARK_HOME": str(spark_home),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "PYTHONPATH": os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins")),
+    }
 
 
 def master_says(web: int) -> dict[str, Any]:

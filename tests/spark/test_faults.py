@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import sys
 import threading
 import time
 from collections import Counter
@@ -18,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, process
+from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, process, submitting
 from views import job
 
 from amadou_runtime import TestRun
@@ -47,13 +46,7 @@ class Submitted:
             *("-p", f"VIEWS={directory / 'views'}", "-p", f"SUMS={directory / 'sums'}"),
             *("--checkpoint", str(directory / "checkpoint")),
         ]
-        roots = os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins"))
-        self._environment = {
-            "SPARK_HOME": str(spark_home),
-            "PYSPARK_PYTHON": sys.executable,
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "PYTHONPATH": roots,
-        }
+        self._environment = submitting(spark_home)
         self._directory = directory
         self._stack = stack
         self.starts = 0

@@ -1,12 +1,11 @@
 """Sources that bring nothing, on a running job; test runs play the same with a clock of their own."""
 
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.spark.clusters import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_runtime import start
@@ -14,7 +13,6 @@ from amadou_runtime import start
 pytestmark = pytest.mark.spark
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
-PATIENCE = 60
 
 
 class Alarm(Handler):
@@ -51,13 +49,6 @@ def begin(spark: Any, tmp_path: Path) -> Any:
     yield begin
     for running in started:
         running.stop()
-
-
-def wait_for(what: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < until, "it did not come"
-        time.sleep(0.05)
 
 
 def test_the_timers_of_an_idle_stream_fire(begin: Any) -> None:

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.clusters import cluster, command_of, descendants, logs, process
+from tests.spark.clusters import cluster, command_of, descendants, logs, process, submitting, wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_plugins.aggregates import Sum
@@ -24,8 +23,6 @@ from amadou_runtime import start
 
 pytestmark = pytest.mark.spark
 
-PATIENCE = 60
-ROOT = Path(__file__).parents[2]
 KEYS = 40
 MINUTE = timedelta(minutes=1)
 
@@ -71,13 +68,6 @@ class Feed:
     @property
     def sums(self) -> dict[str, int]:
         return {result[0]: result[3] for result in self.sink.records}
-
-
-def wait_for(what: Callable[[], bool], told: Callable[[], str] = lambda: "it did not come") -> None:
-    until = time.monotonic() + PATIENCE
-    while not what():
-        assert time.monotonic() < until, told()
-        time.sleep(0.05)
 
 
 class OneByOne(Handler):
@@ -147,6 +137,7 @@ def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> Non
     running = start(Job("summing", summing(), {"in": source}, {"results": sink}), spark, trigger="0 seconds")
     try:
         wait_for(lambda: len(sink.records) == KEYS)
+        assert running.summary.counts.counters == {}
     finally:
         running.stop()
 
@@ -170,13 +161,6 @@ def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -
 def test_windows_in_memory_outlive_their_workers_and_go_with_their_executors(tmp_path: Path) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
     (tmp_path / "in").mkdir()
-    roots = os.pathsep.join(str(ROOT / root) for root in ("sdk", "runtime", "plugins"))
-    environment = {
-        "SPARK_HOME": str(spark_home),
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYTHONPATH": roots,
-    }
     with cluster(spark_home, tmp_path) as made:
         command = [
             *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--executor-memory", "800m"),
@@ -187,7 +171,7 @@ def test_windows_in_memory_outlive_their_workers_and_go_with_their_executors(tmp
             *("--checkpoint", str(tmp_path / "checkpoint")),
         ]
         log = tmp_path / "submit.log"
-        with process(log, *command, **environment):
+        with process(log, *command, **submitting(spark_home)):
             for number in range(2):
                 bring(tmp_path, number, lines(number))
             below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]

@@ -86,7 +86,6 @@ class WindowSpec(CallingComponent):
         self.in_memory = storage == "memory"
         self.aggregate = aggregate_of(Count() if value is None else value)
         """What the events of a window come to."""
-        self._only_counts = self.aggregate == Count()
         self._max_active = max_active
         self._kept = self.aggregate if self.aggregate.mergeable or not merges else Retaining(self.aggregate)
         self._early_interval = self._early_count = 0
@@ -180,12 +179,15 @@ class WindowSpec(CallingComponent):
             subject.key, subject.timestamp = key, end + lateness
             function(subject, Window(start, end, key, False), value)
 
-    def _late_all(self, subject: Subject, events: Events) -> None:
-        """Deal with events that have come too late."""
-        for event in events.each():
+    def _on_time(self, subject: Subject, events: Events, first: int) -> Events:
+        """The events from a time on. The others have come too late, and are dealt with."""
+        if min(events.micros) >= first:
+            return events
+        for event in events.where([micros < first for micros in events.micros]).each():
             subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
             self.too_late(subject, event)
         subject.is_late = False
+        return events.where([micros >= first for micros in events.micros])
 
     def _closed(self, subject: Subject, before: int | None, length: int = 0) -> int | None:
         """Windows of a length that begin up to here are closed, by the watermark or before their time.

@@ -138,11 +138,9 @@ class HoppingWindow(WindowSpec):
         closed = self._closed(subject, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
-            if min(events.micros) < first:
-                self._late_all(subject, events.where([micros < first for micros in events.micros]))
-                events = events.where([micros >= first for micros in events.micros])
-                if not events:
-                    return
+            events = self._on_time(subject, events, first)
+            if not events:
+                return
         panes: dict[int, list[Any]] = whole.value or {}
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]

@@ -106,10 +106,8 @@ class SessionWindow(WindowSpec):
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
         gap, watermark = self._gap, subject.watermark_micros
-        if watermark is not None and min(events.micros) + gap + self._lateness <= watermark:
-            first = watermark - gap - self._lateness + 1  # that is not late
-            self._late_all(subject, events.where([micros < first for micros in events.micros]))
-            events = events.where([micros >= first for micros in events.micros])
+        if watermark is not None:
+            events = self._on_time(subject, events, watermark - gap - self._lateness + 1)
             if not events:
                 return
         keys, starts, lasts, numbers, column = whole.value or [[], [], [], [], self._kept.column(())]

@@ -98,7 +98,8 @@ class RunClock:
         self._files = files
         self._call = call
         self._watermark = Watermark(job)
-        self._sources = tuple(job.sources)
+        self._streams = {source: stream_name(source) for source in job.sources}
+        self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._may_rise = job.idle_after is not None
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
@@ -132,9 +133,12 @@ class RunClock:
 
     def _bringing(self, number: int) -> list[str]:
         """The sources of which Spark's plan for a batch has more than that for the batch before."""
-        before, planned = (self._offsets(batch) for batch in (number - 1, number))
-        names = {source: stream_name(source) for source in self._sources}
-        return [source for source, name in names.items() if planned.get(name) != before.get(name)]
+        last, before = self._planned
+        if last != number - 1:  # the first batch of the run
+            before = self._offsets(number - 1)
+        planned = self._offsets(number)
+        self._planned = number, planned
+        return [source for source, name in self._streams.items() if planned.get(name) != before.get(name)]
 
     def _offsets(self, number: int) -> dict[str, str]:
         """How far each stream is to be read in a batch, as Spark planned it."""
