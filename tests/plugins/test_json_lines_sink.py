@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import pytest
@@ -91,6 +91,27 @@ def test_values_become_json(value: Any, text: str) -> None:
 def test_a_value_that_cannot_be_json_is_refused(type_: Any, value: Any, why: str) -> None:
     with pytest.raises(EncodeError, match=f"it cannot be JSON: .*{why}"):
         JsonLinesSink("sums").codec(type_).encode(value)
+
+
+class Reading(NamedTuple):
+    key: Any
+    value: Any
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        [("a", 1)],
+        [("a", 1), ("b\n", None), ("c", {"key": 2}), ("d", 1.5)],
+        [('},{"key":', '},{"key":'), ("},{", '"},{\\"key\\":')],
+        [("a", [{"key": 1}, {"key": 2}]), ("b", 1)],
+        [("a", {1: 2}), ("b", Decimal("1.5"))],
+    ],
+)
+def test_values_that_become_json_at_once_become_what_each_does(rows: list[tuple[Any, Any]]) -> None:
+    codec = JsonLinesSink("sums").codec(Reading)
+    assert codec.encode_rows(rows) == [codec.encode(Reading(*row)) for row in rows]
 
 
 @pytest.mark.parametrize(("type_", "value"), [(ViewSum, {"sum": 3}), (int, "3"), (list[int], (1,)), (str, None)])

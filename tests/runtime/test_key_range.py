@@ -4,16 +4,16 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amadou import Call, Component, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou._time import to_micros
-from amadou._wire import pack
 from amadou.errors import StateDecodeError
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator, Processed
+from amadou_runtime.spark._compressed import pack_compressed
 from amadou_runtime.spark._range import KeyRange, range_count
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -47,6 +47,7 @@ class Reminder(Handler):
 JOB = Job("reminder", Reminder(), {"records": MemorySource()}, {"told": MemorySink()})
 
 
+@settings(deadline=None)  # the first example imports pyarrow
 @given(BATCHES)
 def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, int]], int]]) -> None:
     operator, stored, state, watermark = Operator(JOB), None, None, None
@@ -127,7 +128,7 @@ def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_late
 
 def test_state_of_another_release_is_told() -> None:
     with pytest.raises(StateDecodeError, match="this release reads version 1"):
-        KeyRange(pack([2, {}]))
+        KeyRange(pack_compressed([2, {}]))
 
 
 def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk]]:

@@ -32,7 +32,9 @@ class JsonCodec:
     def __init__(self, type_: Any) -> None:
         self.type = type_
         self._class = _class_of(type_)
-        self._fields = _object_of(self._class) if _is_named_tuple(self._class) else None
+        names = self._class._fields if _is_named_tuple(self._class) else ()
+        self._fields = _object_of(self._class) if names else None
+        self._begin = b"{%b:" % orjson.dumps(names[0]) if names else b""
 
     def encode(self, value: Any) -> bytes:
         """A value as JSON.
@@ -55,7 +57,12 @@ class JsonCodec:
         """
         if self._fields is not None:
             with suppress(TypeError):
-                return [orjson.dumps(self._fields(row), _to_json, _OPTIONS) for row in rows]
+                # One call for all takes half the time of a call for each. JSON has no line feeds of its own, and what
+                # is replaced ends an object and begins another: only objects in a value can look the same.
+                text = orjson.dumps(list(map(self._fields, rows)), _to_json, _OPTIONS)
+                wires = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
+                if len(wires) == len(rows):
+                    return wires
         return [self.encode(self.type(*row)) for row in rows]
 
     def decode(self, wire: Any) -> Any:

@@ -10,8 +10,9 @@ from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, direct, latest, micros_of
 from amadou_plugins.windows._base import WindowSpec
 
-# A session is kept as a list of these. With `max_duration` its accumulator is a dict: its events by their times, each a
-# number of events and an accumulator, since an event may still come that moves where the session is cut.
+# A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
+# accumulator is a dict: its events by their times, each a number of events and an accumulator, since an event may still
+# come that moves where the session is cut.
 _START, _LAST, _COUNT, _ACCUMULATOR = range(4)
 _EPOCH = from_micros(0)
 
@@ -83,23 +84,27 @@ class SessionWindow(WindowSpec):
     def at_once(self) -> bool:
         return self._is_plain and self._longest is None
 
-    # As a whole, a key group's sessions are five columns: keys, starts, times of the last events, numbers of events,
-    # accumulators.
+    # As a whole, a key group's sessions are four columns: keys, starts, times of the last events, accumulators. Numbers
+    # of events are for early results.
 
     def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
-        rows = [(key, *session) for key, (_, sessions) in values.items() for session in sessions]
+        rows = [
+            (key, start, last, accumulator)
+            for key, (_, sessions) in values.items()
+            for start, last, _, accumulator in sessions
+        ]
         if any(before is not None for before, _ in values.values()):
             return None
         if not rows:
             return Whole()
-        keys, starts, lasts, numbers, accumulators = map(list, zip(*rows, strict=True))
-        return Whole([keys, starts, lasts, numbers, self._kept.column(accumulators)], wake_at, list(values))
+        keys, starts, lasts, accumulators = map(list, zip(*rows, strict=True))
+        return Whole([keys, starts, lasts, self._kept.column(accumulators)], wake_at, list(values))
 
     def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
-        *columns, accumulators = value
+        keys, starts, lasts, column = value
         found: dict[Key, list[list[Any]]] = {}
-        for key, *session in zip(*columns, self._kept.accumulators(accumulators), strict=True):
-            found.setdefault(key, []).append(session)
+        for key, start, last, accumulator in zip(keys, starts, lasts, self._kept.accumulators(column), strict=True):
+            found.setdefault(key, []).append([start, last, 0, accumulator])
         for key, sessions in found.items():
             sessions.sort(key=itemgetter(_START))
             yield key, [None, sessions], sessions[0][_LAST] + self._gap + self._lateness
@@ -110,7 +115,7 @@ class SessionWindow(WindowSpec):
             events = self._on_time(subject, events, watermark - gap - self._lateness + 1)
             if not events:
                 return
-        keys, starts, lasts, numbers, column = whole.value or [[], [], [], [], self._kept.column(())]
+        keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
         known: dict[Key, list[int]] = {}  # the rows of each key, by start
         for row, key in enumerate(keys):
             rows = known.get(key)
@@ -139,19 +144,16 @@ class SessionWindow(WindowSpec):
                     take_in()
                 for other in others:
                     lasts[row] = lasts[other]
-                    numbers[row] += numbers[other]
                     self._kept.merge_each(column, [row], self._kept.taken(column, [other]))
                     known[key].remove(other)
                     joined.append(other)
                 starts[row], lasts[row] = min(starts[row], micros), max(lasts[row], micros)
-                numbers[row] += 1
                 at.append(row)
                 continue
             row = len(keys)
             keys.append(key)
             starts.append(micros)
             lasts.append(micros)
-            numbers.append(1)
             at.append(row)
             if rows is None:
                 known[key] = [row]
@@ -160,7 +162,7 @@ class SessionWindow(WindowSpec):
                 if micros < starts[rows[-2]]:
                     rows.sort(key=starts.__getitem__)
         take_in()
-        value = [keys, starts, lasts, numbers, column]
+        value = [keys, starts, lasts, column]
         if joined:
             value = self._rows(value, sorted({*range(len(keys))}.difference(joined)))
         self._store(whole, value, known.keys())
@@ -173,19 +175,21 @@ class SessionWindow(WindowSpec):
         return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
-        keys, _, lasts, _, _ = whole.value
+        keys, _, lasts, _ = whole.value
         newest = watermark - self._gap - self._lateness
         due = [row for row, last in enumerate(lasts) if last <= newest]
         left = [row for row, last in enumerate(lasts) if last > newest]
         if len({lasts[row] for row in due}) < len(due):
             due = in_key_order(due, keys.__getitem__)
         due.sort(key=lasts.__getitem__)
-        keys, starts, lasts, _, column = self._rows(whole.value, due)
+        keys, starts, lasts, column = self._rows(whole.value, due)
         value = self._rows(whole.value, left)
         self._store(whole, value, set(value[0]))
-        begin, end = _EPOCH, _EPOCH + self._gap * MICROSECOND
-        starts = [begin + start * MICROSECOND for start in starts]
-        self._emit_all(subject, keys, starts, [end + last * MICROSECOND for last in lasts], column)
+        lengths = [last - start + self._gap for start, last in zip(starts, lasts, strict=True)]
+        spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are all as long
+        starts = [_EPOCH + start * MICROSECOND for start in starts]
+        ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
+        self._emit_all(subject, keys, starts, ends, column)
         return len(due)
 
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
@@ -212,11 +216,12 @@ class SessionWindow(WindowSpec):
                 session[_ACCUMULATOR] = self._joined(session[_ACCUMULATOR], other[_ACCUMULATOR])
             del sessions[near[0] + 1 : near[-1] + 1]
             session[_START], session[_LAST] = min(session[_START], micros), max(session[_LAST], micros)
-            session[_COUNT] += 1
         else:
-            session = [micros, micros, 1, self._kept.create() if self._longest is None else {}]
+            session = [micros, micros, 0, self._kept.create() if self._longest is None else {}]
             sessions.append(session)
             sessions.sort(key=itemgetter(_START))
+        if self._early_count:
+            session[_COUNT] += 1
         if self._longest is None:
             session[_ACCUMULATOR] = self._kept.add(session[_ACCUMULATOR], event)
         else:

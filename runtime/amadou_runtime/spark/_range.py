@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import Operator, Processed
+from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
 """Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
@@ -35,7 +35,8 @@ class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
     Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
-    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory]}, token]``.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory]}, token]``,
+    compressed.
     """
 
     def __init__(self, stored: bytes | None) -> None:
@@ -45,7 +46,7 @@ class KeyRange:
         self.memory: dict[int, bytes] = {}
         """What components keep in memory, by key group. What is not put here before `process` is lost."""
         if stored is not None:
-            version, *rest = unpack(stored)
+            version, *rest = unpack_compressed(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key range's state")
             groups, self.token = rest
@@ -112,4 +113,4 @@ class KeyRange:
         """The range as it is stored; `None` where nothing is left."""
         if not self._groups:
             return None
-        return pack([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self.token])
+        return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self.token])
