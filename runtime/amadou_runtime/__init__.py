@@ -1,10 +1,10 @@
 """Tests and runs jobs: `TestRun` in milliseconds, `run` and `start` on Apache Spark."""
 
 from amadou_runtime._main import main
+from amadou_runtime._progress import Progress
 from amadou_runtime._run import run, start
-from amadou_runtime._summary import Counts, Progress, RunSummary
 from amadou_runtime._test_result import TestResult
 from amadou_runtime._testing import TestRun
 from amadou_runtime._trace import TraceEntry
 
-__all__ = ["Counts", "Progress", "RunSummary", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]
+__all__ = ["Progress", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]

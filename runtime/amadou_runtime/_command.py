@@ -13,6 +13,7 @@ import typer
 from amadou import AmadouError, Job
 from amadou.errors import CallbackError
 from amadou_runtime._load import load_job
+from amadou_runtime._named import with_connectors
 from amadou_runtime._progress import ProgressDisplay
 from amadou_runtime._run import run
 
@@ -41,6 +42,18 @@ ParamOption = Annotated[
 def run_job(
     target: TargetArgument,
     param: ParamOption = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=KIND:…", help="Read a source from elsewhere, such as views=lines:views/."),
+    ] = None,
+    sink: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PORT=KIND:…", help="Lead a port elsewhere, such as sums=console."),
+    ] = None,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE", help="A plugin, beside those that are installed and the job's."),
+    ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
@@ -71,6 +84,7 @@ def run_job(
 ) -> None:
     """Run a job to the end of its input, or until Ctrl-C, which ends it after the batch in hand."""
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
+    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
     if once and trigger is not None:
         raise typer.BadParameter("--once and --trigger exclude each other")
     if engine is Engine.EMBEDDED:
@@ -84,6 +98,7 @@ def run_job(
                 raise typer.BadParameter(f"{option} is for the Spark engine: leave it out with --engine embedded")
     with errors_told():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
+        job = with_connectors(job, sources, sinks, plugin or ())
         with ProgressDisplay() as display:
             summary = run(
                 job,

@@ -10,6 +10,7 @@ import attrs
 
 from amadou import Component, Job, Param
 from amadou._params import settings_of
+from amadou._secret import HIDDEN
 from amadou._spec import MISSING
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ def _job_table(job: Job) -> "Table":
     table.add_row("late events", _setting(job.late_events))
     table.add_row("on error", _setting(job.on_error))
     table.add_row("key groups", _setting(job.key_groups))
+    if job.plugins:
+        table.add_row("plugins", ", ".join(map(str, job.plugins)))
     return table
 
 
@@ -84,7 +87,7 @@ def _sources(job: Job) -> "Table":
 def _params(params: Mapping[str, Param], given: Mapping[str, str]) -> "Table":
     table = _table("Parameters", "name", "type", "default", "value")
     for name, param in params.items():
-        default = "" if param.default is MISSING else repr(param.default)
+        default = "" if param.default is MISSING else HIDDEN if param.secret else repr(param.default)
         table.add_row(name, getattr(param.type, "__name__", repr(param.type)), default, _value(param, given))
     return table
 

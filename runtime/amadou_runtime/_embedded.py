@@ -1,18 +1,19 @@
 """The embedded engine: one process, one key group, no Java. The twin of Spark."""
 
 import gc
+import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from amadou import Job, SinkBatch
+from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou._letters import DEAD_LETTERS
 from amadou._time import clock_time
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator, Processed
-from amadou_runtime._ports import port_codec, with_all_sinks
-from amadou_runtime._summary import Counts, RunSummary
+from amadou_runtime._plugins import RunHooks
+from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
 from amadou_runtime._trace import Trace
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 
@@ -36,6 +37,21 @@ class BatchResult(NamedTuple):
         """What goes to each port, in wire form."""
         outputs = self.processed.outputs
         return {**outputs, DEAD_LETTERS: self.letters + outputs.get(DEAD_LETTERS, [])} if self.letters else outputs
+
+    @property
+    def counts(self) -> Counts:
+        """What it came to."""
+        played = self.processed
+        return Counts(
+            events=played.events,
+            late=played.late,
+            timers_fired=played.fired,
+            outputs={port: len(wires) for port, wires in self.outputs.items()},
+            counters=played.counts,
+            keys=played.keys,
+            timers_pending=played.pending,
+            state_bytes=len(played.state or b""),
+        )
 
 
 class Embedded:
@@ -92,29 +108,33 @@ class Embedded:
         self._operator.close()
 
 
-def run_embedded(job: Job, *, flush: bool = False) -> RunSummary:
+def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
     """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks.
 
+    :param hooks: are told of the run and its batches
     :param flush: then send the watermark to the end of time, so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
     watermark = Watermark(job)
-    run, counts = uuid.uuid4().hex[:12], Counts()
+    run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
+    hooks.started(Run(run, job, "embedded", None))
     records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
-    batches = 3 if flush else 2
-    for number in range(batches):
-        now = clock_time()
+    for number in range(3 if flush else 2):
+        began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
         batch = engine.play(records, watermark.follow(now), now)
         write_outputs(job, run, number, batch.outputs)
-        counts.add(batch.processed, batch.outputs)
+        reached = None if watermark.current is None else from_micros(watermark.current)
+        report = BatchReport(number, batch.counts, reached, time.monotonic() - began)
+        summary = summary.with_batch(report)
+        hooks.batch_completed(report)
         watermark.observe(batch.newest, now)
         records = {}
     engine.close()
-    return RunSummary(job.name, batches, counts, watermark.current)
+    return summary
 
 
 def ends(job: Job) -> bool:
@@ -123,7 +143,11 @@ def ends(job: Job) -> bool:
 
 
 def check_connectors(job: Job) -> None:
-    """Let every source and sink look whether it can do its work."""
+    """Let every source and sink look whether it can do its work.
+
+    :raises JobError: a port names a codec that no plugin has
+    """
+    named_codecs(job)
     for source in job.sources.values():
         source.check()
     for sink in job.sinks.values():

@@ -8,6 +8,7 @@ from typing import Any
 
 import amadou
 from amadou import Timer
+from amadou._secret import redacted
 from amadou.errors import AmadouError, CallbackError
 
 _RECORD_LIMIT = 500
@@ -24,25 +25,28 @@ def callback_error(
     record: Any = None,
     watermark: datetime | None = None,
 ) -> CallbackError:
-    """The error that tells which callback failed on what.
+    """The error that tells which callback failed on what. It has its cause: raise it as it is.
 
     The traceback of the original error, which becomes its cause, is cut down to the user's own frames.
 
     :param error: what was raised
     """
+    told, user_traceback = f"{type(error).__name__}: {error}", _user_traceback(error)
     failed = CallbackError(
         handler=handler,
         callback=callback,
-        error=f"{type(error).__name__}: {error}",
-        user_traceback=_user_traceback(error),
+        error=redacted(told),
+        user_traceback=redacted(user_traceback),
         source=source,
         key=key,
-        record=None if record is None else _shortened(str(record) if type(record) is Timer else repr(record)),
+        record=None if record is None else redacted(_shown_record(record)),
         watermark=None if watermark is None else watermark.isoformat(),
     )
     if isinstance(error, AmadouError):
         error.__cause__, error.__suppress_context__ = None, True  # how amadou came to it is no help to the user
-    failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__))
+    # Python shows a cause as it is, with the secrets in it.
+    is_open = redacted(user_traceback) == user_traceback
+    failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
 
 
@@ -76,5 +80,6 @@ def shown_state(spec: Any, key: Any, stored: Any) -> Any:
         return stored
 
 
-def _shortened(text: str) -> str:
+def _shown_record(record: Any) -> str:
+    text = str(record) if type(record) is Timer else repr(record)
     return text if len(text) <= _RECORD_LIMIT else f"{text[:_RECORD_LIMIT]}…"

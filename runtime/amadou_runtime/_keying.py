@@ -139,7 +139,7 @@ class Keying:
             except Exception as error:
                 failed = self._failed(record, event, error)
                 if letters is None:
-                    raise failed  # noqa: B904 - it has its cause
+                    raise failed
                 letters.append(self._letter(record, failed))
                 if type(events) is list:  # all of a record's events or none
                     newest = before
@@ -193,7 +193,7 @@ class Keying:
                     try:
                         pack(event)
                     except AmadouError as error:
-                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)  # noqa: B904
+                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)
                 raise
         return packed
 

@@ -253,7 +253,7 @@ class Operator:
                             key=event[0],
                             record=KeyedEvent(*event),
                             watermark=watermark,
-                        ) from error
+                        )
                     ports[LATE_EVENTS].wires.append(wire)
                 if self._trace is not None:
                     verdict = "dropped" if wire is None else "diverted"
@@ -294,7 +294,7 @@ class Operator:
                     on_timer_expired(subject, timestamp)
                 except Exception as error:
                     timer = Timer(timestamp, subject.timer_tag)
-                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer) from error
+                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
         subject.timer_tag = ""
         return fired
 
@@ -318,7 +318,7 @@ class Operator:
         try:
             function(subject, *arguments)
         except Exception as error:
-            raise self._failed(error, called(function), subject._batch, None, subject.key, arguments) from error
+            raise self._failed(error, called(function), subject._batch, None, subject.key, arguments)
 
     def _recovered(self, name: str, subject: Subject) -> Component:
         """A component of a former run, made anew by the handler."""
@@ -326,7 +326,7 @@ class Operator:
             try:
                 made = self.handler.on_recover_window(name, subject)
             except Exception as error:
-                raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name) from error
+                raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
         if isinstance(made, Component):
             self._components[name] = made
         if name not in self._components:
@@ -348,7 +348,7 @@ class Operator:
             try:
                 on_event(subject, event)
             except Exception as error:
-                raise self._failed(error, "on_event", subject._batch, run.source, event.key, event) from error
+                raise self._failed(error, "on_event", subject._batch, run.source, event.key, event)
         return late
 
     def _store(self, group: KeyGroup, runs: list[Run], batch: Batch) -> None:
@@ -365,13 +365,13 @@ class Operator:
                     source=source,
                     key=key,
                     watermark=batch.watermark,
-                ) from error
+                )
 
     def _guarded(self, callback: str, function: Callable[[], None]) -> None:
         try:
             function()
         except Exception as error:
-            raise callback_error(error, handler=self._name, callback=callback) from error
+            raise callback_error(error, handler=self._name, callback=callback)
 
     def _failed(
         self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key, record: Any

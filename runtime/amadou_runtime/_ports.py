@@ -6,12 +6,44 @@ import attrs
 
 from amadou import Job, Sink
 from amadou.errors import JobError
+from amadou_runtime._plugins import plugins_of
+
+
+class PortCodecs(dict[str, Any]):
+    """What makes the codecs that a job's ports name. On workers it stands for the job's plugins, which stay behind:
+    they may hold connections, or lie beside the job file.
+    """
 
 
 def port_codec(job: Job, port: str) -> Any:
-    """The codec of a port: the port's own, else its sink's."""
+    """The codec of a port: the port's own, else its sink's.
+
+    :raises JobError: the port names a codec that no plugin has
+    """
     spec = job.ports[port]
+    if isinstance(spec.codec, str):
+        return named_codecs(job)[spec.codec](spec.type)
     return spec.codec or job.sinks[port].codec(spec.type)
+
+
+def named_codecs(job: Job) -> PortCodecs:
+    """What makes the codecs that a job's ports name.
+
+    :raises JobError: no plugin has one of them
+    """
+    for plugin in job.plugins:
+        if isinstance(plugin, PortCodecs):
+            return plugin
+    named = {port: spec.codec for port, spec in job.ports.items() if isinstance(spec.codec, str)}
+    known = plugins_of(job.plugins).codecs() if named else {}
+    problems = [
+        f"the port {port!r} wants the codec {name!r}, which no plugin has (there are: {', '.join(sorted(known))})"
+        for port, name in named.items()
+        if name not in known
+    ]
+    if problems:
+        raise JobError(job.name, tuple(problems))
+    return PortCodecs({name: known[name] for name in named.values()})
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:

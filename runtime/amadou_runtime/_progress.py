@@ -1,14 +1,44 @@
-"""Shows where a run stands: one live line on a terminal, a log line now and then elsewhere."""
+"""Where a run stands, and how it is shown: one live line on a terminal, a log line now and then elsewhere."""
 
 import sys
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TextIO
 
-from amadou_runtime._summary import Progress, shown_bytes, shown_watermark
+import attrs
+
+from amadou._report import shown_watermark
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+@attrs.frozen
+class Progress:
+    """Where a run stands.
+
+    :param job: the job's name
+    :param batches: how many batches were completed
+    :param events: how many events were processed
+    :param events_per_second: lately
+    :param watermark: the last one
+    :param state_bytes: stored, over all key groups
+    :param keys: keys that have state or timers
+    :param late: late events so far
+    :param timers_pending: timers that are set and not due
+    :param seconds: since the start of the run
+    """
+
+    job: str
+    batches: int
+    events: int
+    events_per_second: float
+    watermark: datetime | None
+    state_bytes: int
+    keys: int
+    late: int
+    timers_pending: int
+    seconds: float
 
 
 class ProgressDisplay:
@@ -79,8 +109,17 @@ def progress_line(progress: Progress) -> str:
             f"{progress.batches:,} batches",
             f"{progress.events_per_second:,.0f} events/s",
             f"watermark {shown_watermark(progress.watermark)}",
-            f"state {shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
+            f"state {_shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
             f"{progress.late:,} late",
             f"{progress.timers_pending:,} timers pending",
         )
     )
+
+
+def _shown_bytes(count: float) -> str:
+    """A size for people."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024 or unit == "GiB":
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    raise AssertionError

@@ -10,10 +10,11 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
-from amadou import Job
+from amadou import Job, RunSummary
 from amadou_runtime._embedded import ends, run_embedded
+from amadou_runtime._plugins import RunHooks, plugins_of
 from amadou_runtime._ports import with_all_sinks
-from amadou_runtime._summary import Progress, RunSummary
+from amadou_runtime._progress import Progress
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob
@@ -50,24 +51,48 @@ def run(
     :param on_progress: called about four times a second
     :raises AmadouError: see `amadou.errors`
     """
-    if engine == "embedded":
-        if checkpoint is not None:
-            raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
-        return run_embedded(job.with_params(params), flush=flush)
-    if engine != "spark":
+    if engine == "embedded" and checkpoint is not None:
+        raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
+    if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
+    job, hooks = _prepared(job, params)
+    with hooks.failures_told():
+        if engine == "embedded":
+            summary = run_embedded(job, hooks, flush=flush)
+        else:
+            summary = _run_on_spark(job, hooks, checkpoint, trigger, flush, master, dict(conf), on_progress)
+    hooks.ended(summary)
+    return summary
+
+
+def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
+    """The job as it is played, and its plugins."""
+    plugins = plugins_of(job.plugins)
+    return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
+
+
+def _run_on_spark(
+    job: Job,
+    hooks: RunHooks,
+    checkpoint: str | None,
+    trigger: str | None,
+    flush: bool,
+    master: str | None,
+    conf: dict[str, str],
+    on_progress: Callable[[Progress], None] | None,
+) -> RunSummary:
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
 
-    filled = job.with_params(params)  # before Spark takes its seconds to start
-    with_all_sinks(filled, checkpoint)
-    if flush and trigger != "available-now" and not (trigger is None and ends(filled)):
+    with_all_sinks(job, checkpoint)  # before Spark takes its seconds to start
+    if flush and trigger != "available-now" and not (trigger is None and ends(job)):
         raise ValueError('flush=True needs input that ends: use trigger="available-now"')
+    hooks.plugins.prepare_session(job, conf)
     spark = session(job.name, master=master, conf=conf)
     with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
         if flush and checkpoint is None:
             checkpoint = temporary
-        play = partial(start_on_spark, job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
+        play = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
         running = play()
         _follow(running, stop, on_progress)
         if not flush or stop.is_set():
@@ -94,7 +119,11 @@ def start(
     """
     from amadou_runtime.spark import start as start_on_spark
 
-    return start_on_spark(job, spark, checkpoint=checkpoint, trigger=trigger, params=params, conf=conf)
+    job, hooks = _prepared(job, params)
+    with hooks.failures_told():
+        running = start_on_spark(job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
+    running.on_end = hooks.ended
+    return running
 
 
 def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:

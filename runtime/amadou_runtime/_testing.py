@@ -12,13 +12,13 @@ import attrs
 from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
 from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS
+from amadou._report import added
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
-from amadou_runtime._summary import added
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark

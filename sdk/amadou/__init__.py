@@ -13,9 +13,12 @@ from amadou._job import Job
 from amadou._letters import DeadLetter, LateEvent
 from amadou._list import ListSpec, ListState
 from amadou._map import MapSpec, MapState
+from amadou._markers import hookimpl, hookspec
 from amadou._memory import MemorySink, MemorySource
 from amadou._params import Param
 from amadou._port import SinkSpec
+from amadou._report import BatchReport, Counts, Run, RunSummary
+from amadou._secret import Secret
 from amadou._subject import Subject, Timer
 from amadou._time import from_micros, from_millis, to_micros, to_millis, truncate
 from amadou._value import ValueSpec, ValueState
@@ -23,10 +26,12 @@ from amadou.errors import AmadouError
 
 __all__ = [
     "AmadouError",
+    "BatchReport",
     "Call",
     "Codec",
     "Collecting",
     "Component",
+    "Counts",
     "DeadLetter",
     "Events",
     "Handler",
@@ -42,6 +47,9 @@ __all__ = [
     "MemorySource",
     "Param",
     "Part",
+    "Run",
+    "RunSummary",
+    "Secret",
     "Sink",
     "SinkBatch",
     "SinkSpec",
@@ -56,6 +64,8 @@ __all__ = [
     "errors",
     "from_micros",
     "from_millis",
+    "hookimpl",
+    "hookspec",
     "in_key_order",
     "to_micros",
     "to_millis",

@@ -1,6 +1,6 @@
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, Literal
@@ -28,6 +28,10 @@ def _delay(value: Any) -> Any:
 
 def _timeout(value: Any) -> Any:
     return None if value is None else _delay(value)
+
+
+def _plugins(value: Any) -> Any:
+    return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
 def _frozen_mapping(value: Any) -> Any:
@@ -68,6 +72,8 @@ class Job:
     :param key_groups: into how many groups keys are spread, frozen by the first run of a checkpoint. The subjects of a
         group are loaded together, and fit a processor's cache where groups are many: 256 was the best from 1,000 keys
         to 1,000,000. No more than that many cores can share the job
+    :param plugins: modules, ``module:attribute``, or objects with hooks (`amadou.hookspecs`) that are loaded for this
+        job, after those that are installed
     :raises JobError: with one sentence for each mistake
     """
 
@@ -81,6 +87,7 @@ class Job:
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
+    plugins: Sequence[Any] = attrs.field(default=(), converter=_plugins, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         self.validate()
@@ -181,6 +188,8 @@ class Job:
             problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
         if self.late_events not in ("deliver", "drop", "divert"):
             problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
+        if not isinstance(self.plugins, tuple):
+            problems.append(f"plugins must be a list of modules' names or objects, not {self.plugins!r}")
         if self.on_error not in ("fail", "dead_letter"):
             problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
         return problems

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, cast
 
 import attrs
 
+from amadou._secret import Secret
 from amadou._spec import MISSING
 from amadou.errors import ParamError
 
@@ -21,11 +22,13 @@ class Param:
     :param default: the value where none is given; without it the setting must be given
     :param type: turns the text into the value: `str`, `int`, `float`, `bool` (true, false, yes, no, 1, 0),
         `timedelta` (in seconds), or any function of a text
+    :param secret: the value is a `Secret`, which logs, errors, `describe` and dead letters do not show
     """
 
     name: str
-    default: Any = MISSING
+    default: Any = attrs.field(default=MISSING, repr=False)
     type: Callable[[str], Any] = str
+    secret: bool = attrs.field(default=False, kw_only=True)
 
     def value(self, given: Mapping[str, str]) -> Any:
         """The setting's value.
@@ -38,12 +41,19 @@ class Param:
                 raise ParamError(
                     (f"the parameter {self.name} is not given: use -p {self.name}=VALUE or set it in the environment",)
                 )
-            return self.default
+            return self._given(self.default)
+        if self.secret:
+            Secret(text)  # from now on no error tells it
         try:
-            return _READERS.get(self.type, self.type)(text)
+            return self._given(_READERS.get(self.type, self.type)(text))
         except (ValueError, TypeError, ArithmeticError) as error:
             kind = getattr(self.type, "__name__", repr(self.type))
+            if self.secret:
+                raise ParamError((f"the parameter {self.name} cannot be read as {kind}",)) from None
             raise ParamError((f"the parameter {self.name} cannot be read from {text!r} as {kind}: {error}",)) from error
+
+    def _given(self, value: Any) -> Any:
+        return Secret(value) if self.secret and value is not None else value
 
 
 def _read_bool(text: str) -> bool:

@@ -14,10 +14,11 @@ class SinkSpec(Spec, Generic[T]):
 
     :param type: the type of what is collected; any that `codec_for` knows
     :param name: the port's name; the attribute's name without it
-    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
+    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know; or the name of one
+        that a plugin registers, such as ``"json"``
     """
 
-    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | None = None) -> None:
+    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | str | None = None) -> None:
         self.type = type
         self._name = name
         self.codec = codec

@@ -22,6 +22,7 @@
     ├── PortError              a value was collected into a port that no sink serves
     ├── SourceError            a source cannot be read
     ├── SinkError              a sink cannot be written
+    ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
     ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
     ├── PlatformError          Java or pyspark is missing, or is the wrong one
@@ -31,9 +32,17 @@
 from datetime import datetime
 from typing import Any
 
+from amadou._secret import redacted
+
 
 class AmadouError(Exception):
-    """The root of amadou's errors. What a program needs to know stands in attributes."""
+    """The root of amadou's errors. What a program needs to know stands in attributes. Their texts hide `Secret`s."""
+
+    def __str__(self) -> str:
+        return redacted(super().__str__())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
 
 class LoadError(AmadouError):
@@ -351,6 +360,25 @@ class SourceError(AmadouError):
 
 class SinkError(AmadouError):
     """A sink cannot be written."""
+
+
+class PluginError(AmadouError):
+    """A plugin cannot be loaded, or failed.
+
+    :param plugin: its name
+    :param why: what is wrong, and what to do
+    :param hook: the hook that failed; `None` where it could not be loaded
+    """
+
+    def __init__(self, plugin: str, why: str, hook: str | None = None) -> None:
+        self.plugin = plugin
+        self.why = why
+        self.hook = hook
+        what = "cannot be loaded" if hook is None else f"failed in {hook}"
+        super().__init__(f"the plugin {plugin} {what}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.plugin, self.why, self.hook)
 
 
 class CheckpointError(AmadouError):

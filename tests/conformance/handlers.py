@@ -3,7 +3,19 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import (
+    Handler,
+    Job,
+    KeyedEvent,
+    ListSpec,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    Param,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+)
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -308,6 +320,23 @@ class Fragile(Recorder):
     def change(self, subject: Subject, what: str) -> None:
         self.total.state_for(subject).value += 1
         self.seconds.state_for(subject)[(subject.timestamp - START) / SECOND] = what
+
+
+class Guarding(Recorder):
+    """Tells its secret in an error, at an event with the value "fail" and in `key_event` at "unparsable"."""
+
+    token = Param("TOKEN", secret=True)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        self.tell(record, "unparsable")
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.tell(event, "fail")
+
+    def tell(self, event: KeyedEvent[Any], when: str) -> None:
+        if event.value == when:
+            raise ValueError(f"no login with {self.token.reveal()}")  # type: ignore[attr-defined]
 
 
 def job(handler: Handler, *sources: str, **settings: Any) -> Job:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Fragile, at, event, job
+from tests.conformance.handlers import Fragile, Guarding, at, event, job
 
 from amadou import KeyedEvent
 from amadou_runtime import TestResult, TestRun
@@ -115,3 +115,10 @@ def test_rule_19_trace_shows_what_failed(test_run: MakeRun) -> None:
         ("on_event", "Mistake: not this one"),
     ]
     assert [[port for port, _ in entry.outputs] for entry in result.trace] == [["dead_letters"]] * 2
+
+
+def test_a_letter_does_not_tell_a_secret(test_run: MakeRun) -> None:
+    run = test_run(job(Guarding(), on_error="dead_letter"), params={"TOKEN": "sesame-4711"})
+    letters = run.add_records([event(1, "fail"), event(2, "unparsable")]).run().dead_letters
+    assert [letter.error for letter in letters] == ["ValueError: no login with ***"] * 2
+    assert "sesame-4711" not in repr(letters)

@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Failing, at, event, job
+from tests.conformance.handlers import Failing, Guarding, at, event, job
 
 from amadou.errors import CallbackError
 from amadou_runtime import TestRun
@@ -69,3 +69,11 @@ def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: 
     assert [seen[4] for seen in result.records("seen")] == ["a", "a"]
     assert result.state("total", "k") == 2
     assert [seen[4] for seen in test_job.sinks["seen"].records] == ["a", "a"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("value", ["fail", "unparsable"])
+def test_an_error_does_not_tell_a_secret(test_run: MakeRun, value: str) -> None:
+    error = failure_of(test_run(job(Guarding()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))
+    assert error.error == "ValueError: no login with ***"
+    assert "no login with ***" in error.user_traceback
+    assert "sesame-4711" not in printed(error)

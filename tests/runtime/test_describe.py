@@ -147,3 +147,17 @@ def test_windows_in_memory_and_their_idle_timeout_are_told() -> None:
     assert row(shown, "hits")[1] == "TumblingWindow"
     assert row(shown, "lately")[1] == "TumblingWindow in memory"
     assert row(described(job_of(Counted(), idle_timeout=2), VIEWS="views/"), "idle") == ["idle timeout", "2 s"]
+
+
+def test_secrets_are_not_shown() -> None:
+    handler = Views()
+    handler.limit = Param("LIMIT", default="for-development", secret=True)
+    for given in ({"VIEWS": "in/", "LIMIT": "sesame-0815"}, {"VIEWS": "in/"}):
+        shown = described(job_of(handler), **given)
+        assert "***" in shown
+        assert "sesame" not in shown
+        assert "for-development" not in shown
+
+
+def test_the_plugins_that_a_job_names_are_shown() -> None:
+    assert row(described(job_of(Views(), plugins=["my_company.audit"])), "plugins")[-1] == "my_company.audit"

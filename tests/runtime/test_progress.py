@@ -1,6 +1,6 @@
 import io
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import attrs
 import pytest
@@ -13,7 +13,7 @@ PROGRESS = Progress(
     batches=1200,
     events=5_000_000,
     events_per_second=123_456.7,
-    watermark=1735689660000000,
+    watermark=datetime(2025, 1, 1, 0, 1, tzinfo=UTC),
     state_bytes=5 * 1024 * 1024,
     keys=1000,
     late=3,

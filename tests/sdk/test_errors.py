@@ -16,6 +16,7 @@ from amadou.errors import (
     LoadError,
     NaiveTimestampError,
     ParamError,
+    PluginError,
     PortError,
     RecoverError,
     SpecError,
@@ -55,6 +56,8 @@ EXAMPLES: list[AmadouError] = [
     PortError("port", ("other",)),
     LoadError("views.py:job", "no"),
     LoadError("views.py:job", "no", "Traceback"),
+    PluginError("mine", "no"),
+    PluginError("mine", "no", "amadou_run_failed"),
     CheckpointError("dir", "no"),
     *(
         getattr(errors, name)("message")

@@ -1,10 +1,12 @@
+import pickle
+import traceback
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from amadou import Param
-from amadou.errors import ParamError
+from amadou import Param, Secret
+from amadou.errors import ParamError, SinkError
 
 
 def test_what_is_given_wins_over_the_environment_and_that_over_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,3 +57,33 @@ def test_a_missing_parameter_says_how_to_give_it() -> None:
 
 def test_a_default_may_be_none() -> None:
     assert Param("P", default=None).value({}) is None
+
+
+def test_a_secret_is_not_shown() -> None:
+    secret = Param("P", secret=True).value({"P": "hunter-2-of-params"})
+    assert secret.reveal() == "hunter-2-of-params"
+    assert [str(secret), repr(secret), f"{secret}"] == ["***"] * 3
+    assert pickle.loads(pickle.dumps(secret)) == secret != Secret("another-secret")
+    error = SinkError("no login with hunter-2-of-params")
+    assert [str(error), repr(error)] == ["no login with ***", "SinkError('no login with ***')"]
+
+
+def test_a_secret_that_cannot_be_read_is_not_told() -> None:
+    with pytest.raises(ParamError) as caught:
+        Param("P", type=int, secret=True).value({"P": "no-number-of-params"})
+    assert caught.value.problems == ("the parameter P cannot be read as int",)
+    assert "ValueError" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_the_default_of_a_secret_is_one() -> None:
+    param = Param("P", default="for-development", secret=True)
+    assert param.value({}) == Secret("for-development")
+    assert "for-development" not in repr(param)
+    assert Param("P", default=None, secret=True).value({}) is None
+
+
+def test_a_secret_hides_where_another_is_part_of_it() -> None:
+    Secret("short-secret")
+    Secret("short-secret-and-more")
+    Secret("abc")
+    assert str(SinkError("short-secret-and-more, short-secret, abc")) == "***, ***, abc"

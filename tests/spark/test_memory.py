@@ -198,9 +198,12 @@ def bring(directory: Path, number: int, text: str) -> None:
     checkpoint = directory / "checkpoint"
 
     def played() -> bool:
-        seen = any(f"{number:03}.jsonl" in read(file) for file in (checkpoint / "sources").rglob("[0-9]*"))
-        planned, done = ({*os.listdir(checkpoint / name)} for name in ("offsets", "commits"))
-        return seen and planned == done
+        # Spark writes down a file, then plans the batch that it comes in.
+        logged = [int(file.stem) for file in (checkpoint / "sources").rglob("[0-9]*") if f"{number:03}." in read(file)]
+        planned, done = ({*os.listdir(checkpoint / name)} - {"metadata"} for name in ("offsets", "commits"))
+        last = max((name for name in done if name.isdigit()), key=int, default="none")
+        reached = re.findall(r'"logOffset":(\d+)', read(checkpoint / "offsets" / last)) if last in planned else []
+        return bool(logged and reached) and int(reached[0]) >= max(logged) and planned == done
 
     wait_for(lambda: (checkpoint / "commits").exists() and played(), lambda: logs(directory))
 

@@ -19,6 +19,7 @@ from amadou_runtime._embedded import key_event_of
 from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator
 from amadou_runtime._players import scripted
+from amadou_runtime._ports import named_codecs
 from amadou_runtime._trace import Trace
 
 
@@ -102,7 +103,8 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
     """
     from pyspark import cloudpickle
 
-    light = attrs.evolve(job, sources={name: _KeyedSource(source) for name, source in job.sources.items()})
+    keyed = {name: _KeyedSource(source) for name, source in job.sources.items()}
+    light = attrs.evolve(job, sources=keyed, plugins=[named_codecs(job)])
     for module in list(sys.modules.values()):
         if _travels(module):
             cloudpickle.register_pickle_by_value(module)

@@ -111,7 +111,7 @@ class SparkPlayer:
             .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )
         keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
-        running = RunningJob(job, self._clock, self._note)
+        running = RunningJob(job, self._clock, on_batch=self._note)
         identity = Identity(job.name, "test", 1, 1, {})
         return run_query(running, [keyed], payload, identity, self._checkpoint, None)
 

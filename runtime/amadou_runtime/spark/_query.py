@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
@@ -14,15 +14,16 @@ from typing import Any
 
 import attrs
 
-from amadou import Job, SinkBatch
-from amadou._wire import unpack
+from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
+from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, with_all_sinks
-from amadou_runtime._summary import Counts, Progress, RunSummary, added
+from amadou_runtime._progress import Progress
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock, stream_name
+from amadou_runtime.spark._compressed import unpack_compressed
 from amadou_runtime.spark._files import Files
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
@@ -49,16 +50,25 @@ class RunningJob:
     :ivar query: Spark's own `StreamingQuery`
     """
 
-    def __init__(self, job: Job, clock: Clock, on_batch: Callable[[Summary], None] | None = None) -> None:
+    def __init__(
+        self,
+        job: Job,
+        clock: Clock,
+        *,
+        on_batch: Callable[[Summary], None] | None = None,
+        on_report: Callable[[BatchReport], None] | None = None,
+    ) -> None:
         self.query: Any = None
+        self.on_end: Callable[[RunSummary | Exception], None] | None = None
+        """Is told how the run ended, when the program that started it learns of it."""
         self._job = job
         self._clock = clock
         self._on_batch = on_batch
+        self._on_report = on_report
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
-        self._batches = 0
-        self._counts = Counts()
+        self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
         """What the batch gave that failed and ended the run."""
@@ -74,13 +84,13 @@ class RunningJob:
     def progress(self) -> Progress:
         """Where the run stands now."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
-        counts = self._all_counts()
+        counts = self._summary.counts
         return Progress(
             job=self._job.name,
-            batches=self._batches,
+            batches=self._summary.batches,
             events=counts.events,
             events_per_second=(after - before) / (until - since) if until > since else 0.0,
-            watermark=self._clock.watermark,
+            watermark=self._summary.watermark,
             state_bytes=counts.state_bytes,
             keys=counts.keys,
             late=counts.late,
@@ -91,7 +101,7 @@ class RunningJob:
     @property
     def summary(self) -> RunSummary:
         """What the run did so far."""
-        return RunSummary(self._job.name, self._batches, self._all_counts(), self._clock.watermark)
+        return self._summary
 
     def await_termination(self, timeout: timedelta | float | None = None) -> bool:
         """Wait for the end of the run.
@@ -109,10 +119,20 @@ class RunningJob:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
-            self.raise_error(error)
+            self._end(error)
         if ended:
-            self.raise_error(None)
+            self._end(None)
         return ended
+
+    def _end(self, cause: Exception | None) -> None:
+        try:
+            self.raise_error(cause)
+        except AmadouError as error:
+            if self.on_end is not None:
+                self.on_end(error)
+            raise
+        if self.on_end is not None:
+            self.on_end(self._summary)
 
     def stop(self) -> None:
         """End the run after the batch in hand."""
@@ -120,6 +140,8 @@ class RunningJob:
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
         self.query.stop()
+        if self.on_end is not None and self._error is None:
+            self.on_end(self._summary)
 
     def raise_error(self, cause: BaseException | None) -> None:
         """Raise what ended the run, if anything did."""
@@ -139,12 +161,13 @@ class RunningJob:
             # it would leave a stack overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             raise RunError("the run was asked to end")
+        began = time.monotonic()
         try:
             whole = self._play(identity, frame, number)
         except AmadouError as error:
             self._error = error
             raise
-        self._count(whole)
+        self._note(BatchReport(number, self._counts(whole), self._watermark(), time.monotonic() - began))
         if self._on_batch is not None:
             self._on_batch(whole)
 
@@ -157,7 +180,7 @@ class RunningJob:
             raise RunError(told) from error
         whole = Summary()
         for row in rows:
-            whole.merge(Summary(**unpack(row[0])))
+            whole.merge(Summary(**unpack_compressed(row[0])))
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
@@ -167,45 +190,55 @@ class RunningJob:
         self._clock.end(number, whole.newest, whole.ranges)
         return whole
 
-    def _all_counts(self) -> Counts:
-        """What was counted in this run, and what the key ranges hold."""
-        keys, pending, state_bytes = (sum(kept[field] for kept in self._clock.ranges.values()) for field in range(3))
-        return attrs.evolve(self._counts, keys=keys, timers_pending=pending, state_bytes=state_bytes)
+    def _counts(self, whole: Summary) -> Counts:
+        return attrs.evolve(
+            self._kept(),
+            events=whole.events,
+            late=whole.late,
+            timers_fired=whole.fired,
+            outputs=whole.outputs,
+            counters=whole.counts,
+        )
 
-    def _count(self, whole: Summary) -> None:
-        counts = self._counts
-        counts.events += whole.events
-        counts.late += whole.late
-        counts.timers_fired += whole.fired
-        counts.outputs = added((counts.outputs, whole.outputs))
-        counts.counters = added((counts.counters, whole.counts))
-        for name, keys in whole.counts.items():
+    def _kept(self) -> Counts:
+        """What the key ranges hold."""
+        keys, pending, state_bytes = (sum(kept[field] for kept in self._clock.ranges.values()) for field in range(3))
+        return Counts(keys=keys, timers_pending=pending, state_bytes=state_bytes)
+
+    def _watermark(self) -> datetime | None:
+        micros = self._clock.watermark
+        return None if micros is None else from_micros(micros)
+
+    def _note(self, batch: BatchReport) -> None:
+        self._summary = self._summary.with_batch(batch)
+        for name, keys in batch.counts.counters.items():
             if name.endswith(LOST):
                 told = "%s: what %s had in memory of %s keys went with an executor or an earlier run"
                 _logger.warning(told, self._job.name, name.removesuffix(LOST), f"{keys:,}")
-        self._recent = [*self._recent[-9:], (time.monotonic(), counts.events)]
-        self._batches += 1
+        self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
+        if self._on_report is not None:
+            self._on_report(batch)
 
 
 def start(
     job: Job,
     spark: Any,
+    hooks: RunHooks,
     *,
     checkpoint: str | None = None,
     trigger: str | None = None,
-    params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
     flush: bool = False,
 ) -> RunningJob:
     """Start a job on a Spark session, which stays the caller's.
 
-    :param job: the job
+    :param job: the job, with the values of its parameters
     :param spark: the `SparkSession`
+    :param hooks: are told of the run's beginning and its batches
     :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
         Without it the run begins anew, and what it kept is removed when the program ends
     :param trigger: `"available-now"` ends when what is there is processed; a time such as `"5 seconds"` is the pace of
         batches; without it they follow one another, and the run ends with bounded input
-    :param params: values of the job's parameters by name
     :param conf: Spark SQL settings for this run
     :param flush: begin with the watermark at the end of time, so that every timer fires
     :raises CheckpointError: the checkpoint does not fit the job
@@ -213,9 +246,10 @@ def start(
     :raises SourceError: a source cannot be read
     :raises SinkError: a sink cannot be written
     """
-    job = with_all_sinks(job.with_params(params), None if checkpoint is None else absolute(checkpoint))
+    kept = None if checkpoint is None else absolute(checkpoint)
+    job = with_all_sinks(job, kept)
     check_connectors(job)
-    checkpoint = _temporary() if checkpoint is None else absolute(checkpoint)
+    checkpoint = kept or _temporary()
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
@@ -233,7 +267,9 @@ def start(
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     if trigger is None and ends(job):
         trigger = AVAILABLE_NOW
-    return run_query(RunningJob(job, clock), keyed, payload, identity, checkpoint, trigger)
+    hooks.started(Run(identity.run, job, "spark", kept))
+    running = RunningJob(job, clock, on_report=hooks.batch_completed)
+    return run_query(running, keyed, payload, identity, checkpoint, trigger)
 
 
 def _calls(spark: Any, path: Path, ranges: int) -> Any:

@@ -12,16 +12,16 @@ import attrs
 
 from amadou import SinkBatch, SinkWriter
 from amadou._letters import DEAD_LETTERS
-from amadou._wire import pack, unpack
+from amadou._report import added
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
 from amadou_runtime._keying import Packed
 from amadou_runtime._ports import port_codec
-from amadou_runtime._summary import added
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
+from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark._memory import Memory
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
@@ -119,12 +119,12 @@ class _Rows:
             by_range.setdefault(group * ranges // groups, {})[group] = events
         numbers = range_numbers(ranges)
         for position, by_group in by_range.items():
-            self.add(numbers[position], pack([source, ordering, by_group]))
+            self.add(numbers[position], pack_compressed([source, ordering, by_group]))
         if packed.newest is not None:
-            self.add(REPORT_RANGE, pack({"newest": {source: packed.newest}}))
+            self.add(REPORT_RANGE, pack_compressed({"newest": {source: packed.newest}}))
         if packed.letters:
             told = {"letters": packed.letters} if self._payload.traced else {}
-            self.add(REPORT_RANGE, pack({"outputs": {DEAD_LETTERS: packed.letters}, **told}))
+            self.add(REPORT_RANGE, pack_compressed({"outputs": {DEAD_LETTERS: packed.letters}, **told}))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
@@ -233,13 +233,13 @@ class StatefulStage:
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
             result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
-        return pack(result)
+        return pack_compressed(result)
 
 
 def _chunks(packed: list[bytes]) -> Iterator[tuple[int, Chunk]]:
     """The events of rows, by key group."""
     for row in filter(None, packed):  # what is empty only calls
-        source, ordering, by_group = unpack(row)
+        source, ordering, by_group = unpack_compressed(row)
         for group, events in by_group.items():
             yield group, Chunk(source, ordering, events)
 
@@ -267,7 +267,7 @@ class OutputStage:
         try:
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
-                    result = unpack(packed)
+                    result = unpack_compressed(packed)
                     summary.merge(Summary.of(result))
                     if summary.error is not None:
                         continue
@@ -277,14 +277,16 @@ class OutputStage:
                         writers[port].write(wires)
             if summary.error is None:
                 finished = {port: writer.finish() for port, writer in writers.items()}
-                summary.parts = {port: [[part, told]] for port, told in finished.items() if told is not None}
+                summary.parts = {port: [[part, message]] for port, message in finished.items() if message is not None}
                 writers = {}
         except AmadouError as error:
             summary.error = error_fields(error)
         finally:
             for writer in writers.values():
                 writer.abort()
-        yield pa.record_batch([pa.array([pack(attrs.asdict(summary, recurse=False))], pa.binary())], names=["result"])
+        yield pa.record_batch(
+            [pa.array([pack_compressed(attrs.asdict(summary, recurse=False))], pa.binary())], names=["result"]
+        )
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job
@@ -353,7 +355,7 @@ def packed_error(error: AmadouError, trace: Trace | None = None) -> bytes:
 
     :param trace: has the callbacks that led to it, in test runs
     """
-    return pack({"error": error_fields(error), "trace": [] if trace is None else trace.take()})
+    return pack_compressed({"error": error_fields(error), "trace": [] if trace is None else trace.take()})
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:

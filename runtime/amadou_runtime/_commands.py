@@ -1,0 +1,89 @@
+"""The commands that come with amadou."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amadou import hookimpl
+from amadou.errors import LoadError
+from amadou_runtime._command import ParamOption, TargetArgument, errors_told, pairs, run_job
+from amadou_runtime._load import load_job
+from amadou_runtime._plugins import plugins_of
+
+_RUN_EXAMPLES = """Examples:
+
+amadou run views.py --once
+
+amadou run views.py -p VIEWS=in/ --checkpoint state/ --trigger "5 seconds"
+
+amadou run my.package.views:job --engine embedded"""
+
+
+def describe_job(target: TargetArgument, param: ParamOption = None) -> None:
+    """Show what a job is made of: handler, state, ports, sinks, sources and parameters. Needs no Java."""
+    from rich.console import Console
+
+    from amadou_runtime._describe import describe
+
+    params = pairs(param, "-p")
+    with errors_told():
+        describe(load_job(target), params, Console(markup=False, highlight=False))
+
+
+def reproduce(
+    letters: Annotated[Path, typer.Argument(metavar="DEAD_LETTER_FILE", help="Dead letters as JSON lines.")],
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="The job: FILE:name or MODULE:name.  [default: looked for beside the letter's handler]",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The test file.  [default: test_JOB_dead_letters.py]")
+    ] = None,
+    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    param: ParamOption = None,
+) -> None:
+    """Write a pytest file that plays dead letters again and fails with the same errors, until they are mended."""
+    from amadou_runtime._reproduce import find_job, read_letters, tests_of
+
+    params = pairs(param, "-p")
+    with errors_told():
+        found = read_letters(letters, line)
+        name = re.sub(r"\W+", "_", found[0].told["job"])
+        file = output or Path(f"test_{name}_dead_letters.py")
+        if file.exists() and not force:
+            raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
+        text = tests_of(found, job or find_job(found[0]), params, file, letters)
+        try:
+            file.write_text(text)
+        except OSError as error:
+            raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
+    print(f"{file}: {len(found)} test{'s' if len(found) > 1 else ''}; run it with: pytest {file}")
+
+
+def list_plugins() -> None:
+    """Show which plugins are loaded, from where, and which hooks they have."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("plugin", "from", "place", "hooks", box=box.SIMPLE_HEAD, header_style="dim")
+    for plugin in plugins_of().found:
+        hooks = "\n".join(plugin.hooks) if plugin.problem is None else f"not loaded: {plugin.problem}"
+        table.add_row(plugin.name, plugin.origin, plugin.place, hooks)
+    Console(markup=False, highlight=False).print(table)
+
+
+@hookimpl
+def amadou_register_commands(app: typer.Typer) -> None:
+    app.command("run", epilog=_RUN_EXAMPLES)(run_job)
+    app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
+    app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(
+        reproduce
+    )
+    app.command("plugins")(list_plugins)

@@ -1,0 +1,85 @@
+"""Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
+``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; what has a meaning here is written as
+in URLs, such as ``%3F`` for a question mark.
+"""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+from amadou import Job, Param, Secret
+from amadou.errors import AmadouError, LoadError
+from amadou_runtime._plugins import plugins_of
+
+_READABLE = (bool, int, float, timedelta, str, Secret)
+
+
+def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, str], plugins: Sequence[str] = ()) -> Job:
+    """A job with some of its connectors, and further plugins, named by texts.
+
+    :param sources: texts by the source's name
+    :param sinks: texts by the port's name
+    :raises LoadError: a text names no connector, or one that cannot be made of it
+    :raises PluginError: a plugin cannot be loaded
+    :raises JobError: the job has no such port, or needs more than this
+    """
+    if not (sources or sinks or plugins):
+        return job
+    named = (*job.plugins, *plugins)
+    known = plugins_of(named)
+    more_sources = {name: _connector(f"--source {name}", text, known.sources()) for name, text in sources.items()}
+    more_sinks = {name: _connector(f"--sink {name}", text, known.sinks()) for name, text in sinks.items()}
+    return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
+
+
+def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
+    told = f"{option}={text}"
+    kind, _, rest = text.partition(":")
+    main, _, query = rest.partition("?")
+    if kind not in kinds:
+        raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
+    made = kinds[kind]
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(made).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    hints = get_type_hints(vars(made).get("__init__", made))
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    settings = {name: _readable(hints.get(name, Any)) for name in parameters}
+    secrets = {name: Secret(value) for name, value in options.items() if Secret in settings.get(name, ())}
+    usable = [name for name, types in settings.items() if types]
+    unknown = [name for name in options if name not in usable]
+    if unknown:
+        raise LoadError(told, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
+    if main:
+        first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
+        if first is None or first in options:
+            raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
+        options[first] = unquote(main)
+    missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
+    if missing:
+        raise LoadError(told, f"{made.__name__} needs {missing[0]}")
+    try:
+        return made(
+            **{name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
+        )
+    except (AmadouError, ValueError, TypeError) as error:
+        raise LoadError(told, str(error)) from error
+
+
+def _readable(hint: Any) -> list[Any]:
+    """The types that a setting's text is read as, by what its parameter allows."""
+    allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [type_ for type_ in _READABLE if type_ in allowed]
+
+
+def _read(name: str, text: str, types: list[Any]) -> Any:
+    if str in types:
+        return text
+    return Param(name, type=types[0]).value({name: text})

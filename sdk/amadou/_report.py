@@ -1,0 +1,130 @@
+"""What runs tell about themselves: to those who start them, and to plugins."""
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Literal
+
+import attrs
+
+from amadou._job import Job
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+
+
+def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Several counts by name as one."""
+    whole: dict[str, int] = {}
+    for part in counts:
+        for name, count in part.items():
+            whole[name] = whole.get(name, 0) + count
+    return whole
+
+
+@attrs.frozen
+class Counts:
+    """What a batch, or a run so far, came to.
+
+    :param events: how many were processed
+    :param late: how many of them were behind the watermark
+    :param timers_fired: how many timers
+    :param outputs: values that were collected, by port
+    :param counters: what callbacks and components counted (`Subject.count`), by name
+    :param keys: keys that have state or timers afterwards
+    :param timers_pending: timers that are set and not due afterwards
+    :param state_bytes: what is stored afterwards
+    """
+
+    events: int = 0
+    late: int = 0
+    timers_fired: int = 0
+    outputs: Mapping[str, int] = attrs.field(factory=dict)
+    counters: Mapping[str, int] = attrs.field(factory=dict)
+    keys: int = 0
+    timers_pending: int = 0
+    state_bytes: int = 0
+
+    def then(self, later: "Counts") -> "Counts":
+        """These and what came after them, as one."""
+        return attrs.evolve(
+            later,
+            events=self.events + later.events,
+            late=self.late + later.late,
+            timers_fired=self.timers_fired + later.timers_fired,
+            outputs=added((self.outputs, later.outputs)),
+            counters=added((self.counters, later.counters)),
+        )
+
+
+@attrs.frozen
+class Run:
+    """A run of a job.
+
+    :param id: names the life of its checkpoint: the same after a restart, as in `SinkBatch.run`
+    :param job: the job as it is played: with the values of its parameters, and what plugins changed
+    :param engine: where it is played
+    :param checkpoint: the directory that holds state, timers and offsets; `None` for a run that keeps none
+    """
+
+    id: str
+    job: Job
+    engine: Literal["spark", "embedded"]
+    checkpoint: str | None
+
+
+@attrs.frozen
+class BatchReport:
+    """A batch whose outputs are committed.
+
+    :param number: its number, which counts on after a restart
+    :param counts: what it came to
+    :param watermark: the watermark that it was played under; `None` before the first
+    :param seconds: how long it was played and committed
+    """
+
+    number: int
+    counts: Counts
+    watermark: datetime | None
+    seconds: float
+
+
+@attrs.frozen
+class RunSummary:
+    """How a run ended, or where it stands.
+
+    :param job: the job's name
+    :param batches: how many batches were completed
+    :param counts: what they came to
+    :param watermark: the last watermark
+    """
+
+    job: str
+    batches: int = 0
+    counts: Counts = Counts()
+    watermark: datetime | None = None
+
+    def with_batch(self, batch: BatchReport) -> "RunSummary":
+        """The run with one more batch."""
+        return RunSummary(self.job, self.batches + 1, self.counts.then(batch.counts), batch.watermark)
+
+    def then(self, other: "RunSummary") -> "RunSummary":
+        """This run and one that went on from it, as one."""
+        return RunSummary(
+            self.job, self.batches + other.batches, self.counts.then(other.counts), other.watermark or self.watermark
+        )
+
+    def __str__(self) -> str:
+        counts = self.counts
+        own = (LATE_EVENTS, DEAD_LETTERS)
+        outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
+        diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
+        letters = f"dead letters: {counts.outputs[DEAD_LETTERS]:,}; " if DEAD_LETTERS in counts.outputs else ""
+        counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
+        return (
+            f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
+            f"late: {counts.late:,}{diverted}; {letters}{counters}timers fired: {counts.timers_fired:,}, "
+            f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
+        )
+
+
+def shown_watermark(watermark: datetime | None) -> str:
+    """A watermark for people."""
+    return "none" if watermark is None else watermark.isoformat().replace("+00:00", "Z")

@@ -1,0 +1,47 @@
+"""What must not be shown: passwords, tokens."""
+
+from typing import Any, Final
+
+HIDDEN: Final = "***"
+_LEAST = 4
+"""Shorter texts are not looked for in others: they stand in too many."""
+_revealing: set[str] = set()
+
+
+class Secret:
+    """A value that is shown as ``***``. Connectors ask for it with `reveal`; where its text gets into the text of an
+    error, it is hidden there, too, in each process that has the secret. Texts of three characters or less are not.
+
+    :param value: a text, or what is read from one
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+        text = str(value)
+        if len(text) >= _LEAST:
+            _revealing.add(text)
+
+    def reveal(self) -> Any:
+        """The value itself."""
+        return self._value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Secret, (self._value,)
+
+    def __repr__(self) -> str:
+        return HIDDEN
+
+
+def redacted(text: str) -> str:
+    """A text with the secrets of this process hidden."""
+    for secret in sorted(_revealing, key=len, reverse=True):  # one may be part of another
+        text = text.replace(secret, HIDDEN)
+    return text

@@ -1,0 +1,113 @@
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
+from amadou.errors import JobError, LoadError
+from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_runtime._named import with_connectors
+
+
+class Copying(Handler):
+    out = SinkSpec(str)
+
+    def key_event(self, record: Any) -> None:
+        return None
+
+    def on_event(self, subject: Any, event: Any) -> None:
+        pass
+
+
+class Queue(Source):
+    def __init__(self, *, depth: int = 5, name: str = "q") -> None:
+        self.told = (depth, name)
+
+
+@attrs.frozen
+class Strict(Sink):
+    left: str
+    right: float | None = None
+    is_loud: bool = False
+    password: str | Secret | None = None
+
+
+class Named:
+    @hookimpl
+    def amadou_register_sources(self) -> Any:
+        return {"queue": Queue}
+
+    @hookimpl
+    def amadou_register_sinks(self) -> Any:
+        return {"strict": Strict}
+
+
+def job() -> Job:
+    return Job("copying", Copying(), {"in": MemorySource()}, {"out": MemorySink()}, plugins=[Named()])
+
+
+def sink(text: str) -> Any:
+    return with_connectors(job(), {}, {"out": text}).sinks["out"]
+
+
+def source(text: str) -> Any:
+    return with_connectors(job(), {"in": text}, {}).sources["in"]
+
+
+def test_a_connector_is_made_of_its_kind_its_first_parameter_and_options() -> None:
+    assert source("lines:in/") == LinesSource("in/")
+    assert source("lines:in/?max_files_per_batch=3") == LinesSource("in/", max_files_per_batch=3)
+    assert source("lines:a%3F.txt") == LinesSource("a?.txt")
+    assert source("lines:s3://bucket/views/") == LinesSource("s3://bucket/views/")
+    assert sink("console") == ConsoleSink()
+    assert sink("json-lines:out") == JsonLinesSink("out")
+    assert source("queue:?depth=7&name=a%26b").told == (7, "a&b")
+    assert sink("strict:a?right=1.5&is_loud=yes") == Strict("a", 1.5, True)
+
+
+def test_sources_are_added_and_sinks_replaced() -> None:
+    changed = with_connectors(job(), {"more": "lines:in/"}, {})
+    assert list(changed.sources) == ["in", "more"]
+    with pytest.raises(JobError, match="the sink 'other' serves no port"):
+        with_connectors(job(), {}, {"other": "console"})
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("nothing:x", "--sink out=nothing:x: there is no 'nothing' .there are: console, json-lines, strict."),
+        ("json-lines", "JsonLinesSink needs path"),
+        ("console:x", "ConsoleSink takes nothing but options"),
+        ("json-lines:x?mode=a", "JsonLinesSink has no option mode .it has: path."),
+        ("strict:x?right=much", "the parameter right cannot be read from 'much' as float"),
+        ("strict:x?is_loud=maybe", "use true or false"),
+    ],
+)
+def test_a_text_that_names_no_connector_says_what_would(text: str, why: str) -> None:
+    with pytest.raises(LoadError, match=why):
+        sink(text)
+
+
+def test_a_secret_among_the_options_is_one() -> None:
+    assert sink("strict:a?password=sesame-of-sinks").password == Secret("sesame-of-sinks")
+    with pytest.raises(LoadError, match="Strict has no option mode") as caught:
+        sink("strict:a?password=sesame-of-sinks&mode=b")
+    assert "sesame-of-sinks" not in str(caught.value)
+
+
+def test_a_connector_that_refuses_its_settings_is_told() -> None:
+    with pytest.raises(LoadError, match="max_files_per_batch must be a whole number from 1, not 0"):
+        source("lines:in/?max_files_per_batch=0")
+
+
+def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from typer.testing import CliRunner
+
+    from amadou_runtime.cli import app
+
+    views = Path(__file__).parents[2] / "examples" / "tumbling_window"
+    told = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]
+    result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told])
+    assert result.exit_code == 0, result.output
+    assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "sums").iterdir()) == 20

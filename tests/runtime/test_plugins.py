@@ -1,0 +1,327 @@
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, SinkSpec, hookimpl, hookspecs
+from amadou.errors import CallbackError, JobError, PluginError
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime import TestRun, _plugins, run
+from amadou_runtime._plugins import Plugins, plugins_of
+
+ROOT = Path(__file__).parents[2]
+HOOKS = {name for name in vars(hookspecs) if name.startswith("amadou_")}
+
+
+class Doubling(Handler):
+    doubled = SinkSpec(int, codec="json")
+
+    def key_event(self, record: int) -> KeyedEvent[int]:
+        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=UTC), record)
+
+    def on_event(self, subject: Any, event: KeyedEvent[int]) -> None:
+        if event.value < 0:
+            raise ValueError("below zero")
+        self.doubled.collect(subject, 2 * event.value)
+
+
+def job(*records: int, plugins: Any = ()) -> Job:
+    return Job("doubling", Doubling(), {"in": MemorySource(records)}, {"doubled": MemorySink()}, plugins=plugins)
+
+
+@attrs.define
+class Recorder:
+    """Notes what it is told."""
+
+    told: list[Any] = attrs.field(factory=list)
+
+    @hookimpl
+    def amadou_run_started(self, run: Any) -> None:
+        self.told.append(("started", run.job.name, run.engine, run.checkpoint))
+
+    @hookimpl
+    def amadou_batch_completed(self, run: Any, batch: Any) -> None:
+        self.told.append(("batch", batch.number, batch.counts.events, dict(batch.counts.outputs)))
+
+    @hookimpl
+    def amadou_run_ended(self, summary: RunSummary) -> None:
+        self.told.append(("ended", summary.batches, summary.counts.events))
+
+    @hookimpl
+    def amadou_run_failed(self, error: Exception) -> None:
+        self.told.append(("failed", type(error)))
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str, str], None]]:
+    """Installs packages with an entry point and a module of the same name."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = set(sys.modules)
+
+    def install(name: str, text: str) -> None:
+        (tmp_path / f"{name}.py").write_text(f"from amadou import hookimpl\n\n\n{text}")
+        told = tmp_path / f"{name}-1.5.dist-info"
+        told.mkdir()
+        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.5\n")
+        (told / "entry_points.txt").write_text(f"[amadou]\n{name} = {name}\n")
+
+    yield install
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_every_hook_is_documented_and_tested() -> None:
+    documented = (ROOT / "docs" / "plugins.md").read_text()
+    tested = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    assert [hook for hook in HOOKS if f"`{hook}`" not in documented] == []
+    assert [hook for hook in HOOKS if f"def {hook}(" not in tested] == []
+    assert [hook for hook in HOOKS if not getattr(hookspecs, hook).__doc__] == []
+
+
+def test_a_run_tells_of_its_beginning_its_batches_and_its_end() -> None:
+    recorder = Recorder()
+    run(job(1, 2, plugins=[recorder]), engine="embedded")
+    assert recorder.told == [
+        ("started", "doubling", "embedded", None),
+        ("batch", 0, 2, {"doubled": 2}),
+        ("batch", 1, 0, {}),
+        ("ended", 2, 2),
+    ]
+
+
+def test_a_run_that_fails_tells_of_it_instead() -> None:
+    recorder = Recorder()
+    with pytest.raises(CallbackError, match="below zero"):
+        run(job(-1, plugins=[recorder]), engine="embedded")
+    assert recorder.told == [("started", "doubling", "embedded", None), ("failed", CallbackError)]
+
+
+def test_a_hook_that_is_only_told_something_may_fail(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        @hookimpl
+        def amadou_batch_completed(self) -> None:
+            raise ValueError("no disk")
+
+    recorder = Recorder()
+    run(job(1, plugins=[Failing(), recorder]), engine="embedded")
+    assert [kind for kind, *_ in recorder.told] == ["started", "batch", "batch", "ended"]
+    assert "Failing failed in amadou_batch_completed: ValueError: no disk" in caplog.text
+
+
+def test_a_job_is_changed_by_one_plugin_after_the_other() -> None:
+    class Renaming:
+        def __init__(self, suffix: str) -> None:
+            self.suffix = suffix
+
+        @hookimpl
+        def amadou_prepare_job(self, job: Job) -> Job:
+            return attrs.evolve(job, name=job.name + self.suffix)
+
+    class Looking:
+        @hookimpl
+        def amadou_prepare_job(self, job: Job) -> None:
+            seen.append(job.name)
+
+    seen: list[str] = []
+    told = run(job(1, plugins=[Renaming("-a"), Looking(), Renaming("-b")]), engine="embedded")
+    assert (told.job, seen) == ("doubling-a-b", ["doubling-a"])
+
+
+class Answering:
+    def __init__(self, answer: Callable[[Job], Any]) -> None:
+        self.answer = answer
+
+    @hookimpl
+    def amadou_prepare_job(self, job: Job) -> Any:
+        return self.answer(job)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda job: attrs.evolve(job, sinks={}), "no sink serves the port 'doubled'"),
+        (lambda job: 5, "it gave 5, which is no amadou.Job"),
+        (lambda job: job.nothing, "AttributeError: 'Job' object has no attribute 'nothing'"),
+    ],
+)
+def test_a_job_that_a_plugin_spoils_does_not_run(answer: Callable[[Job], Any], why: str) -> None:
+    with pytest.raises(PluginError) as caught:
+        run(job(1, plugins=[Answering(answer)]), engine="embedded")
+    assert "Answering failed in amadou_prepare_job: " in str(caught.value)
+    assert why in str(caught.value)
+
+
+def test_test_runs_play_a_job_as_it_is_written() -> None:
+    recorder = Recorder()
+    result = TestRun(job(plugins=[recorder])).add_record(1).run()
+    assert (result.records("doubled"), recorder.told) == ([2], [])
+
+
+def test_the_settings_of_a_session_are_changed_in_place() -> None:
+    class Packages:
+        @hookimpl
+        def amadou_prepare_session(self, job: Job, settings: dict[str, str]) -> None:
+            settings["spark.jars.packages"] = job.name
+
+    settings = {"spark.ui.enabled": "false"}
+    Plugins([Packages()]).prepare_session(job(1), settings)
+    assert settings == {"spark.ui.enabled": "false", "spark.jars.packages": "doubling"}
+
+
+def test_sources_sinks_and_codecs_are_known_by_name() -> None:
+    class More:
+        @hookimpl
+        def amadou_register_sources(self) -> Any:
+            return {"more": MemorySource}
+
+        @hookimpl
+        def amadou_register_sinks(self) -> Any:
+            return {"more": MemorySink}
+
+        @hookimpl
+        def amadou_register_codecs(self) -> Any:
+            return {"more": lambda type_: type_}
+
+    plugins = Plugins([More()])
+    assert (plugins.sources()["lines"], plugins.sources()["more"]) == (LinesSource, MemorySource)
+    assert (plugins.sinks()["json-lines"], plugins.sinks()["more"]) == (JsonLinesSink, MemorySink)
+    assert plugins.codecs()["more"](int) is int
+
+
+def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    class Taking:
+        @hookimpl
+        def amadou_register_sources(self) -> Any:
+            return {"lines": MemorySource}
+
+    assert Plugins([Taking()]).sources()["lines"] is LinesSource
+    assert "the source 'lines' is that of the plugin connectors" in caplog.text
+
+
+def test_a_port_may_name_its_codec() -> None:
+    written = job(3)
+    run(written, engine="embedded")
+    assert written.sinks["doubled"].records == [6]  # type: ignore[attr-defined]
+
+    class Unknown(Doubling):
+        doubled = SinkSpec(int, codec="xml")
+
+    with pytest.raises(JobError, match=r"'doubled' wants the codec 'xml', which no plugin has \(there are: json\)"):
+        run(attrs.evolve(written, handler=Unknown()), engine="embedded")
+
+
+def test_plugins_are_loaded_in_order_once(installed: Any, tmp_path: Path) -> None:
+    installed("first_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
+    text = "class Plugin:\n    @hookimpl\n    def amadou_run_failed(self): pass\n\nplugin = Plugin()\n"
+    installed("second_plugin", text)
+    told = tmp_path / "second_plugin-1.5.dist-info" / "entry_points.txt"
+    told.write_text("[amadou]\nsecond = second_plugin:Plugin\n")
+    found = Plugins(["first_plugin", "second_plugin:plugin", Recorder(), Recorder(["other"])]).found
+    ours = [plugin for plugin in found if plugin.origin != "amadou"]
+    assert [plugin.name for plugin in found[: len(found) - len(ours)]] == ["commands", "connectors"]
+    assert {(plugin.name, plugin.origin) for plugin in ours[:2]} == {
+        ("first_plugin", "first_plugin 1.5"),
+        ("second", "second_plugin 1.5"),
+    }
+    assert [plugin.name for plugin in ours[2:]] == [
+        "second_plugin:plugin",
+        f"{__name__}.Recorder",
+        f"{__name__}.Recorder (2)",
+    ]
+    assert {plugin.origin for plugin in ours[2:]} == {"the job"}
+    assert all(plugin.hooks and plugin.problem is None for plugin in found)
+
+
+def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
+    installed: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed("broken_plugin", "1 / 0\n")
+    installed("good_plugin", "@hookimpl\ndef amadou_register_codecs(): return {'good': str}\n")
+    plugins = Plugins()
+    problems = {plugin.name: plugin.problem for plugin in plugins.found}
+    assert problems["broken_plugin"] == "ZeroDivisionError: division by zero"
+    assert problems["good_plugin"] is None
+    assert "good" in plugins.codecs()
+    assert "the plugin broken_plugin cannot be loaded: ZeroDivisionError: division by zero" in caplog.text
+    assert "from broken_plugin 1.5; AMADOU_PLUGINS_OFF=broken_plugin turns it off" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (
+            "@hookimpl\ndef amadou_run_over(): pass\n",
+            "there is no hook amadou_run_over .the hooks are: amadou_",
+        ),
+        ("@hookimpl\ndef amadou_run_failed(mistake): pass\n", "mistake"),
+        ("", "it has no function marked with hookimpl"),
+        ("raise SystemError('no')\n", "SystemError: no"),
+    ],
+)
+def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: str) -> None:
+    installed("odd_plugin", text)
+    with pytest.raises(PluginError, match=f"the plugin odd_plugin cannot be loaded: .*{why}") as caught:
+        Plugins(["odd_plugin"])
+    assert (caught.value.plugin, caught.value.hook) == ("odd_plugin", None)
+
+
+def test_a_plugin_that_is_not_there_is_told() -> None:
+    with pytest.raises(PluginError, match="the plugin no_such_plugin cannot be loaded: ModuleNotFoundError"):
+        run(job(1, plugins=["no_such_plugin"]), engine="embedded")
+
+
+@pytest.mark.parametrize("off", ["all", "other, quiet_plugin"])
+def test_installed_plugins_can_be_turned_off(installed: Any, monkeypatch: pytest.MonkeyPatch, off: str) -> None:
+    installed("quiet_plugin", "raise SystemError('never')\n")
+    monkeypatch.setenv("AMADOU_PLUGINS_OFF", off)
+    plugins = Plugins([Recorder()])
+    found = {plugin.name: plugin for plugin in plugins.found}
+    assert found["quiet_plugin"].problem == "turned off by AMADOU_PLUGINS_OFF"
+    assert found[f"{__name__}.Recorder"].problem is None
+
+
+def test_calls_can_be_traced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("AMADOU_TRACE_PLUGINS", "1")
+    run(job(1, plugins=(Recorder(),)), engine="embedded")
+    told = capsys.readouterr().err
+    assert f"amadou: amadou_run_started(run) by {__name__}.Recorder\n" in told
+    assert "amadou: amadou_register_codecs() by connectors -> {'json': " in told
+
+
+def test_commands_are_added_and_plugins_listed(
+    installed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    installed(
+        "greeting_plugin",
+        '@hookimpl\ndef amadou_register_commands(app):\n    app.command("greet")(lambda: print("hello"))\n',
+    )
+    installed("wrong_plugin", "1 / 0\n")
+    monkeypatch.setattr(_plugins, "_loaded", {})
+    app = typer.Typer()
+    plugins_of().register_commands(app)
+    assert CliRunner().invoke(app, ["greet"]).stdout == "hello\n"
+    listed = CliRunner().invoke(app, ["plugins"]).stdout
+    assert "greeting_plugin 1.5" in listed
+    assert "amadou_register_commands" in listed
+    assert "not loaded: ZeroDivisionError: division by zero" in listed
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_plugin_that_cannot_add_its_command_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing:
+        @hookimpl
+        def amadou_register_commands(self, app: typer.Typer) -> None:
+            raise ValueError("no name")
+
+    app = typer.Typer()
+    Plugins([Failing()]).register_commands(app)
+    assert CliRunner().invoke(app, ["plugins"]).exit_code == 0
+    assert "Failing failed in amadou_register_commands: ValueError: no name" in caplog.text

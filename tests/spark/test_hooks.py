@@ -1,0 +1,123 @@
+"""What plugins are told of runs on Spark."""
+
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Run, RunSummary, SinkSpec, Subject, hookimpl
+from amadou.errors import CallbackError, SinkError
+from amadou_plugins.connectors import JsonLinesSink
+from amadou_runtime import run, start
+
+pytestmark = pytest.mark.spark
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class MoreCodec:
+    """Adds a thousand."""
+
+    def __init__(self, type_: Any) -> None:
+        pass
+
+    def encode(self, value: int) -> int:
+        return value + 1000
+
+    def decode(self, wire: int) -> int:
+        return wire
+
+
+class Doubling(Handler):
+    doubled = SinkSpec(int, codec="more")
+
+    def key_event(self, record: int) -> KeyedEvent[int]:
+        return KeyedEvent("a", START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        if event.value < 0:
+            raise ValueError("below zero")
+        subject.set_timer(START + timedelta(hours=1))
+        self.doubled.collect(subject, 2 * event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.doubled.collect(subject, 0)
+
+
+class Recorder:
+    """Has a codec, and what cannot travel."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.runs: list[Run] = []
+        self.told: list[Any] = []
+
+    @hookimpl
+    def amadou_register_codecs(self) -> Any:
+        return {"more": MoreCodec}
+
+    @hookimpl
+    def amadou_run_started(self, run: Run) -> None:
+        self.runs.append(run)
+        self.told.append("started")
+
+    @hookimpl
+    def amadou_batch_completed(self, run: Run, batch: Any) -> None:
+        assert run is self.runs[-1]
+        self.told.append((batch.number, batch.counts.events, dict(batch.counts.outputs)))
+
+    @hookimpl
+    def amadou_run_ended(self, summary: RunSummary) -> None:
+        self.told.append(("ended", summary.counts.events))
+
+    @hookimpl
+    def amadou_run_failed(self, error: Exception) -> None:
+        self.told.append(type(error))
+
+    @hookimpl
+    def amadou_prepare_job(self, job: Job) -> None:
+        self.told.append(job.name)
+
+
+def test_a_run_and_its_restart_are_told(spark: Any, tmp_path: Path) -> None:
+    source, recorder = MemorySource([1, 2]), Recorder()
+    sink = MemorySink()
+    job = Job("doubling", Doubling(), {"in": source}, {"doubled": sink}, plugins=[recorder])
+    checkpoint = str(tmp_path / "checkpoint")
+    running = start(job, spark, checkpoint=checkpoint)
+    running.await_termination()
+    assert recorder.told == ["doubling", "started", (0, 2, {"doubled": 2}), (1, 0, {}), ("ended", 2)]
+    assert sink.records == [1002, 1004]
+
+    recorder.told.clear()
+    source.add(-1)
+    with pytest.raises(CallbackError, match="below zero"):
+        start(job, spark, checkpoint=checkpoint).await_termination()
+    assert recorder.told == ["doubling", "started", CallbackError]
+    first, second = recorder.runs
+    assert (first.engine, first.checkpoint) == ("spark", checkpoint)
+    assert first.id == second.id
+
+
+def test_a_run_that_is_flushed_is_one_run(spark: Any) -> None:
+    recorder = Recorder()
+    job = Job("doubling", Doubling(), {"in": MemorySource([1])}, {"doubled": MemorySink()}, plugins=[recorder])
+    run(job, flush=True)
+    fired = [told for told in recorder.told if type(told) is tuple and told[-1] == {"doubled": 1}]
+    assert len(fired) == 2
+    assert [told for told in recorder.told if type(told) is str or told[0] == "ended"] == [
+        "doubling",
+        "started",
+        ("ended", 1),
+    ]
+
+
+def test_a_run_that_never_began_is_none(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    recorder = Recorder()
+    sink = JsonLinesSink(tmp_path / "file")
+    job = Job("doubling", Doubling(), {"in": MemorySource()}, {"doubled": sink}, plugins=[recorder])
+    with pytest.raises(SinkError):
+        start(job, spark)
+    assert recorder.told == ["doubling"]
