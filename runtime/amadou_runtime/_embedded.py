@@ -20,7 +20,8 @@ from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """What turns a source's records into events."""
-    return job.sources[source].key_event or job.handler.key_event
+    key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
+    return key_event if decode is None else lambda record: key_event(decode(record))
 
 
 class BatchResult(NamedTuple):
@@ -150,8 +151,8 @@ def check_connectors(job: Job) -> None:
     named_codecs(job)
     for source in job.sources.values():
         source.check()
-    for sink in job.sinks.values():
-        sink.check()
+    for port, sink in job.sinks.items():
+        sink.check(port, job.ports[port].type)
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> None:

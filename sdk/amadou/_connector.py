@@ -44,9 +44,14 @@ class Source:
         """
         raise NotImplementedError
 
-    to_records: Callable[[Sequence[Any]], Iterable[Any]] | None = None
+    to_records: Callable[[Any], Iterable[Any]] | None = None
     """Turns cells of the column `record`, which follow each other, into records, where they are no records already: a
-    cell may stand for many, such as a part of a file. Called on the workers."""
+    cell may stand for many, such as a part of a file. Takes a `pyarrow.Array`; called on the workers."""
+
+    decode: Callable[[Any], Any] | None = None
+    """Turns each record into what `key_event` takes, where that is something else. Where it fails, the record is taken
+    for one that cannot be keyed; dead letters have the record itself. What `TestRun.add_record` brings goes through it,
+    too."""
 
 
 @attrs.frozen
@@ -100,9 +105,11 @@ class Sink:
         """The codec for the values of a port that leads here. A sink that writes text may encode to it at once."""
         return codec_for(type_)
 
-    def check(self) -> None:
-        """Look before a run starts whether the sink can be written.
+    def check(self, port: str, type_: Any) -> None:
+        """Look before a run starts whether the values of a port can be written.
 
+        :param port: the port's name
+        :param type_: the port's type
         :raises SinkError: it cannot, with what to do about it
         """
 

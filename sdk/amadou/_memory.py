@@ -50,12 +50,12 @@ class MemorySource(Source):
             (directory / f"records-{len(added):09}-at-{written:09}.txt").write_bytes(text)
 
     @staticmethod
-    def to_records(cells: Sequence[str]) -> Iterable[Any]:
+    def to_records(cells: Any) -> Iterable[Any]:
         """The records of cells."""
         import base64
         import pickle
 
-        return (pickle.loads(base64.b64decode(cell)) for cell in cells)
+        return (pickle.loads(base64.b64decode(cell)) for cell in cells.to_pylist())
 
     def __repr__(self) -> str:
         return f"MemorySource({len(self._records)} records)"

@@ -129,7 +129,7 @@ def test_a_value_that_fits_its_port_is_taken(type_: Any, value: Any) -> None:
 @pytest.fixture
 def sink(tmp_path: Path) -> JsonLinesSink:
     sink = JsonLinesSink(tmp_path / "sums")
-    sink.check()
+    sink.check("sums", int)
     return sink
 
 
@@ -336,7 +336,7 @@ def test_values_of_a_port_with_a_codec_of_its_own_become_json_too(sink: JsonLine
 
 
 def test_check_makes_the_directory_and_leaves_nothing_in_it(tmp_path: Path) -> None:
-    JsonLinesSink(tmp_path / "a" / "b").check()
+    JsonLinesSink(tmp_path / "a" / "b").check("sums", int)
     assert list((tmp_path / "a" / "b").iterdir()) == []
 
 
@@ -344,7 +344,7 @@ def test_a_path_that_is_a_file_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "sums").write_text("")
     for path in (tmp_path / "sums", tmp_path / "sums" / "below"):
         with pytest.raises(SinkError, match="is not a directory: give JsonLinesSink another path"):
-            JsonLinesSink(path).check()
+            JsonLinesSink(path).check("sums", int)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
@@ -352,14 +352,14 @@ def test_a_directory_that_may_not_be_written_is_told_before_the_run(tmp_path: Pa
     tmp_path.chmod(0o500)
     try:
         with pytest.raises(SinkError, match="may not be written by this user"):
-            JsonLinesSink(tmp_path).check()
+            JsonLinesSink(tmp_path).check("sums", int)
     finally:
         tmp_path.chmod(0o700)
 
 
 def test_a_remote_path_is_told_before_the_run() -> None:
     with pytest.raises(SinkError, match="mounted file systems"):
-        JsonLinesSink("s3://bucket/sums").check()
+        JsonLinesSink("s3://bucket/sums").check("sums", int)
 
 
 def test_a_directory_that_the_workers_do_not_share_is_told_at_the_commit(sink: JsonLinesSink, tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amadou import Handler, Job, Param
@@ -166,6 +167,7 @@ def test_a_source_can_be_pickled() -> None:
     assert pickle.loads(pickle.dumps(source)) == source
 
 
+@settings(deadline=None)  # the first look at pyarrow takes its time
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"a", b"\xef\xbb\xbf", b"bcdef"])), st.lists(st.integers(0, 40)))
 def test_the_parts_of_a_file_have_its_lines_once(pieces: list[bytes], cuts: list[int]) -> None:
     content = b"".join(pieces)
@@ -174,13 +176,13 @@ def test_the_parts_of_a_file_have_its_lines_once(pieces: list[bytes], cuts: list
         file.write(content)
         file.flush()
         parts = [{"path": f"file:{file.name}", "start": start, "end": end} for start, end in pairwise(bounds)]
-        assert list(LinesSource.to_records(parts)) == records(Path(file.name))
+        assert list(LinesSource.to_records(pa.array(parts))) == records(Path(file.name))
 
 
 def test_a_part_of_a_file_that_is_gone_names_it(tmp_path: Path) -> None:
     part = {"path": f"file:{tmp_path}/gone.txt", "start": 0, "end": 5}
     with pytest.raises(SourceError, match=r"gone\.txt cannot be read: .*No such file"):
-        list(LinesSource.to_records([part]))
+        list(LinesSource.to_records(pa.array([part])))
 
 
 @pytest.mark.spark
@@ -203,4 +205,4 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
         rows.sort(key=lambda row: (row.partition, row.position))
         parts = {row.partition.rpartition("/")[2]: row.position for row in rows}
         assert parts.get("large.txt") != 0
-        assert list(source.to_records([row.record for row in rows])) == records(path)
+        assert list(source.to_records(pa.array([row.record.asDict() for row in rows]))) == records(path)

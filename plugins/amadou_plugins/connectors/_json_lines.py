@@ -38,7 +38,7 @@ class JsonLinesSink(Sink):
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_)
 
-    def check(self) -> None:
+    def check(self, port: str, type_: Any) -> None:
         if is_remote(str(self.path)):
             raise SinkError(f"JsonLinesSink({str(self.path)!r}) writes to mounted file systems: give a local directory")
         directory = self._directory

@@ -3,7 +3,7 @@ import glob
 import gzip
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -122,11 +122,11 @@ class LinesSource(Source):
         )
 
     @staticmethod
-    def to_records(cells: Sequence[Any]) -> Iterable[bytes]:
+    def to_records(cells: Any) -> Iterable[bytes]:
         """Turns parts of local files into their lines; remote files come as lines."""
-        if type(cells[0]) is bytes:
-            return cells
-        return chain.from_iterable(chain.from_iterable(map(_lines_of_part, cells)))
+        if not cells.type.num_fields:
+            return cells.to_pylist()  # type: ignore[no-any-return]
+        return chain.from_iterable(chain.from_iterable(map(_lines_of_part, cells.to_pylist())))
 
     def _check_name(self, told: str, file: str) -> None:
         if ":" in os.path.basename(file):

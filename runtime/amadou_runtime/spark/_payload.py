@@ -91,6 +91,7 @@ class _KeyedSource(Source):
     def __init__(self, source: Source) -> None:
         self.key_event = source.key_event
         self.to_records = source.to_records
+        self.decode = source.decode
 
 
 def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:

@@ -77,10 +77,10 @@ class KeyingStage:
             for _ in batches:
                 pass  # the batch is lost, but Spark wants its rows read
 
-    def _blocks(self, worker: Worker, cells: list[Any]) -> Iterator[list[Any]]:
+    def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
         """The records of cells, as many at once as are keyed and packed together."""
         to_records = None if self.source is None else worker.job.sources[self.source].to_records
-        records = iter(to_records(cells) if to_records else cells)
+        records = iter((to_records or _as_they_are)(cells))
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
@@ -134,13 +134,16 @@ class _Rows:
         return pa.record_batch(columns, names=["range", "event_time", "chunk"])
 
 
-def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, list[Any]]]:
-    """The records of an Arrow batch, cut where (partition, position) changes."""
+def _as_they_are(cells: Any) -> list[Any]:
+    return cells.to_pylist() if cells.type.num_fields else cells.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, Any]]:
+    """The cells of an Arrow batch, cut where (partition, position) changes."""
     import pyarrow.compute as pc
 
-    records = batch.column("record")
-    cells = records.to_pylist() if records.type.num_fields else records.to_numpy(zero_copy_only=False).tolist()
-    if not cells:
+    cells = batch.column("record")
+    if not len(cells):
         return
     ends = set()
     for name in ("partition", "position"):
@@ -152,7 +155,7 @@ def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, list[Any]]]:
         yield (
             task.to_bytes(8) if partition is None else partition.encode(),
             position or 0,
-            cells if end - start == len(cells) else cells[start:end],
+            cells.slice(start, end - start),
         )
         start = end
 
