@@ -4,8 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
 
 import pytest
+from tests.services import KafkaLogin, OwnService, need, own_service
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -34,6 +37,44 @@ def shared_data() -> Callable[[str], Path]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def kafka() -> str:
+    """The bootstrap address of a Kafka broker that all tests share. It makes no topics by itself."""
+    return need("Kafka", "AMADOU_KAFKA")
+
+
+@pytest.fixture(scope="session")
+def kafka_sasl() -> KafkaLogin:
+    """The same broker, as it is reached with SASL PLAIN over plain text."""
+    return KafkaLogin(*(need("Kafka", f"AMADOU_KAFKA{name}") for name in ("_SASL", "_USER", "_PASSWORD")))
+
+
+@pytest.fixture
+def postgres() -> Iterator[str]:
+    """The URL of a PostgreSQL database of the test's own, with the name and password of a superuser."""
+    import psycopg
+
+    server, name = need("PostgreSQL", "AMADOU_POSTGRES"), f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+        yield urlsplit(server)._replace(path=f"/{name}").geturl()
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def own_kafka(tmp_path: Path) -> Iterator[OwnService]:
+    """A Kafka broker of the test's own, to stop and start."""
+    need("Kafka", "AMADOU_KAFKA")
+    yield from own_service("kafka", tmp_path / "services")
+
+
+@pytest.fixture
+def own_postgres(tmp_path: Path) -> Iterator[OwnService]:
+    """A PostgreSQL of the test's own, to stop and start."""
+    need("PostgreSQL", "AMADOU_POSTGRES")
+    yield from own_service("postgres", tmp_path / "services")
 
 
 def _need_spark() -> None:

@@ -153,7 +153,7 @@ class DeadLetters:
 class _Before:
     """What a subject was before a callback."""
 
-    __slots__ = ("_collected", "_counts", "packed", "subject", "timers", "wakes")
+    __slots__ = ("_collected", "_counts", "_removed", "packed", "subject", "timers", "wakes")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -162,6 +162,7 @@ class _Before:
         self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
         self._counts = dict(subject._batch.counts)
         self.timers = subject._timers.of(subject.key)
+        self._removed = subject._timers.removed
         self._collected = [len(port.wires) for port in subject._batch.ports.values()]
 
     def store(self) -> None:
@@ -187,6 +188,7 @@ class _Before:
             timers.discard(subject.key, micros, tag)
         for micros, tag in before - now:
             timers.add(subject.key, micros, tag)
+        timers.removed = self._removed
         for port, collected in zip(batch.ports.values(), self._collected, strict=True):
             del port.wires[collected:]
 

@@ -1,9 +1,11 @@
 """Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
 ``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; what has a meaning here is written as
-in URLs, such as ``%3F`` for a question mark.
+in URLs, such as ``%3F`` for a question mark. Options that are no parameters go into the connector's parameter `options`
+where that is a mapping.
 """
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from types import UnionType
@@ -17,6 +19,9 @@ from amadou.errors import AmadouError, LoadError
 from amadou_runtime._plugins import plugins_of
 
 _READABLE = (bool, int, float, timedelta, str, Secret)
+_OPTIONS = "options"
+_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+"""Spark's own rule for what it must not show, `spark.redaction.regex`."""
 
 
 def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, str], plugins: Sequence[str] = ()) -> Job:
@@ -54,6 +59,9 @@ def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
     settings = {name: _readable(hints.get(name, Any)) for name in parameters}
     secrets = {name: Secret(value) for name, value in options.items() if Secret in settings.get(name, ())}
     usable = [name for name, types in settings.items() if types]
+    collected: dict[str, Any] = {}
+    if _OPTIONS in parameters and get_origin(hints.get(_OPTIONS)) is Mapping:
+        collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
     unknown = [name for name in options if name not in usable]
     if unknown:
         raise LoadError(told, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
@@ -66,11 +74,14 @@ def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
     if missing:
         raise LoadError(told, f"{made.__name__} needs {missing[0]}")
     try:
-        return made(
-            **{name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
-        )
+        given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
+        return made(**given, **({_OPTIONS: collected} if collected else {}))
     except (AmadouError, ValueError, TypeError) as error:
         raise LoadError(told, str(error)) from error
+
+
+def _hidden(name: str, text: str) -> Any:
+    return Secret(text) if _SECRET_NAME.search(name) else text
 
 
 def _readable(hint: Any) -> list[Any]:

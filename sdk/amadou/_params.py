@@ -16,7 +16,8 @@ T = TypeVar("T")
 @attrs.frozen
 class Param:
     """A setting that is given at deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`, else
-    the default. It may stand wherever a handler's attribute, a connector or a job takes a setting.
+    the default. It may stand wherever a handler's attribute, a connector or a job takes a setting, and as a value where
+    that is a mapping.
 
     :param name: the name on the command line and in the environment
     :param default: the value where none is given; without it the setting must be given
@@ -77,7 +78,7 @@ def settings_of(holder: Any) -> dict[str, Any]:
 
 def params_of(holders: Iterable[Any]) -> list[Param]:
     """The parameters among the settings of some connectors, handlers or jobs."""
-    return [setting for holder in holders for setting in settings_of(holder).values() if isinstance(setting, Param)]
+    return [param for holder in holders for setting in settings_of(holder).values() for param in _params_in(setting)]
 
 
 def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
@@ -87,11 +88,12 @@ def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
     """
     values = {}
     for attribute, setting in settings_of(holder).items():
-        if isinstance(setting, Param):
-            try:
-                values[attribute] = setting.value(given)
-            except ParamError as error:
-                problems.extend(error.problems)
+        if _params_in(setting):
+            values[attribute] = (
+                {name: _filled(value, given, problems) for name, value in setting.items()}
+                if isinstance(setting, Mapping)
+                else _filled(setting, given, problems)
+            )
     if not values:
         return holder
     if attrs.has(type(holder)):
@@ -100,3 +102,18 @@ def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
     filled = copy.copy(holder)
     vars(filled).update(values)
     return filled
+
+
+def _params_in(setting: Any) -> list[Param]:
+    found = setting.values() if isinstance(setting, Mapping) else (setting,)
+    return [value for value in found if isinstance(value, Param)]
+
+
+def _filled(setting: Any, given: Mapping[str, str], problems: list[str]) -> Any:
+    if not isinstance(setting, Param):
+        return setting
+    try:
+        return setting.value(given)
+    except ParamError as error:
+        problems.extend(error.problems)
+        return setting

@@ -1,4 +1,6 @@
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -33,10 +35,17 @@ class Strict(Sink):
     password: str | Secret | None = None
 
 
+class Open(Source):
+    def __init__(
+        self, kind: str, *, depth: int = 5, options: Mapping[str, str | Secret] = MappingProxyType({})
+    ) -> None:
+        self.told = (kind, depth, dict(options))
+
+
 class Named:
     @hookimpl
     def amadou_register_sources(self) -> Any:
-        return {"queue": Queue}
+        return {"queue": Queue, "open": Open}
 
     @hookimpl
     def amadou_register_sinks(self) -> Any:
@@ -76,7 +85,7 @@ def test_sources_are_added_and_sinks_replaced() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("nothing:x", "--sink out=nothing:x: there is no 'nothing' .there are: console, json-lines, strict."),
+        ("nothing:x", "--sink out=nothing:x: there is no 'nothing' .there are: console, .*, strict."),
         ("json-lines", "JsonLinesSink needs path"),
         ("console:x", "ConsoleSink takes nothing but options"),
         ("json-lines:x?mode=a", "JsonLinesSink has no option mode .it has: path."),
@@ -94,6 +103,16 @@ def test_a_secret_among_the_options_is_one() -> None:
     with pytest.raises(LoadError, match="Strict has no option mode") as caught:
         sink("strict:a?password=sesame-of-sinks&mode=b")
     assert "sesame-of-sinks" not in str(caught.value)
+
+
+def test_options_that_are_no_parameters_go_into_those_of_the_connector() -> None:
+    assert source("open:a").told == ("a", 5, {})
+    assert source("open:a?depth=7&path=b%26c&max.records=3").told == ("a", 7, {"path": "b&c", "max.records": "3"})
+    kind, _, options = source("open:a?user=me&dbPassword=sesame-of-options&fs.access.key=key-of-options").told
+    assert (kind, options["user"]) == ("a", "me")
+    assert options["dbPassword"] == Secret("sesame-of-options")
+    assert options["fs.access.key"] == Secret("key-of-options")
+    assert "***" in repr(options)
 
 
 def test_a_connector_that_refuses_its_settings_is_told() -> None:

@@ -6,7 +6,42 @@ tests and notebooks.
 
 from amadou import MemorySink, MemorySource
 from amadou_plugins.connectors._console import ConsoleSink
+from amadou_plugins.connectors._csv_sink import CsvSink
+from amadou_plugins.connectors._csv_source import CsvSource, MalformedRow
+from amadou_plugins.connectors._function_sink import FunctionSink
+from amadou_plugins.connectors._generator import GeneratorSource
+from amadou_plugins.connectors._http import HttpSink
+from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors._json_lines import JsonLinesSink
+from amadou_plugins.connectors._json_lines_source import JsonLinesSource
+from amadou_plugins.connectors._kafka_sink import KafkaSink
+from amadou_plugins.connectors._kafka_source import KafkaRecord, KafkaSource
 from amadou_plugins.connectors._lines import LinesSource
+from amadou_plugins.connectors._parquet_sink import ParquetSink
+from amadou_plugins.connectors._parquet_source import ParquetSource
+from amadou_plugins.connectors._postgres import PostgresSink
+from amadou_plugins.connectors._spark import SparkSink, SparkSource
 
-__all__ = ["ConsoleSink", "JsonLinesSink", "LinesSource", "MemorySink", "MemorySource"]
+__all__ = [
+    "ConsoleSink",
+    "CsvSink",
+    "CsvSource",
+    "FunctionSink",
+    "GeneratorSource",
+    "HttpSink",
+    "JsonCodec",
+    "JsonLinesSink",
+    "JsonLinesSource",
+    "KafkaRecord",
+    "KafkaSink",
+    "KafkaSource",
+    "LinesSource",
+    "MalformedRow",
+    "MemorySink",
+    "MemorySource",
+    "ParquetSink",
+    "ParquetSource",
+    "PostgresSink",
+    "SparkSink",
+    "SparkSource",
+]

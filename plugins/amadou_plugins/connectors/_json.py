@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import timedelta
 from decimal import Decimal
 from types import UnionType
-from typing import Any, get_origin
+from typing import Any, get_origin, is_typeddict
 
 import attrs
 import orjson
@@ -31,7 +31,7 @@ class JsonCodec:
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
-        self._class = _class_of(type_)
+        self._class = class_of(type_)
         names = self._class._fields if _is_named_tuple(self._class) else ()
         self._fields = _object_of(self._class) if names else None
         self._begin = b"{%b:" % orjson.dumps(names[0]) if names else b""
@@ -82,10 +82,13 @@ def json_lines(batch: SinkBatch, wires: Sequence[Any]) -> Sequence[bytes]:
     return wires if isinstance(batch.codec, JsonCodec) else [_ANY.encode(wire) for wire in wires]
 
 
-def _class_of(type_: Any) -> Any:
+def class_of(type_: Any) -> Any:
+    """What values of a type are instances of."""
     checked = get_origin(type_) or type_
     if checked is float:
         return float, int
+    if is_typeddict(checked):
+        return dict
     return checked if isinstance(checked, type) and checked not in (Any, UnionType) else object
 
 

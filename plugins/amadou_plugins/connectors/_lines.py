@@ -1,7 +1,3 @@
-import bz2
-import glob
-import gzip
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
@@ -11,18 +7,14 @@ from typing import IO, Any
 import attrs
 
 from amadou import Param, Source
-from amadou.errors import SourceError
-from amadou_plugins.connectors._path import is_remote, local_path, path_text
+from amadou_plugins.connectors._found_files import PACKED, FoundFiles, check_files_per_batch, opened, reading
+from amadou_plugins.connectors._path import local_path, path_text
 
 _CHUNK = 1 << 20
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
-_FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _LINE_END = re.compile(rb"[\r\n]")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
-_GLOB = re.compile(r"[*?\[]")
-_SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
 
 
 @attrs.frozen
@@ -51,166 +43,95 @@ class LinesSource(Source):
     key_event: Callable[[bytes], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        files = self.max_files_per_batch
-        if files is not None and not isinstance(files, Param) and (type(files) is not int or files < 1):
-            raise SourceError(f"max_files_per_batch must be a whole number from 1, not {files!r}")
+        check_files_per_batch(self.max_files_per_batch)
 
     @property
     def bounded(self) -> bool:
-        if self._is_remote or self._is_glob or str(self.path).endswith("/"):
-            return False
-        return not os.path.isdir(self._local)
+        return self._files.bounded
 
     def check(self) -> None:
-        if self._is_remote:
-            return
-        path, told = self._local, f"LinesSource({str(self.path)!r})"
-        if self._is_glob:
-            parent = _fixed_parent(path)
-            if not os.path.isdir(parent):
-                raise SourceError(f"{told}: there is no directory {parent}: create it, or correct the path")
-        elif not os.path.exists(path):
-            raise SourceError(f"{told}: there is no file or directory {path}: create it, or correct the path")
-        elif not os.access(path, os.R_OK):
-            raise SourceError(f"{told}: {path} may not be read by this user: change its permissions")
-        elif self.bounded and _is_hidden(path):
-            raise SourceError(f"{told}: Spark skips files whose names begin with '.' or '_': rename the file")
-        for file in self._files():
-            self._check_name(told, file)
+        self._files.check()
 
     def records(self) -> Iterator[bytes]:
-        if self._is_remote:
-            raise SourceError(
-                f"LinesSource({str(self.path)!r}): the embedded engine reads local files only: run the job with "
-                "engine='spark', or copy the files here"
-            )
-        for file in self._files():
-            try:
-                yield from chain.from_iterable(_lines(file))
-            except (OSError, EOFError) as error:
-                raise SourceError(f"LinesSource({str(self.path)!r}): {file} cannot be read: {error}") from error
+        return lines_of(self._files)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
-        # Spark forgets files that are a week older than the newest one, unread ones among them.
-        reader = reader.option("maxFileAge", "36500d")
-        if self.max_files_per_batch is not None:
-            reader = reader.option("maxFilesPerTrigger", self.max_files_per_batch)
-        if self._is_remote:
-            path = str(self.path)
-        elif self._is_glob:
-            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # a pattern's to Spark, not to us
-        elif self.bounded:
-            # Spark streams directories only; a file is the one that passes the filter in its directory.
-            path, file = os.path.split(self._local)
-            path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
-        else:
-            path = _spark_escaped(self._local)
-        if self._is_remote:
-            return reader.text(path).selectExpr(
-                "CAST(value AS BINARY) AS record",
-                "_metadata.file_path AS partition",
-                "_metadata.file_block_start AS position",
-            )
-        # Spark finds the files and remembers them; their lines are read where they become events. Handing each line
-        # through the JVM costs as much as parsing its JSON.
-        cores = spark.sparkContext.defaultParallelism
-        files = reader.format("binaryFile").schema(_FILE_COLUMNS).load(f"file:{path}")
-        return (
-            files.selectExpr("path", f"explode({_parts(cores)}) AS part")
-            .repartition(cores)
-            .selectExpr("struct(path, part.start, part.end) AS record", "path AS partition", "part.start AS position")
-        )
+        return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[bytes]:
         """Turns parts of local files into their lines; remote files come as lines."""
-        if not cells.type.num_fields:
-            return cells.to_pylist()  # type: ignore[no-any-return]
-        return chain.from_iterable(chain.from_iterable(map(_lines_of_part, cells.to_pylist())))
-
-    def _check_name(self, told: str, file: str) -> None:
-        if ":" in os.path.basename(file):
-            raise SourceError(f"{told}: Spark cannot read {file}, for the ':' in its name: rename the file")
-        if not self.bounded and _SPARK_GLOB.search(file):
-            # Seen on Spark 4.3.0: one such name in a batch, and each other file of the batch comes twice.
-            raise SourceError(
-                f"{told}: Spark takes the characters *?[]{{}}\\ in {file} for a pattern, and would read the files "
-                "beside it twice: rename the file or its directory"
-            )
+        return lines_of_cells("LinesSource", cells)
 
     @property
-    def _is_remote(self) -> bool:
-        return is_remote(str(self.path))
-
-    @property
-    def _is_glob(self) -> bool:
-        path = local_path(str(self.path))
-        return _GLOB.search(path) is not None and not os.path.exists(path)
-
-    @property
-    def _local(self) -> str:
-        path = local_path(str(self.path))
-        if not self._is_glob:
-            return os.path.abspath(path)
-        return path if os.path.isabs(path) else os.path.join(glob.escape(os.getcwd()), path)
-
-    def _files(self) -> list[str]:
-        path = self._local
-        if self.bounded:
-            return [path]
-        found: list[str] = []
-        for match in glob.glob(path) if self._is_glob else [path]:
-            if os.path.isdir(match):
-                found += [entry.path for entry in os.scandir(match) if entry.is_file() and not _is_hidden(entry.path)]
-            elif not _is_hidden(match):
-                found.append(match)
-        return sorted(found)
+    def _files(self) -> FoundFiles:
+        return FoundFiles("LinesSource", self.path)
 
 
-def _is_hidden(path: str) -> bool:
-    return os.path.basename(path).startswith((".", "_"))
+def lines_of(files: FoundFiles) -> Iterator[bytes]:
+    """The lines of all files."""
+    for path in files.paths():
+        with reading(files.source, path):
+            yield from chain.from_iterable(_lines(path))
 
 
-def _spark_escaped(path: str) -> str:
-    return _SPARK_GLOB.sub(lambda match: f"\\{match[0]}", path)
+def stream_of_lines(files: FoundFiles, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
+    """What `Source.read_stream` gives of files that `lines_of_cells` takes."""
+    if files.is_remote:
+        reader, path = files.for_spark(reader, max_files_per_batch)
+        return reader.text(path).selectExpr(
+            "CAST(value AS BINARY) AS record",
+            "_metadata.file_path AS partition",
+            "_metadata.file_block_start AS position",
+        )
+    # Spark finds the files and remembers them; their lines are read where they become events. Handing each line
+    # through the JVM costs as much as parsing its JSON.
+    cores = spark.sparkContext.defaultParallelism
+    return (
+        files.stream(reader, max_files_per_batch)
+        .selectExpr("path", f"explode({_parts(cores)}) AS part")
+        .repartition(cores)
+        .selectExpr("struct(path, part.start, part.end) AS record", "path AS partition", "part.start AS position")
+    )
 
 
-def _fixed_parent(pattern: str) -> str:
-    """The directory before the first part of a pattern that has a wildcard."""
-    parent = os.path.dirname(pattern)
-    while glob.has_magic(parent):
-        parent = os.path.dirname(parent)
-    return parent
+def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
+    """The lines of what `stream_of_lines` gave.
+
+    :param source: the source's class, for errors
+    """
+    if not cells.type.num_fields:
+        return cells.to_pylist()  # type: ignore[no-any-return]
+    parts = (_lines_of_part(source, part) for part in cells.to_pylist())
+    return chain.from_iterable(chain.from_iterable(parts))
 
 
 def _parts(cores: int) -> str:
     """SQL for the parts that a file is cut into: as many as cores where it is worth it, and none too large."""
-    packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in _OPENERS)
+    packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in PACKED)
     even = f"least({cores}L, length div {_SMALLEST_PART})"
     count = f"if({packed}, 1L, greatest(1L, {even}, length div {_LARGEST_PART}))"
     bounds = f"struct(length * i div {count} AS start, length * (i + 1) div {count} AS end)"
     return f"transform(sequence(0L, {count} - 1), i -> {bounds})"
 
 
-def _lines_of_part(part: Mapping[str, Any]) -> Iterator[list[bytes]]:
+def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]]:
     path = local_path(part["path"])
-    try:
+    with reading(source, path):
         yield from _lines(path, part["start"], part["end"])
-    except (OSError, EOFError) as error:
-        raise SourceError(f"LinesSource: {path} cannot be read: {error}") from error
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
     """The lines of a file that begin at or after one byte and before another, many at once. A packed file has one
     part.
     """
-    opener = _OPENERS.get(os.path.splitext(path)[1])
-    with open(path, "rb") if opener is None else opener(path, "rb") as file:
+    packed = path.endswith(tuple(PACKED))
+    with opened(path) as file:
         if start > 0:
             file.seek(start - 1)  # a line begins at `start` where the byte before ends one
         elif file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
             file.seek(0)
-        lines = _split(_pieces(file, None if end is None or opener is not None else end - file.tell()))
+        lines = _split(_pieces(file, None if end is None or packed else end - file.tell()))
         if start > 0:
             first = next(filter(None, lines), [])
             yield first[1:]

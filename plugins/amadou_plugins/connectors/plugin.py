@@ -5,19 +5,49 @@ from typing import Any
 
 from amadou import Sink, Source, hookimpl
 from amadou_plugins.connectors._console import ConsoleSink
+from amadou_plugins.connectors._csv_sink import CsvSink
+from amadou_plugins.connectors._csv_source import CsvSource
+from amadou_plugins.connectors._function_sink import FunctionSink
+from amadou_plugins.connectors._generator import GeneratorSource
+from amadou_plugins.connectors._http import HttpSink
 from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors._json_lines import JsonLinesSink
+from amadou_plugins.connectors._json_lines_source import JsonLinesSource
+from amadou_plugins.connectors._kafka_sink import KafkaSink
+from amadou_plugins.connectors._kafka_source import KafkaSource
 from amadou_plugins.connectors._lines import LinesSource
+from amadou_plugins.connectors._parquet_sink import ParquetSink
+from amadou_plugins.connectors._parquet_source import ParquetSource
+from amadou_plugins.connectors._postgres import PostgresSink
+from amadou_plugins.connectors._spark import SparkSink, SparkSource
 
 
 @hookimpl
 def amadou_register_sources() -> Mapping[str, type[Source]]:
-    return {"lines": LinesSource}
+    return {
+        "csv": CsvSource,
+        "generator": GeneratorSource,
+        "json-lines": JsonLinesSource,
+        "kafka": KafkaSource,
+        "lines": LinesSource,
+        "parquet": ParquetSource,
+        "spark": SparkSource,
+    }
 
 
 @hookimpl
 def amadou_register_sinks() -> Mapping[str, type[Sink]]:
-    return {"console": ConsoleSink, "json-lines": JsonLinesSink}
+    return {
+        "console": ConsoleSink,
+        "csv": CsvSink,
+        "function": FunctionSink,
+        "http": HttpSink,
+        "json-lines": JsonLinesSink,
+        "kafka": KafkaSink,
+        "parquet": ParquetSink,
+        "postgres": PostgresSink,
+        "spark": SparkSink,
+    }
 
 
 @hookimpl

@@ -1,0 +1,11 @@
+from amadou import BatchReport, Metric
+
+
+def _values_per_event(batch: BatchReport) -> float | None:
+    counts = batch.counts
+    return sum(counts.outputs.values()) / counts.events if counts.events else None
+
+
+VALUES_PER_EVENT = Metric(
+    "sqlite_values_per_event", "How many values each event of the last batch became.", "gauge", _values_per_event
+)

@@ -1,0 +1,58 @@
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from amadou import Codec, Collecting, Param, Sink, SinkBatch, SinkWriter
+from amadou.errors import SinkError
+from amadou_plugins.connectors import JsonCodec
+
+
+@attrs.frozen
+class SqliteSink(Sink):
+    """Rows of a SQLite database: a table for each port, a row with JSON for each value. Exactly-once.
+
+    :param path: the database; made where it is missing
+    """
+
+    guarantee = "exactly-once"
+
+    path: str | Path | Param
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return JsonCodec(type_)
+
+    def check(self, port: str, type_: Any) -> None:
+        with closing(self._connection()) as database, database:
+            self._prepare(database, port)
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        return Collecting()  # the values come to `commit`, which is called where the database is
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        rows = [(line.decode(),) for part in parts for line in part]
+        with closing(self._connection()) as database, database:
+            self._prepare(database, batch.port)
+            identity = (batch.run, batch.port, batch.number)
+            if database.execute("INSERT OR IGNORE INTO amadou_batches VALUES (?, ?, ?)", identity).rowcount:
+                database.executemany(f"INSERT INTO {_quoted(batch.port)} VALUES (?)", rows)
+
+    def _prepare(self, database: sqlite3.Connection, port: str) -> None:
+        database.execute(f"CREATE TABLE IF NOT EXISTS {_quoted(port)} (value TEXT NOT NULL)")
+        database.execute(
+            "CREATE TABLE IF NOT EXISTS amadou_batches"
+            " (run TEXT, port TEXT, number INTEGER, PRIMARY KEY (run, port, number))"
+        )
+
+    def _connection(self) -> sqlite3.Connection:
+        try:
+            return sqlite3.connect(str(self.path))
+        except sqlite3.Error as error:
+            raise SinkError(f"SqliteSink({str(self.path)!r}): {error}: give a path that can be written") from error
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,56 @@
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter
+from amadou.errors import SinkError
+from amadou_plugins.connectors._function import function_name, loaded_function
+
+
+def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> Any:
+    return loaded_function(function, SinkError)
+
+
+@attrs.frozen
+class FunctionSink(Sink):
+    """Calls a function with the values of each batch that has any, where the run was started. At-least-once: a batch
+    that is played again is handed over again, with the same `batch.run` and `batch.number`. A function that
+    remembers those makes it exactly-once.
+
+    The function stays where the run was started, and may hold what cannot be sent to workers, such as a connection.
+
+    :param function: ``function(values, batch)`` takes the list of values, which are of the port's type, and their
+        `SinkBatch`; what it returns is not looked at. Where it fails, the run ends, and begins with this batch when it
+        is started again. Or the function's name, ``module:function``
+    :raises SinkError: there is no such function
+    """
+
+    guarantee = "at-least-once"
+
+    function: Callable[[list[Any], SinkBatch], Any] | str | Param = attrs.field(converter=_loaded)
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.function, Param) and not callable(self.function):
+            raise SinkError(f"FunctionSink needs a function of a list of values and a SinkBatch, not {self.function!r}")
+
+    def __reduce__(self) -> Any:
+        return type(self), (self.function if isinstance(self.function, Param) else _left_behind,)
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        return Collecting()
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        values = [batch.codec.decode(wire) for part in parts for wire in part]
+        if not values:
+            return
+        function: Any = self.function
+        try:
+            function(values, batch)
+        except Exception as error:
+            what = f"{function_name(function)} failed with the values of port {batch.port!r} in batch {batch.number}"
+            raise SinkError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+def _left_behind(values: list[Any], batch: SinkBatch) -> None:
+    """Stands for the function in workers."""

@@ -1,0 +1,79 @@
+"""Spark's half of `GeneratorSource`: ranges of numbers, as they become due. Spark asks for them in a process of its
+own; records are made of them where they become events.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+# The names of methods are Spark's.
+# ruff: noqa: N802
+
+_SMALLEST_PART = 1000
+"""Fewer records than these are not worth a task."""
+
+
+class GeneratorStream(DataSource):
+    """Options: `parts`, into how many tasks a batch is cut at most, and where there are any, `rate` and `count`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amadou_generator"
+
+    def schema(self) -> str:
+        return "start long, end long"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        rate, count = self.options.get("rate"), self.options.get("count")
+        return _Reader(
+            None if rate is None else float(rate), None if count is None else int(count), int(self.options["parts"])
+        )
+
+
+class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, rate: float | None, count: int | None, parts: int) -> None:
+        self._rate = rate
+        self._count = count
+        self._parts = parts
+        self._began: tuple[int, float] | None = None
+        self._awaited: int | None = None
+        """How many records there will be, in a run that ends by itself."""
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"records": 0}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        if self._count is None:
+            raise ValueError("a GeneratorSource without a count never ends: give it one, or the run another trigger")
+        self._awaited = self._count
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
+        first = start["records"]
+        end = self._due(first)
+        while self._awaited is not None and end == first < self._awaited:
+            # Spark ends such a run when nothing new is there.
+            assert self._rate is not None
+            time.sleep(min(1 / self._rate, 0.1))
+            end = self._due(first)
+        return {"records": end}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        first, last = start["records"], end["records"]
+        parts = min(self._parts, -(-(last - first) // _SMALLEST_PART))
+        bounds = [first + (last - first) * part // parts for part in range(parts)] + [last]
+        return [InputPartition(bounds[part : part + 2]) for part in range(parts)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, ...]]:
+        return iter([tuple(partition.value)])
+
+    def _due(self, start: int) -> int:
+        """Up to which number records are due, where they are read up to another."""
+        if self._began is None:
+            self._began = start, time.monotonic()
+        first, began = self._began
+        due = None if self._rate is None else first + int((time.monotonic() - began) * self._rate)
+        # A count may be lower than it was in an earlier run.
+        return max(start, min(limit for limit in (due, self._count) if limit is not None))

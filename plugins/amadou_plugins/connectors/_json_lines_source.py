@@ -1,0 +1,67 @@
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+
+from amadou import Param, Source
+from amadou_plugins.connectors._found_files import FoundFiles, check_files_per_batch
+from amadou_plugins.connectors._lines import lines_of, lines_of_cells, stream_of_lines
+from amadou_plugins.connectors._path import path_text
+
+
+@attrs.frozen
+class JsonLinesSource(Source):
+    """The JSON values on the lines of text files, in UTF-8. Blank lines are skipped.
+
+    `key_event` takes what a line stands for: a `dict`, `list`, `str`, number, `bool` or `None`. Whole numbers beyond 64
+    bits become floats. The record is the raw line, as `bytes`: a line that is no JSON cannot be keyed, and is what the
+    dead letter has of it. `TestRun.add_record` takes raw lines as `bytes`, and values.
+
+    Files are found, read and ordered as `LinesSource` does.
+
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
+        started. A URI such as ``s3://bucket/views/`` is left to Spark
+    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param key_event: turns the values into events, instead of the handler's own
+    :raises SourceError: `max_files_per_batch` is no positive number
+    """
+
+    path: str | Path | Param = attrs.field(converter=path_text)
+    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
+    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_files_per_batch(self.max_files_per_batch)
+
+    @property
+    def bounded(self) -> bool:
+        return self._files.bounded
+
+    def check(self) -> None:
+        self._files.check()
+
+    def records(self) -> Iterator[bytes]:
+        return _not_blank(lines_of(self._files))
+
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
+        return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
+
+    @staticmethod
+    def to_records(cells: Any) -> Iterator[bytes]:
+        """Turns parts of local files into their lines; remote files come as lines."""
+        return _not_blank(lines_of_cells("JsonLinesSource", cells))
+
+    @staticmethod
+    def decode(record: Any) -> Any:
+        """Turns a line into the value that it stands for; takes others for such values."""
+        return orjson.loads(record) if isinstance(record, bytes) else record
+
+    @property
+    def _files(self) -> FoundFiles:
+        return FoundFiles("JsonLinesSource", self.path)
+
+
+def _not_blank(lines: Iterable[bytes]) -> Iterator[bytes]:
+    return filter(bytes.strip, lines)

@@ -1,0 +1,220 @@
+"""Kafka clusters, as the source and the sink reach them: through librdkafka, by confluent-kafka."""
+
+import importlib.util
+import logging
+import time
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import attrs
+
+from amadou import Param, Secret
+from amadou.errors import AmadouError
+
+T = TypeVar("T")
+ANSWER_WITHIN = 4.0
+"""How long one request may take, in seconds."""
+_PAUSE = 0.5
+_QUIET = 3.0
+"""Troubles that pass within so many seconds are not worth a word."""
+_logger = logging.getLogger("amadou")
+
+
+@attrs.frozen
+class Cluster:
+    """How a connector reaches its cluster.
+
+    :param told: the connector, for messages
+    :param servers: where to ask first, ``host:port`` and more after commas
+    :param username: who logs in; nobody without it
+    :param password: the user's password
+    :param mechanism: SASL's mechanism for it
+    :param tls: whether connections are encrypted
+    :param options: further settings of librdkafka, which win
+    :param give_up_after: for how long a cluster that does not answer is waited for
+    :param error: what is raised
+    """
+
+    told: str
+    servers: str
+    username: str | None
+    password: Secret | None
+    mechanism: str
+    tls: bool
+    options: Mapping[str, Any]
+    give_up_after: timedelta
+    error: type[AmadouError]
+
+    def settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
+        """The settings of a client.
+
+        :param own: those of its kind
+        """
+        login: dict[str, Any] = {}
+        if self.username is not None:
+            password = None if self.password is None else self.password.reveal()
+            login = {"sasl.username": self.username, "sasl.password": password, "sasl.mechanism": self.mechanism}
+        protocol = ("SASL_" if login else "") + ("SSL" if self.tls else "PLAINTEXT")
+        options = {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
+        return {
+            "bootstrap.servers": self.servers,
+            "security.protocol": protocol,
+            "log_level": 0,  # what matters comes by `error_cb`
+            **login,
+            **own,
+            **options,
+        }
+
+    def client(self, make: Callable[[dict[str, Any]], T], own: Mapping[str, Any]) -> T:
+        """A client of librdkafka's.
+
+        :raises AmadouError: a setting is wrong
+        """
+        from confluent_kafka import KafkaException
+
+        try:
+            return make(self.settings(own))
+        except KafkaException as error:
+            raise self.error(f"{self.told}: {error.args[0].str()}") from None  # its text has no values
+        except (TypeError, ValueError) as error:
+            raise self.error(f"{self.told}: the options do not fit librdkafka: {error}") from None
+
+    def check_installed(self) -> None:
+        """Raise unless confluent-kafka is there."""
+        if importlib.util.find_spec("confluent_kafka") is None:
+            raise self.error(f"{self.told} needs confluent-kafka: run pip install 'amadou[kafka]'")
+
+
+class Patience:
+    """Waits for a cluster that does not answer, and says so; tells what no waiting helps against."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._last: str | None = None
+        self._refused: str | None = None
+        self._since: float | None = None
+        self._has_told = False
+
+    def note(self, error: Any) -> None:
+        """Hear of a trouble from the client, which mends most of them by itself."""
+        from confluent_kafka import KafkaError
+
+        self._last = error.str()
+        if error.code() in (
+            KafkaError._AUTHENTICATION,
+            KafkaError.SASL_AUTHENTICATION_FAILED,
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        ):
+            self._refused = self._last
+
+    def begins(self) -> None:
+        """Something is asked."""
+        self._since = self._since or time.monotonic()
+
+    def waits(self, error: Any = None) -> None:
+        """Nothing came.
+
+        :param error: what came instead of an answer
+        :raises AmadouError: there is no more to wait for
+        """
+        cluster, last = self._cluster, self._last or ("nothing comes" if error is None else error.str())
+        if self._refused is not None:
+            user = "nobody: give username= and password=" if cluster.username is None else repr(cluster.username)
+            raise cluster.error(
+                f"{cluster.told}: Kafka at {cluster.servers} refuses the login of {user} ({self._refused})"
+            )
+        self.begins()
+        assert self._since is not None
+        waited, limit = time.monotonic() - self._since, cluster.give_up_after.total_seconds()
+        if waited >= limit:
+            raise cluster.error(
+                f"{cluster.told}: Kafka at {cluster.servers} did not answer for {limit:g} s ({last}): see whether it "
+                "runs and can be reached from here, and whether tls= is right"
+            )
+        if waited >= _QUIET and not self._has_told:
+            _logger.warning("Kafka at %s: %s; waiting up to %g s for it", cluster.servers, last, limit)
+            self._has_told = True
+
+    def ends(self) -> None:
+        """The cluster answered."""
+        if self._has_told:
+            _logger.warning("Kafka at %s answers again", self._cluster.servers)
+        self._last = self._since = None
+        self._has_told = False
+
+
+class Admin:
+    """Asks a cluster about topics and offsets."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._patience = Patience(cluster)
+        self._client = cluster.client(AdminClient, {"error_cb": self._patience.note})
+
+    def partitions(self) -> dict[str, list[int]]:
+        """The partitions of each topic.
+
+        :raises AmadouError: the cluster does not answer, or refuses
+        """
+        topics = self._answer(lambda: self._client.list_topics(timeout=ANSWER_WITHIN)).topics
+        return {name: sorted(topic.partitions) for name, topic in topics.items()}
+
+    def offsets(self, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
+        """Offsets of partitions.
+
+        :param wanted: an `OffsetSpec` for each topic and partition
+        :raises AmadouError: the cluster does not answer, or refuses
+        """
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        def ask() -> dict[tuple[str, int], int]:
+            found = self._client.list_offsets(
+                {TopicPartition(*partition): spec for partition, spec in wanted.items()},
+                # a transaction that is open is read when it is done
+                isolation_level=IsolationLevel.READ_COMMITTED,
+                request_timeout=ANSWER_WITHIN,
+            )
+            return {(at.topic, at.partition): future.result().offset for at, future in found.items()}
+
+        return self._answer(ask) if wanted else {}
+
+    def _answer(self, ask: Callable[[], T]) -> T:
+        from confluent_kafka import KafkaException
+
+        self._patience.begins()
+        while True:
+            try:
+                answer = ask()
+            except KafkaException as error:
+                self._client.poll(_PAUSE)  # lets the client tell its troubles
+                self._patience.waits(error.args[0])
+            else:
+                self._patience.ends()
+                return answer
+
+
+def check_login(connector: Any, error: type[AmadouError]) -> None:
+    """Raise where a password would be shown."""
+    if not isinstance(connector.password, Secret | Param | None):
+        raise error("password must be a Secret, or a Param with secret=True")
+
+
+def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:
+    """How a source or a sink reaches its cluster.
+
+    :param what: its topics
+    """
+    return Cluster(
+        f"{type(connector).__name__}({what!r})",
+        connector.servers,
+        connector.username,
+        connector.password,
+        connector.mechanism,
+        connector.tls,
+        connector.options,
+        connector.give_up_after,
+        error,
+    )

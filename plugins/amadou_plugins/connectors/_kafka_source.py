@@ -1,0 +1,204 @@
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import chain, repeat
+from typing import Any, NamedTuple
+
+import attrs
+
+from amadou import Param, Secret, Source
+from amadou.errors import SourceError
+from amadou_plugins.connectors._kafka import Cluster, Patience, check_login, cluster_of
+from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
+
+_AT_ONCE = 10_000
+_WAIT = 0.1
+_READING = {
+    "group.id": "amadou",  # wanted by librdkafka; no offset is committed to it
+    "enable.auto.commit": False,
+    "enable.partition.eof": True,
+    # A new assignment waits for the fetch in hand, half a second with librdkafka's own setting.
+    "fetch.wait.max.ms": 10,
+    # What is fetched beyond the end of a range is thrown away.
+    "max.partition.fetch.bytes": 262_144,
+    "queued.max.messages.kbytes": 2_048,
+}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_consumers: dict[tuple[tuple[str, Any], ...], tuple[Any, Patience]] = {}
+"""Those of this process by their settings: connections are costly."""
+
+
+class KafkaRecord(NamedTuple):
+    """A record of a topic, as `key_event` gets it.
+
+    :param value: `None` for a tombstone
+    :param timestamp: when it was made or written, as the topic says, in UTC
+    """
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: datetime | None = None
+    topic: str = ""
+    partition: int = 0
+    offset: int = 0
+
+
+def _names(topics: Any) -> Any:
+    if isinstance(topics, Param):
+        return topics
+    return tuple(name.strip() for name in (topics.split(",") if isinstance(topics, str) else topics))
+
+
+@attrs.frozen
+class KafkaSource(Source):
+    """The records of topics of a Kafka cluster, as `KafkaRecord`s, each once, in the order of their partition.
+
+    The run's checkpoint keeps how far each partition was read; no consumer group is used. Partitions and topics that
+    come later are read from their beginning, transactions when they are committed. The workers read from the cluster
+    themselves, by confluent-kafka (``pip install 'amadou[kafka]'``): Spark needs no package for it. On the embedded
+    engine a run reads what is there when it begins.
+
+    :param topics: a topic, or several after commas or as a sequence; one that begins with ``^`` is a regular expression
+        for the names of topics
+    :param servers: where to ask first, ``host:port`` and more after commas
+    :param start: where a new checkpoint begins: ``"earliest"``, ``"latest"``, or the time from which on records are
+        read, an aware `datetime` or its ISO text
+    :param max_records_per_batch: bounds the batches on Spark; all records that are there make one batch without it
+    :param username: who logs in, with SASL
+    :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
+    :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
+    :param tls: whether connections are encrypted
+    :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
+    :param give_up_after: for how long a cluster that does not answer is waited for
+    :param skip_lost: go on where records were deleted before they were read, instead of failing
+    :param key_event: turns the records into events, instead of the handler's own
+    :raises SourceError: a setting makes no sense
+    """
+
+    topics: str | Sequence[str] | Param = attrs.field(converter=_names)
+    servers: str | Param
+    start: str | datetime | Param = attrs.field(default=EARLIEST, kw_only=True)
+    max_records_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
+    username: str | Param | None = attrs.field(default=None, kw_only=True)
+    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
+    mechanism: str | Param = attrs.field(default="PLAIN", kw_only=True)
+    tls: bool | Param = attrs.field(default=False, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+    give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
+    skip_lost: bool | Param = attrs.field(default=False, kw_only=True)
+    key_event: Callable[[KafkaRecord], Any] | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        limit = self.max_records_per_batch
+        if limit is not None and not isinstance(limit, Param) and (type(limit) is not int or limit < 1):
+            raise SourceError(f"max_records_per_batch must be a whole number from 1, not {limit!r}")
+        if not isinstance(self.start, Param):
+            check_start(self.start)
+        check_login(self, SourceError)
+
+    @property
+    def bounded(self) -> bool:
+        return False
+
+    def check(self) -> None:
+        self.cluster.check_installed()
+        self.offsets().partitions()
+
+    def records(self) -> Iterator[KafkaRecord]:
+        offsets = self.offsets()
+        partitions = offsets.partitions()
+        starts, ends = offsets.at(self.start, partitions), offsets.at(LATEST, partitions)  # type: ignore[arg-type]
+        return chain.from_iterable(map(self._read, offsets.ranges(starts, ends)))
+
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
+        from amadou_plugins.connectors._kafka_stream import kafka_stream
+
+        return kafka_stream(self, spark, reader, name)
+
+    def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
+        """The records of ranges."""
+        return chain.from_iterable(self._read(Range(**cell)) for cell in cells.to_pylist())
+
+    @property
+    def cluster(self) -> Cluster:
+        """How the source reaches its cluster."""
+        assert isinstance(self.topics, tuple)
+        return cluster_of(self, ",".join(self.topics), SourceError)
+
+    def offsets(self) -> Offsets:
+        """Asks the cluster where to read."""
+        assert isinstance(self.topics, tuple)
+        return Offsets(self.cluster, self.topics)
+
+    def _read(self, wanted: Range) -> Iterator[KafkaRecord]:
+        messages = _messages(self.cluster, wanted, bool(self.skip_lost))
+        return chain.from_iterable(_records(wanted, some) for some in messages)
+
+
+def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list[Any]]:
+    """The messages of a range, many at once."""
+    from confluent_kafka import KafkaError, TopicPartition
+
+    consumer, patience = _consumer(cluster, skip_lost)
+    position = wanted.start
+    consumer.assign([TopicPartition(wanted.topic, wanted.partition, position)])
+    try:
+        while position < wanted.end:
+            messages = []
+            for message in consumer.consume(min(_AT_ONCE, wanted.end - position), _WAIT):
+                error = message.error()
+                if error is None:
+                    messages.append(message)
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    position = max(position, message.offset())  # what is missing before it is no record
+                elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                    raise SourceError(
+                        f"{cluster.told}: records of partition {wanted.partition} of {wanted.topic} from offset "
+                        f"{position} on were deleted before they were read, as the topic's retention says: keep them "
+                        "for longer, and go on with skip_lost=True"
+                    )
+                else:
+                    patience.waits(error)
+            if messages:
+                patience.ends()
+                position = max(position, messages[-1].offset() + 1)
+                if messages[-1].offset() >= wanted.end:
+                    messages = [message for message in messages if message.offset() < wanted.end]
+                yield messages
+            elif position < wanted.end:
+                patience.waits()
+    finally:
+        consumer.unassign()
+
+
+def _consumer(cluster: Cluster, skip_lost: bool) -> tuple[Any, Patience]:
+    from confluent_kafka import Consumer
+
+    own = {**_READING, "auto.offset.reset": "earliest" if skip_lost else "error"}
+    key = tuple(sorted(cluster.settings(own).items()))
+    if key not in _consumers:
+        patience = Patience(cluster)
+        _consumers[key] = cluster.client(Consumer, {**own, "error_cb": patience.note}), patience
+    return _consumers[key]
+
+
+def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
+    # By column: with a call of the class for each it takes twice the time.
+    from confluent_kafka import Message
+
+    millis = [message.timestamp()[1] for message in messages]
+    times = {at: _EPOCH + timedelta(milliseconds=at) if at >= 0 else None for at in set(millis)}
+    return map(
+        partial(tuple.__new__, KafkaRecord),
+        zip(
+            map(Message.value, messages),
+            map(Message.key, messages),
+            (message.headers() or () for message in messages),
+            map(times.__getitem__, millis),
+            repeat(wanted.topic),
+            repeat(wanted.partition),
+            map(Message.offset, messages),
+            strict=False,
+        ),
+    )

@@ -1,0 +1,130 @@
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from amadou import Codec, Collecting, Param, Secret, Sink, SinkBatch, SinkWriter, Source
+from amadou.errors import SinkError, SourceError
+from amadou_plugins.connectors._arrow import ArrowCodec
+from amadou_plugins.connectors._json import json_lines
+
+
+def _expressions(select: str | Sequence[str]) -> tuple[str, ...]:
+    return (select,) if isinstance(select, str) else tuple(select)
+
+
+@attrs.frozen
+class SparkSource(Source):
+    """The rows of any streaming source of Spark, as dicts by column; structs and maps inside are dicts, too. There is
+    no embedded half.
+
+    Rows have the order in which each of Spark's tasks brings them, and tasks that of their numbers.
+
+    :param format: Spark's name for the source, such as ``rate``, ``parquet``, ``delta``
+    :param options: the source's options; their values may be `Secret`
+    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``: sources of files want it
+    :param select: what each record has instead of the source's columns, in SQL, such as
+        ``["CAST(value AS STRING) AS text"]``
+    :param bounded: whether the source ends: what is there when a run begins is all of it, and ends the run
+    :param key_event: turns the records into events, instead of the handler's own
+    """
+
+    format: str | Param
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    schema: str | Param | None = attrs.field(default=None, kw_only=True)
+    select: str | Sequence[str] = attrs.field(default=(), converter=_expressions, kw_only=True)
+    bounded: bool = attrs.field(default=False, kw_only=True)
+    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
+
+    def records(self) -> Iterable[Any]:
+        raise SourceError(
+            f"SparkSource({self.format!r}): the embedded engine has no Spark: run the job with engine='spark', or try "
+            "it with records of your own (TestRun, MemorySource)"
+        )
+
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
+        try:
+            reader = reader.format(self.format).options(**_revealed(self.options))
+            if self.schema is not None:
+                reader = reader.schema(self.schema)
+            frame = reader.load()
+            if self.select:
+                frame = frame.selectExpr(*self.select)
+            return frame.selectExpr("struct(*) AS record", "CAST(NULL AS STRING) AS partition", "0L AS position")
+        except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
+            told = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
+            raise SourceError(f"{told}. Correct its options, schema or select") from None
+
+    @staticmethod
+    def to_records(cells: Any) -> Iterable[dict[str, Any]]:
+        """Rows as dicts."""
+        return cells.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+@attrs.frozen
+class SparkSink(Sink):
+    """Appends each batch that has values to what any format of Spark writes. At-least-once: a batch that is played
+    again is appended again.
+
+    Values have the columns that `ParquetSink` gives them. They go through where the run was started, so that a batch
+    has to fit its memory. The embedded engine has no Spark and ends with an error at the first value.
+
+    :param format: Spark's name for it, such as ``jdbc``, ``orc``, ``delta``
+    :param options: its options; their values may be `Secret`
+    """
+
+    guarantee = "at-least-once"
+
+    format: str | Param
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return ArrowCodec(type_)
+
+    def check(self, port: str, type_: Any) -> None:
+        try:
+            ArrowCodec(type_)
+        except ImportError as error:
+            raise SinkError("SparkSink needs pyspark and pyarrow: run pip install 'amadou[spark]'") from error
+        except SinkError as error:
+            raise SinkError(f"SparkSink({self.format!r}) cannot write the port {port!r}: {error}") from error
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        return Collecting()
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        wires = [wire for part in parts for wire in part]
+        if not wires:
+            return
+        from pyspark.sql import SparkSession
+
+        spark = SparkSession.getActiveSession()
+        if spark is None:
+            raise SinkError(
+                f"SparkSink({self.format!r}): the embedded engine has no Spark: run the job with engine='spark', or "
+                "lead the port to another sink"
+            )
+        assert isinstance(self.format, str)
+        try:
+            writer = spark.createDataFrame(_table(batch, wires)).write.format(self.format)
+            writer.options(**_revealed(self.options)).mode("append").save()
+        except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
+            told = f"SparkSink({self.format!r}) cannot write batch {batch.number} of the port {batch.port!r}"
+            raise SinkError(
+                f"{told}: {_reason(error)}. Correct its options, or what is behind it, and start the run again: with "
+                "its checkpoint it goes on with this batch"
+            ) from None
+
+
+def _table(batch: SinkBatch, wires: Sequence[Any]) -> Any:
+    if isinstance(batch.codec, ArrowCodec):
+        return batch.codec.table(wires)
+    return ArrowCodec(str).table([[line.decode()] for line in json_lines(batch, wires)])
+
+
+def _revealed(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
+
+
+def _reason(error: Exception) -> str:
+    return f"{getattr(error, 'java_exception', error)}".strip().partition("\n")[0]

@@ -1,0 +1,398 @@
+import bz2
+import csv
+import gzip
+import io
+import math
+import os
+import pickle
+import tempfile
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, MemorySink, Param, SinkBatch, SinkSpec, Subject
+from amadou.errors import CallbackError, EncodeError, SinkError, SourceError
+from amadou_plugins.connectors import CsvSink, CsvSource, MalformedRow
+from amadou_runtime import TestRun, run
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def rows(path: Any, **options: Any) -> list[Any]:
+    source = CsvSource(path, **options)
+    source.check()
+    return list(source.records())
+
+
+def rows_of(tmp_path: Path, content: bytes, **options: Any) -> list[Any]:
+    return rows(write(tmp_path / "views.csv", content), **options)
+
+
+# The source.
+
+
+def test_each_row_is_a_dict_of_texts_by_column(tmp_path: Path) -> None:
+    content = b"channel,views,note\r\na,1,\r\nb, 2 ,x\r\n"
+    assert rows_of(tmp_path, content) == [
+        {"channel": "a", "views": "1", "note": ""},
+        {"channel": "b", "views": " 2 ", "note": "x"},
+    ]
+
+
+def test_cells_in_quotes_hold_delimiters_quotes_and_line_ends(tmp_path: Path) -> None:
+    content = b'a,"b ""c"""\n"1,2","line\r\nbreak\n"\n"","""x"""\n'
+    assert rows_of(tmp_path, content) == [
+        {"a": "1,2", 'b "c"': "line\r\nbreak\n"},
+        {"a": "", 'b "c"': '"x"'},
+    ]
+
+
+def test_blank_lines_and_a_byte_order_mark_are_skipped(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, b"\xef\xbb\xbfa,b\n\n1,\xef\xbb\xbf2\n\r\n") == [{"a": "1", "b": "\ufeff2"}]
+
+
+def test_a_file_without_anything_has_no_rows(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, b"") == []
+    assert rows_of(tmp_path, b"a,b\n") == []
+
+
+def test_columns_are_named_where_there_is_no_header(tmp_path: Path) -> None:
+    assert rows_of(tmp_path, b"a,1\nb,2", columns=["channel", "views"]) == [
+        {"channel": "a", "views": "1"},
+        {"channel": "b", "views": "2"},
+    ]
+
+
+def test_the_delimiter_and_the_encoding_may_be_others(tmp_path: Path) -> None:
+    expected = [{"name": "Zoë, €", "n": "1"}]
+    for encoding in ("cp1252", "utf-16", "utf-8-sig"):
+        assert rows_of(tmp_path, "name\tn\nZoë, €\t1\n".encode(encoding), delimiter="\t", encoding=encoding) == expected
+
+
+def test_a_cell_may_be_large(tmp_path: Path) -> None:
+    (row,) = rows_of(tmp_path, b"a\n" + b"x" * 1_000_000)
+    assert len(row["a"]) == 1_000_000
+
+
+def test_each_file_has_its_own_header_and_files_follow_each_other_by_path(tmp_path: Path) -> None:
+    write(tmp_path / "b.csv", b"a,b\n1,2\n")
+    write(tmp_path / "a.csv.gz", gzip.compress(b"b,a\n3,4\n"))
+    write(tmp_path / "c.csv.bz2", bz2.compress(b"b\n5\n"))
+    write(tmp_path / "_SUCCESS", b"")
+    assert rows(tmp_path) == [{"b": "3", "a": "4"}, {"a": "1", "b": "2"}, {"b": "5"}]
+    assert not CsvSource(tmp_path).bounded
+    assert CsvSource(tmp_path / "b.csv").bounded
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "text", "problem"),
+    [
+        (b"a,b\n1,2\n3\n4,5\n", 3, "3\n", "1 cells for 2 columns"),
+        (b"a,b\n1,2\n\n3,4,5\n4,5\n", 4, "3,4,5\n", "3 cells for 2 columns"),
+        (b'a,b\n1,2\n"3"x,4\n4,5\n', 3, '"3"x,4\n', "its quotes are wrong"),
+        (b'a,b\n1,2\n"3\n"x,4\n4,5\n', 3, '"3\n"x,4\n', "its quotes are wrong"),
+        (b'a,b\n1,2\n4,5\n"3,\n4\n', 4, '"3,\n4\n', "its quotes are wrong"),
+        (b"a,b\n1,2\n\xff,4\n4,5\n", 3, "\\xff,4\n", "it is not utf-8"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_a_dead_letter_with_its_text(
+    tmp_path: Path, content: bytes, line: int, text: str, problem: str
+) -> None:
+    path = write(tmp_path / "views.csv", content)
+    job = echo(CsvSource(path), on_error="dead_letter")
+    run(job, engine="embedded")
+    assert job.sinks["seen"].records == [{"a": "1", "b": "2"}, {"a": "4", "b": "5"}]
+    (letter,) = job.sinks["dead_letters"].records
+    assert (letter.record.file, letter.record.line, letter.record.text) == (str(path), line, text)
+    assert problem in letter.error
+    assert f"{path}, line {line}: " in letter.error
+
+
+def test_a_row_that_cannot_be_read_ends_the_run_and_is_named(tmp_path: Path) -> None:
+    path = write(tmp_path / "views.csv", b"a,b\n1\n")
+    with pytest.raises(CallbackError, match=r"views\.csv, line 2: 1 cells for 2 columns"):
+        run(echo(CsvSource(path)), engine="embedded")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"\na,b,a\n1,2,3\n", r"views\.csv, line 2: there are two columns 'a'"),
+        (b'a,"b"x\n', r"views\.csv, line 1: its quotes are wrong"),
+        (b"a,\xff\n1,2", r"views\.csv, line 1: it is not utf-8"),
+    ],
+)
+def test_a_header_that_cannot_be_read_is_named(tmp_path: Path, content: bytes, why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        rows_of(tmp_path, content)
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"views\.csv cannot be read: .*truncated"):
+        rows_of(tmp_path, "a\nb".encode("utf-16")[:-1], encoding="utf-16")
+    with pytest.raises(SourceError, match=r"CsvSource: .*views\.gz cannot be read"):
+        rows(write(tmp_path / "views.gz", gzip.compress(b"a\n1\n" * 100)[:-12]))
+    cell = {"path": f"file:{tmp_path}/gone.csv"}
+    with pytest.raises(SourceError, match=r"gone\.csv cannot be read: .*No such file"):
+        list(CsvSource(tmp_path).to_records(pa.array([cell])))
+    with pytest.raises(SourceError, match=r"CsvSource\('.*gone'\): there is no file"):
+        CsvSource(tmp_path / "gone").check()
+
+
+def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) -> None:
+    plain, packed = b"a,b\n1,2\n3\n", gzip.compress(b"b\n4\n")
+    write(tmp_path / "1.csv", plain)
+    write(tmp_path / "2.csv.gz", packed)
+    cells = [{"path": "s3://views/1.csv", "content": plain}, {"path": "s3://views/2.csv.gz", "content": packed}]
+    first, malformed, second = CsvSource("s3://views/").to_records(pa.array(cells))
+    assert [first, second] == [row for row in rows(tmp_path) if type(row) is dict]
+    assert malformed == MalformedRow("s3://views/1.csv", 3, "3\n", malformed.problem)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"delimiter": ""}, "delimiter must be one character"),
+        ({"delimiter": "||"}, "delimiter must be one character"),
+        ({"delimiter": '"'}, "neither a quote"),
+        ({"encoding": "utf-9"}, "Python knows no encoding 'utf-9'"),
+        ({"columns": "a,b"}, "columns must be names"),
+        ({"columns": []}, "columns must be names"),
+        ({"columns": ["a", "b", "a"]}, "two columns 'a'"),
+        ({"max_files_per_batch": 0}, "max_files_per_batch must be a whole number"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused(options: Any, why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        CsvSource("views", **options)
+
+
+def test_parameters_take_the_place_of_settings() -> None:
+    job = echo(CsvSource(Param("VIEWS"), delimiter=Param("DELIMITER"), encoding=Param("ENCODING")))
+    filled = job.with_params({"VIEWS": "views/", "DELIMITER": ";", "ENCODING": "cp1252"}).sources["in"]
+    assert filled == CsvSource("views/", delimiter=";", encoding="cp1252")
+    assert pickle.loads(pickle.dumps(filled)) == filled
+
+
+def test_test_runs_take_rows() -> None:
+    assert TestRun(echo(CsvSource("in"))).add_record({"a": "1"}).run().records("seen") == [{"a": "1"}]
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\0"))
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.lists(CELLS, min_size=2, max_size=2)),
+    st.sampled_from([",", ";", "\t"]),
+    st.sampled_from([("\r\n", csv.QUOTE_MINIMAL), ("\n", csv.QUOTE_ALL)]),
+)
+def test_what_other_programs_write_is_read(cells: list[list[str]], delimiter: str, way: tuple[str, Any]) -> None:
+    text, (end, quoting) = io.StringIO(newline=""), way
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=end, quoting=quoting)
+    writer.writerows([["a", "b"], *cells])
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(text.getvalue().encode())
+        file.flush()
+        assert [list(row.values()) for row in rows(file.name, delimiter=delimiter)] == cells
+
+
+# The sink.
+
+
+class Colour(Enum):
+    RED = "red"
+    NONE = None
+
+
+@frozen
+class Inner:
+    colour: Colour
+    at: datetime
+
+
+@frozen
+class Reading:
+    name: str
+    value: Any
+
+
+class Pair(NamedTuple):
+    left: Any
+    right: Any
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        ("", '""'),
+        ("plain text", "plain text"),
+        ('say "a,b"', '"say ""a,b"""'),
+        ("line\nbreak", '"line\nbreak"'),
+        ("line\rbreak", '"line\rbreak"'),
+        ("'=1+1; é", "'=1+1; é"),
+        (True, "true"),
+        (-3, "-3"),
+        (2**63, "9223372036854775808"),
+        (0.1, "0.1"),
+        (math.nan, "nan"),
+        (-math.inf, "-inf"),
+        (datetime(2025, 1, 1, 0, 1, microsecond=7, tzinfo=UTC), "2025-01-01T00:01:00.000007Z"),
+        (date(2025, 1, 1), "2025-01-01"),
+        (timedelta(minutes=1, milliseconds=500), "60.5"),
+        (Decimal("1.10"), "1.10"),
+        (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (b"\xff\x00", "/wA="),
+        (Colour.RED, "red"),
+        (Colour.NONE, ""),
+        (["a", 1], '"[""a"",1]"'),
+        ({"a": None}, '"{""a"":null}"'),
+        (Inner(Colour.RED, START), '"{""colour"":""red"",""at"":""2025-01-01T00:00:00Z""}"'),
+    ],
+)
+def test_values_become_cells(value: Any, text: str) -> None:
+    assert CsvSink("out").codec(Reading).encode(Reading("a", value)) == f"a,{text}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "why"),
+    [
+        (Reading, ("a", 1), "cannot store"),
+        (Reading, Reading("a", object()), "object has no form in JSON"),
+        (Reading, Reading("\ud800", 1), "surrogates not allowed"),
+        (int, "3", "cannot store"),
+    ],
+)
+def test_a_value_that_cannot_be_written_is_refused(type_: Any, value: Any, why: str) -> None:
+    with pytest.raises(EncodeError, match=why):
+        CsvSink("out").codec(type_).encode(value)
+
+
+def written(sink: CsvSink, *values: Any, type_: Any, codec: Any = None) -> dict[str, str]:
+    """The files of a batch in two parts, of which the first has all values."""
+    batch = SinkBatch("run1", "views", "sums", 7, codec or sink.codec(type_))
+    sink.check("sums", type_)
+    parts = []
+    for part, of_part in (("00000", values), ("00001", ())):
+        writer = sink.open(batch, part)
+        for value in of_part:
+            writer.write([batch.codec.encode(value)])
+        parts.append(writer.finish())
+    sink.commit(batch, [part for part in parts if part is not None])
+    return files(sink)
+
+
+def files(sink: CsvSink) -> dict[str, str]:
+    return {path.name: path.read_bytes().decode() for path in sorted(Path(str(sink.path)).iterdir())}
+
+
+def test_each_part_is_a_file_with_a_header(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path / "out")
+    assert written(sink, Reading("a", 1), Reading("b", 2), type_=Reading) == {
+        "sums-run1-000000007-00000.csv": "name,value\na,1\nb,2\n"
+    }
+
+
+def test_a_type_without_fields_has_one_column(tmp_path: Path) -> None:
+    assert list(written(CsvSink(tmp_path / "1"), 1, 2, type_=int).values()) == ["value\n1\n2\n"]
+    assert list(written(CsvSink(tmp_path / "2"), None, "", "a", type_=str | None).values()) == ['value\n""\n""\na\n']
+    assert list(written(CsvSink(tmp_path / "3"), {"a": 1}, type_=dict).values()) == ['value\n"{""a"":1}"\n']
+
+
+def test_a_port_with_a_codec_of_its_own_has_one_column_with_json(tmp_path: Path) -> None:
+    class Reversed(Codec[str]):
+        def encode(self, value: str) -> Any:
+            return value[::-1]
+
+        def decode(self, wire: Any) -> str:
+            return str(wire)[::-1]
+
+    assert list(written(CsvSink(tmp_path), "abc", type_=str, codec=Reversed()).values()) == ['value\n"""cba"""\n']
+
+
+def test_dead_letters_can_be_written(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.csv", b"a,b\n1\n")
+    job = echo(CsvSource(path), on_error="dead_letter", letters=CsvSink(tmp_path / "letters"))
+    run(job, engine="embedded")
+    (row,) = rows(tmp_path / "letters")
+    assert list(row) == list(DeadLetter.__annotations__)
+    assert row["record"].startswith(f'{{"file":"{path}","line":2,"text":"1\\n"')
+    assert (row["key"], row["timers"], row["state"]) == ("", "[]", "{}")
+
+
+def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path / "out")
+    killed = sink.open(SinkBatch("run1", "views", "sums", 7, sink.codec(int)), "00002")
+    killed.write([b"9\n"])
+    sink.commit(SinkBatch("run1", "views", "sums", 7, sink.codec(int)), [killed.finish()])
+    assert written(sink, 1, type_=int) == {"sums-run1-000000007-00000.csv": "value\n1\n"}
+
+
+def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
+    sink = CsvSink(tmp_path)
+    writer = sink.open(SinkBatch("run1", "views", "sums", 7, sink.codec(int)), "00000")
+    writer.write([b"1\n"])
+    writer.abort()
+    assert os.listdir(tmp_path) == []
+
+
+def test_errors_name_the_sink(tmp_path: Path) -> None:
+    with pytest.raises(SinkError, match=r"CsvSink\('s3://out'\) writes to mounted file systems"):
+        CsvSink("s3://out").check("sums", int)
+    with pytest.raises(SinkError, match="is not a directory: give CsvSink another path"):
+        CsvSink(write(tmp_path / "file", b"")).check("sums", int)
+
+    @frozen
+    class Empty:
+        pass
+
+    with pytest.raises(SinkError, match="the type of port 'sums' has no fields"):
+        CsvSink(tmp_path).check("sums", Empty)
+
+
+def test_a_sink_travels_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.dumps(CsvSink("out"))
+    monkeypatch.chdir("/")
+    assert pickle.loads(sent).path == str(tmp_path / "out")
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(CELLS, CELLS | st.none())))
+def test_what_the_sink_writes_the_source_reads(values: list[tuple[str, str | None]]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        written(CsvSink(directory), *(Pair(*value) for value in values), type_=Pair)
+        assert [tuple(row.values()) for row in rows(directory)] == [(left, right or "") for left, right in values]
+
+
+class Echo(Handler):
+    seen = SinkSpec(Any)
+
+    def key_event(self, record: Any) -> KeyedEvent:
+        return KeyedEvent("a", START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.seen.collect(subject, event.value)
+
+
+def echo(source: Any, letters: Any = None, **options: Any) -> Job:
+    sinks = {"seen": MemorySink()}
+    if options.get("on_error"):
+        sinks["dead_letters"] = letters or MemorySink()
+    return Job("echo", Echo(), {"in": source}, sinks, **options)

@@ -1,0 +1,334 @@
+import math
+import pickle
+import random
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject, ValueSpec
+from amadou.errors import RunError, SourceError
+from amadou_plugins.connectors import GeneratorSource
+from amadou_runtime import run, start
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def number_and_draws(number: int, random: random.Random) -> tuple[int, float, float]:
+    return number, random.random(), random.gauss()
+
+
+def failing(number: int, random: random.Random) -> int:
+    return 1 // (3 - number)
+
+
+class Copying(Handler):
+    """Hands on each record with how many its key had before."""
+
+    copies = SinkSpec(tuple)
+    count = ValueSpec(int, default=0)
+
+    def key_event(self, record: tuple[int, float, float]) -> KeyedEvent[Any]:
+        return KeyedEvent("a", START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        count = self.count.state_for(subject)
+        self.copies.collect(subject, (count.value, *event.value))
+        count.value += 1
+
+
+def job(source: GeneratorSource) -> tuple[Job, MemorySink]:
+    sink = MemorySink()
+    return Job("copying", Copying(), {"in": source}, {"copies": sink}), sink
+
+
+def expected(count: int, seed: int = 0) -> list[Any]:
+    source = GeneratorSource(number_and_draws, count=count, seed=seed)
+    return [(number, *record) for number, record in enumerate(source.records())]
+
+
+def test_a_function_makes_each_record_of_its_number() -> None:
+    records = list(GeneratorSource(lambda number, random: (number, random.randint(0, 9)), count=100).records())
+    assert [number for number, _ in records] == list(range(100))
+    assert {drawn for _, drawn in records} == set(range(10))
+
+
+def test_records_are_the_same_again_and_others_with_another_seed() -> None:
+    first, again, other = (list(GeneratorSource(number_and_draws, count=50, seed=seed).records()) for seed in (7, 7, 8))
+    assert first == again
+    assert all(mine[1:] != theirs[1:] for mine, theirs in zip(first, other, strict=True))
+
+
+@settings(deadline=None)  # the first look at pyarrow takes its time
+@given(st.lists(st.integers(1, 40)))
+def test_a_record_does_not_depend_on_how_records_are_cut(cuts: list[int]) -> None:
+    source = GeneratorSource(number_and_draws, rate=1, seed=3)
+    bounds = [0, *sorted(set(cuts)), 41]
+    parts = [{"start": start, "end": end} for start, end in pairwise(bounds)]
+    made = list(source.to_records(pa.array(parts)))
+    assert made == list(GeneratorSource(number_and_draws, count=41, seed=3).records())
+
+
+def test_a_draw_too_many_for_one_record_changes_no_other() -> None:
+    def greedy(number: int, random: random.Random) -> float:
+        if number == 1:
+            random.random()
+        return random.random()
+
+    plain = list(GeneratorSource(lambda number, random: random.random(), count=3).records())
+    changed = list(GeneratorSource(greedy, count=3).records())
+    assert [mine == theirs for mine, theirs in zip(plain, changed, strict=True)] == [True, False, True]
+
+
+def test_a_source_with_a_count_ends() -> None:
+    assert GeneratorSource(number_and_draws, count=3).bounded
+    assert GeneratorSource(number_and_draws, count=3, rate=1).bounded
+    assert not GeneratorSource(number_and_draws, rate=1).bounded
+
+
+def test_the_embedded_engine_plays_all_at_once() -> None:
+    played, sink = job(GeneratorSource(number_and_draws, count=20, rate=0.001))
+    run(played, engine="embedded")
+    assert sink.records == expected(20)
+
+
+def test_a_source_without_end_is_told_on_the_embedded_engine() -> None:
+    played, _ = job(GeneratorSource(number_and_draws, rate=1))
+    with pytest.raises(SourceError, match="has no end: give it a count, or run the job with engine='spark'"):
+        run(played, engine="embedded")
+
+
+def test_a_function_that_fails_is_told_with_the_number() -> None:
+    told = r"test_generator_source\.failing made no record of number 3: ZeroDivisionError: "
+    with pytest.raises(SourceError, match=told) as caught:
+        list(GeneratorSource(failing, count=5).records())
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def test_a_source_may_have_its_own_key_event() -> None:
+    played, sink = job(
+        GeneratorSource(lambda number, _: number, count=2, key_event=lambda number: KeyedEvent("a", START, (number,)))
+    )
+    run(played, engine="embedded")
+    assert sink.records == [(0, 0), (1, 1)]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ({}, "GeneratorSource needs a rate or a count: it would make endless records at once"),
+        ({"count": 0}, "count must be a whole number from 1, not 0"),
+        ({"count": 1.5}, "count must be a whole number from 1"),
+        ({"count": True}, "count must be a whole number from 1"),
+        ({"rate": 0}, "rate must be a number of records a second, above zero, not 0"),
+        ({"rate": math.inf}, "rate must be"),
+        ({"rate": math.nan}, "rate must be"),
+        ({"rate": "5"}, "rate must be"),
+        ({"rate": 1, "seed": "a"}, "seed must be a whole number, not 'a'"),
+    ],
+)
+def test_a_setting_of_no_use_is_refused(arguments: dict[str, Any], why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        GeneratorSource(number_and_draws, **arguments)
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "made_here.py").write_text(
+        "class Maker:\n    def make(number, random):\n        return number * 2\n\nlimit = 5\n"
+    )
+    (tmp_path / "broken_here.py").write_text("1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    return "made_here"
+
+
+def test_a_function_can_be_named(module: str) -> None:
+    assert list(GeneratorSource(f"{module}:Maker.make", count=3).records()) == [0, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("made_here", "'made_here' names no function: write module:function"),
+        (":make", "':make' names no function: write module:function"),
+        ("made_here:nothing", "made_here:nothing cannot be loaded: AttributeError: .*no attribute 'nothing'"),
+        ("not_here:make", "not_here:make cannot be loaded: ModuleNotFoundError: No module named 'not_here'"),
+        ("broken_here:make", "broken_here:make cannot be loaded: ZeroDivisionError: division by zero"),
+        ("made_here:limit", "GeneratorSource needs a function of a number and a random.Random, not 5"),
+    ],
+)
+def test_a_name_without_a_function_is_told(module: str, name: str, why: str) -> None:
+    with pytest.raises(SourceError, match=why):
+        GeneratorSource(name, count=3)
+
+
+def test_parameters_take_the_place_of_settings(module: str) -> None:
+    source = GeneratorSource(
+        Param("FUNCTION"),
+        rate=Param("RATE", type=float),
+        count=Param("COUNT", type=int),
+        seed=Param("SEED", default=5, type=int),
+    )
+    played, _ = job(source)
+    given = {"FUNCTION": f"{module}:Maker.make", "RATE": "2.5", "COUNT": "3"}
+    filled: Any = played.with_params(given).sources["in"]
+    assert (filled.rate, filled.count, filled.seed) == (2.5, 3, 5)
+    assert list(filled.records()) == [0, 2, 4]
+
+
+def test_the_command_line_knows_it(module: str) -> None:
+    from amadou_runtime._named import with_connectors
+
+    played, _ = job(GeneratorSource(number_and_draws, count=1))
+    named: Any = with_connectors(played, {"in": f"generator:{module}:Maker.make?rate=0.5&count=2&seed=9"}, {})
+    source = named.sources["in"]
+    assert (source.rate, source.count, source.seed) == (0.5, 2, 9)
+    assert list(source.records()) == [0, 2]
+
+
+def test_a_source_can_be_pickled() -> None:
+    source = GeneratorSource(number_and_draws, rate=5, count=3)
+    assert pickle.loads(pickle.dumps(source)) == source
+
+
+class Clock:
+    """A clock that stands still but for what sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    pytest.importorskip("pyspark")
+    from amadou_plugins.connectors import _generator_stream
+
+    clock = Clock()
+    monkeypatch.setattr(_generator_stream, "time", clock)
+    return clock
+
+
+def reader(**options: str) -> Any:
+    from amadou_plugins.connectors._generator_stream import GeneratorStream
+
+    return GeneratorStream({"parts": "4", **options}).streamReader(None)
+
+
+def due(reader: Any, start: int) -> int:
+    return int(reader.latestOffset({"records": start}, None)["records"])
+
+
+def test_records_become_due_by_the_clock_of_the_run(clock: Clock) -> None:
+    resumed = reader(rate="10", count="150")
+    assert due(resumed, 100) == 100
+    clock.now += 2
+    assert due(resumed, 100) == 120
+    clock.now += 1
+    assert due(resumed, 120) == 130
+    clock.now += 1000
+    assert due(resumed, 130) == due(resumed, 150) == 150
+
+
+def test_a_run_that_ends_by_itself_waits_for_what_is_not_due(clock: Clock) -> None:
+    ending = reader(rate="0.5", count="2")
+    ending.prepareForTriggerAvailableNow()
+    reached = [0]
+    while len(reached) < 5:
+        reached.append(due(ending, reached[-1]))
+    assert reached == [0, 1, 2, 2, 2]
+    assert 1004 <= clock.now < 1005
+
+
+def test_a_count_that_is_lower_than_in_an_earlier_run_ends_the_next_one(clock: Clock) -> None:
+    for options in ({"rate": "10"}, {}):
+        ending = reader(count="100", **options)
+        ending.prepareForTriggerAvailableNow()
+        assert due(ending, 130) == 130
+
+
+@pytest.mark.parametrize(("start", "end", "parts"), [(0, 0, 0), (5, 6, 1), (5, 1005, 1), (5, 1006, 2), (0, 99_999, 4)])
+def test_tasks_share_the_records_of_a_batch(clock: Clock, start: int, end: int, parts: int) -> None:
+    shared = reader(rate="1")
+    tasks = shared.partitions({"records": start}, {"records": end})
+    ranges = [rows for task in tasks for rows in shared.read(task)]
+    assert len(ranges) == parts
+    assert [number for first, last in ranges for number in range(first, last)] == list(range(start, end))
+
+
+@pytest.mark.spark
+def test_on_spark_the_records_are_the_same_in_the_same_order(spark: Any) -> None:
+    played, sink = job(GeneratorSource(number_and_draws, count=5000, seed=2))
+    run(played)
+    assert sink.records == expected(5000, seed=2)
+
+
+@pytest.mark.spark
+def test_on_spark_records_come_at_their_rate_until_the_count(spark: Any) -> None:
+    played, sink = job(GeneratorSource(number_and_draws, count=300, rate=200))
+    summary = run(played)
+    assert summary.batches > 2
+    assert sink.records == expected(300)
+
+
+@pytest.mark.spark
+def test_a_run_that_resumes_goes_on_with_the_next_record(spark: Any, tmp_path: Path) -> None:
+    played, sink = job(GeneratorSource(number_and_draws, rate=500))
+    seen = 0
+    for _ in range(2):
+        running = start(played, spark, checkpoint=str(tmp_path / "checkpoint"))
+        while len(sink.records) <= seen:
+            assert not running.await_termination(0.05)
+        running.stop()
+        seen = len(sink.records)
+    assert sink.records == expected(seen)
+
+
+@pytest.mark.spark
+def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path: Path) -> None:
+    class Failing(MemorySink):
+        has_failed = False
+
+        def commit(self, batch: Any, parts: Any) -> None:
+            if batch.number == 1 and not self.has_failed:
+                self.has_failed = True
+                self.lost = [batch.codec.decode(wire) for part in parts for wire in part]
+                raise SourceError("the first time")
+            super().commit(batch, parts)
+
+    sink = Failing()
+    played = Job("copying", Copying(), {"in": GeneratorSource(number_and_draws, rate=500)}, {"copies": sink})
+    checkpoint = str(tmp_path / "checkpoint")
+    with pytest.raises(SourceError, match="the first time"):
+        start(played, spark, checkpoint=checkpoint).await_termination()
+    before = len(sink.records)
+    running = start(played, spark, checkpoint=checkpoint)
+    while len(sink.records) <= before:
+        assert not running.await_termination(0.05)
+    running.stop()
+    assert sink.records[before : before + len(sink.lost)] == sink.lost
+    assert sink.records == expected(len(sink.records))
+
+
+@pytest.mark.spark
+def test_an_endless_source_in_a_run_that_must_end_is_told(spark: Any) -> None:
+    played, _ = job(GeneratorSource(number_and_draws, rate=500))
+    with pytest.raises(RunError, match="a GeneratorSource without a count never ends: give it one, or the run another"):
+        run(played, trigger="available-now")
+
+
+@pytest.mark.spark
+def test_on_spark_a_function_that_fails_is_told_with_the_number(spark: Any) -> None:
+    played, _ = job(GeneratorSource(failing, count=5))
+    with pytest.raises(RunError, match="failing made no record of number 3: ZeroDivisionError: "):
+        run(played)

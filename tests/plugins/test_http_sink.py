@@ -1,0 +1,440 @@
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import attrs
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySource, Param, Secret, SinkBatch, SinkSpec, Subject
+from amadou.errors import SinkError
+from amadou_plugins.connectors import HttpSink, _http
+from amadou_runtime import run
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+SHORT = timedelta(seconds=0.2)
+
+
+class Numbers(Handler):
+    numbers = SinkSpec(int)
+
+    def key_event(self, record: int) -> KeyedEvent[int]:
+        return KeyedEvent("a", START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.numbers.collect(subject, event.value)
+
+
+@attrs.define
+class Request:
+    path: str
+    headers: dict[str, str]
+    values: list[Any]
+    status: int
+
+    @property
+    def key(self) -> str:
+        return self.headers["Idempotency-Key"]
+
+
+@attrs.define
+class Service:
+    """An endpoint that gives each request the next of some answers, and 200 when there are no more.
+
+    An answer is a status, a status with headers and a text, or a function that does what it likes with the connection.
+    """
+
+    url: str
+    answers: list[Any] = attrs.field(factory=list)
+    requests: list[Request] = attrs.field(factory=list)
+    released: threading.Event = attrs.field(factory=threading.Event)
+
+    def hang(self, request: BaseHTTPRequestHandler) -> None:
+        """Take the request, and give no answer before the test ends."""
+        self.released.wait()
+
+    def hang_in_the_answer(self, request: BaseHTTPRequestHandler) -> None:
+        request.send_response(500)
+        request.send_header("Content-Length", "100")
+        request.end_headers()
+        request.wfile.write(b"half of")
+        request.wfile.flush()
+        self.released.wait()
+
+    @property
+    def values(self) -> list[Any]:
+        """What a service has that takes each idempotency key once."""
+        taken = {request.key: request.values for request in self.requests if request.status == 200}
+        return [value for values in taken.values() for value in values]
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    class Answering(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer = service.answers.pop(0) if service.answers else 200
+            status, headers, text = (answer, {}, "") if isinstance(answer, int) else (200, {}, "")
+            if isinstance(answer, tuple):
+                status, headers, text = answer
+            service.requests.append(Request(self.path, dict(self.headers), body, status))
+            if callable(answer):
+                service.requests[-1].status = 0
+                self.close_connection = True
+                return answer(self)
+            self.send_response(status)
+            for name, value in {"Content-Length": str(len(text)), **headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(text.encode())
+            return None
+
+        def log_message(self, *told: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+    service = Service(f"http://127.0.0.1:{server.server_port}/hook")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield service
+    service.released.set()
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.fixture(autouse=True)
+def warned() -> Iterator[None]:
+    _http._warned.clear()
+    yield
+    _http._warned.clear()
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between attempts, which take no time."""
+    taken: list[float] = []
+    monkeypatch.setattr(_http.time, "sleep", taken.append)
+    return taken
+
+
+def job(sink: HttpSink, *records: int) -> Job:
+    return Job("numbers", Numbers(), {"in": MemorySource(records)}, {"numbers": sink})
+
+
+def play(sink: HttpSink, *records: int) -> None:
+    run(job(sink, *records), engine="embedded")
+
+
+def commit(sink: HttpSink, *values: int, number: int = 0, run: str = "run1", port: str = "numbers") -> None:
+    """One batch, as an engine does it."""
+    sink.check(port, int)
+    batch = SinkBatch(run, "job", port, number, sink.codec(int))
+    writer = sink.open(batch, "00000")
+    writer.write([batch.codec.encode(value) for value in values])
+    part = writer.finish()
+    sink.commit(batch, [] if part is None else [part])
+
+
+def test_values_arrive_as_json_arrays_in_their_order(service: Service) -> None:
+    play(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
+    assert [request.values for request in service.requests] == [[1, 2], [3, 4], [5]]
+    assert {request.path for request in service.requests} == {"/hook"}
+    assert {request.headers["Content-Type"] for request in service.requests} == {"application/json"}
+
+
+def test_a_batch_without_values_sends_nothing(service: Service) -> None:
+    play(HttpSink(service.url))
+    assert service.requests == []
+
+
+def test_values_are_json_as_in_files(service: Service) -> None:
+    sink = HttpSink(service.url)
+    batch = SinkBatch("run1", "job", "times", 0, sink.codec(datetime))
+    sink.commit(batch, [[batch.codec.encode(START)], [batch.codec.encode(START + timedelta(minutes=1))]])
+    assert service.requests[0].values == ["2025-01-01T00:00:00Z", "2025-01-01T00:01:00Z"]
+
+
+def test_nothing_is_sent_before_the_batch_is_complete(service: Service) -> None:
+    sink = HttpSink(service.url)
+    batch = SinkBatch("run1", "job", "numbers", 0, sink.codec(int))
+    writer = sink.open(batch, "00000")
+    writer.write([b"1"])
+    writer.finish()
+    assert service.requests == []
+
+
+def test_headers_and_a_token_go_with_each_request(service: Service) -> None:
+    headers = {"X-Team": "views", "X-Key": Secret("key-of-the-team"), "content-type": "application/vnd.views+json"}
+    play(HttpSink(service.url + "?mode=a", headers=headers, token=Secret("token-of-the-team")), 1)
+    (request,) = service.requests
+    assert request.path == "/hook?mode=a"
+    assert request.headers["X-Team"] == "views"
+    assert request.headers["X-Key"] == "key-of-the-team"
+    assert request.headers["content-type"] == "application/vnd.views+json"
+    assert request.headers["Authorization"] == "Bearer token-of-the-team"
+    assert "Content-Type" not in request.headers
+
+
+def test_settings_may_be_parameters(service: Service) -> None:
+    sink = HttpSink(
+        Param("URL"),
+        headers={"X-Key": Param("KEY", secret=True)},
+        token=Param("TOKEN", secret=True),
+        max_values_per_request=Param("MOST", type=int),
+        timeout=Param("TIMEOUT", type=timedelta),
+    )
+    given = {"URL": service.url, "KEY": "a-key-of-params", "TOKEN": "a-token-of-params", "MOST": "1", "TIMEOUT": "5"}
+    run(job(sink, 1, 2), engine="embedded", params=given)
+    assert [request.values for request in service.requests] == [[1], [2]]
+    assert service.requests[0].headers["X-Key"] == "a-key-of-params"
+    assert service.requests[0].headers["Authorization"] == "Bearer a-token-of-params"
+
+
+def test_the_command_line_knows_it(service: Service) -> None:
+    from amadou_runtime._named import with_connectors
+
+    text = f"http:{service.url}?token=token-of-the-line&max_values_per_request=2&timeout=5&give_up_after=0.5"
+    named = with_connectors(job(HttpSink("http://host/"), 1, 2, 3), {}, {"numbers": text})
+    assert named.sinks["numbers"] == HttpSink(
+        service.url,
+        token=Secret("token-of-the-line"),
+        max_values_per_request=2,
+        timeout=timedelta(seconds=5),
+        give_up_after=timedelta(seconds=0.5),
+    )
+    run(named, engine="embedded")
+    assert [request.values for request in service.requests] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
+def test_a_service_that_fails_for_a_while_gets_everything_in_the_end(
+    service: Service, pauses: list[float], status: int
+) -> None:
+    service.answers = [200, *[status] * 6, 200]
+    play(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, 5)
+    assert service.values == [1, 2, 3, 4, 5]
+    assert [request.values for request in service.requests] == [[1, 2], *[[3, 4]] * 7, [5]]
+    assert len({request.key for request in service.requests}) == 3
+    assert all(0.1 * 2**attempt <= pause <= 0.2 * 2**attempt for attempt, pause in enumerate(pauses))
+
+
+def test_pauses_grow_up_to_ten_seconds(service: Service, pauses: list[float]) -> None:
+    service.answers = [500] * 12
+    play(HttpSink(service.url), 1)
+    assert len(pauses) == 12
+    assert 5 <= pauses[-1] <= 10
+
+
+def test_a_service_that_hangs_is_asked_again(service: Service) -> None:
+    service.answers = [500, service.hang, service.hang_in_the_answer]
+    play(HttpSink(service.url, timeout=SHORT), 1, 2)
+    assert [request.values for request in service.requests] == [[1, 2]] * 4
+    assert service.values == [1, 2]
+
+
+def test_a_connection_that_breaks_is_made_again(service: Service) -> None:
+    service.answers = [lambda request: None]
+    play(HttpSink(service.url), 1)
+    assert service.values == [1]
+    assert len(service.requests) == 2
+
+
+def test_a_service_that_asks_for_a_pause_gets_it(service: Service, pauses: list[float]) -> None:
+    service.answers = [
+        (429, {"Retry-After": "7"}, ""),
+        (503, {"Retry-After": "7"}, ""),
+        (429, {"Retry-After": "x"}, ""),
+    ]
+    play(HttpSink(service.url), 1)
+    assert pauses[:2] == [7, 7]
+    assert pauses[2] < 1
+    assert service.values == [1]
+
+
+def test_a_pause_is_never_longer_than_the_run_may_wait(service: Service, pauses: list[float]) -> None:
+    service.answers = [(429, {"Retry-After": "3600"}, "")] * 1000
+    with pytest.raises(SinkError, match=r"429 Too Many Requests; tried again for 0\.2 s"):
+        commit(HttpSink(service.url, give_up_after=SHORT), 1)
+    assert max(pauses) <= 0.2
+
+
+def test_a_service_that_hangs_for_good_ends_the_run_and_the_next_one_goes_on(service: Service) -> None:
+    service.answers = [200, *[service.hang] * 50]
+    sink = HttpSink(service.url, max_values_per_request=2, timeout=SHORT, give_up_after=SHORT)
+    with pytest.raises(SinkError) as caught:
+        commit(sink, 1, 2, 3, 4)
+    assert str(caught.value) == (
+        f"HttpSink({service.url}): no answer within 0.2 s; tried again for 0.2 s (give_up_after). See to the service, "
+        "and start the run again: with its checkpoint it goes on with this batch"
+    )
+    service.answers = []
+    commit(sink, 1, 2, 3, 4)
+    assert service.values == [1, 2, 3, 4]
+
+
+def test_a_service_that_fails_for_good_is_told_with_its_answer(service: Service, pauses: list[float]) -> None:
+    service.answers = [(500, {}, "out of\n  memory" + " x" * 1000)] * 1000
+    with pytest.raises(SinkError) as caught:
+        commit(HttpSink(service.url, give_up_after=SHORT), 1)
+    told = str(caught.value)
+    assert "the answer is 500 Internal Server Error: out of memory x x" in told
+    assert len(told) < 700
+
+
+def test_a_service_that_is_not_there_is_told() -> None:
+    with pytest.raises(SinkError, match=r"HttpSink\(http://127.0.0.1:1/hook\): no connection: .*Connection refused"):
+        commit(HttpSink("http://127.0.0.1:1/hook", give_up_after=SHORT), 1)
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (400, "the answer is 400 Bad Request: no such field. See to what the answer names, and start the run again"),
+        (401, "401 Unauthorized: no such field. Check its token and headers, and start"),
+        (404, "404 Not Found: no such field. Check its address, and start"),
+        (413, "Give it a lower max_values_per_request, and start"),
+        (308, "308 Permanent Redirect: no such field. Give it the address that this one leads to, and start"),
+        (499, "the answer is 499: no such field. See to"),
+    ],
+)
+def test_an_answer_that_no_attempt_will_change_ends_the_run_at_once(service: Service, status: int, told: str) -> None:
+    service.answers = [(status, {"Location": "/elsewhere"}, "no such field")]
+    with pytest.raises(SinkError) as caught:
+        play(HttpSink(service.url), 1)
+    assert told in str(caught.value)
+    assert len(service.requests) == 1
+
+
+def test_a_replay_sends_the_same_keys(service: Service) -> None:
+    sink = HttpSink(service.url, max_values_per_request=2)
+    for _ in range(2):
+        commit(sink, 1, 2, 3, number=7)
+    keys = [request.key for request in service.requests]
+    assert keys[:2] == keys[2:]
+    assert [key.rpartition("-")[0] for key in keys[:2]] == ["run1-numbers-7-0", "run1-numbers-7-2"]
+    assert service.values == [1, 2, 3]
+
+
+def test_a_replay_in_another_order_loses_nothing(service: Service) -> None:
+    sink = HttpSink(service.url, max_values_per_request=2)
+    commit(sink, 1, 2, 3, number=7)
+    commit(sink, 3, 1, 2, number=7)
+    assert set(service.values) == {1, 2, 3}
+    assert len({request.key for request in service.requests}) == 4
+
+
+def test_other_batches_ports_and_runs_have_keys_of_their_own(service: Service) -> None:
+    sink = HttpSink(service.url)
+    commit(sink, 1)
+    commit(sink, 2, number=1)
+    commit(sink, 3, run="run2")
+    commit(sink, 4, port="größer/als")
+    assert service.values == [1, 2, 3, 4]
+
+
+def test_a_replay_that_is_cut_in_other_places_loses_nothing(service: Service) -> None:
+    commit(HttpSink(service.url, max_values_per_request=2), 1, 2)
+    service.answers = [200, 400]
+    with pytest.raises(SinkError):
+        commit(HttpSink(service.url, max_values_per_request=2), 1, 2, 3, 4, number=1)
+    commit(HttpSink(service.url, max_values_per_request=4), 1, 2, 3, 4, number=1)
+    assert set(service.values) == {1, 2, 3, 4}
+
+
+def test_a_run_that_waits_says_why_and_not_too_often(
+    service: Service, pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    service.answers = [(503, {}, "in maintenance")] * 5
+    commit(HttpSink(service.url), 1)
+    (record,) = [record for record in caplog.records if record.name == "amadou"]
+    assert record.levelno == logging.WARNING
+    assert record.getMessage() == (
+        f"HttpSink({service.url}): the answer is 503 Service Unavailable: in maintenance; the run waits, and tries "
+        "again for another 300 s"
+    )
+
+
+def test_secrets_are_nowhere(service: Service, caplog: pytest.LogCaptureFixture, pauses: list[float]) -> None:
+    caplog.set_level(logging.DEBUG)
+    token, header, path = "token-that-hides", "header-that-hides", "path-that-hides"
+    host = service.url.removesuffix("/hook")
+    sink = HttpSink(Secret(f"{host}/{path}?a=b"), token=Secret(token), headers={"X-Key": Secret(header)})
+    assert repr(sink) == (
+        "HttpSink(url=***, headers={'X-Key': ***}, token=***, max_values_per_request=500, "
+        "timeout=datetime.timedelta(seconds=10), give_up_after=datetime.timedelta(seconds=300))"
+    )
+    echo = f"no access with {token} and {header} to {host}/{path}?a=b"
+    service.answers = [(500, {}, echo), (403, {}, echo)]
+    with pytest.raises(SinkError) as caught:
+        play(sink, 1)
+    assert service.requests[0].path == f"/{path}?a=b"
+    told = f"{caught.value} {caught.value!r} {caplog.text}"
+    assert f"HttpSink({host}/***): the answer is 403 Forbidden: no access with *** and *** to ***. " in told
+    assert "503" not in told
+    assert not [secret for secret in (token, header, path) if secret in told]
+
+
+@pytest.mark.parametrize("url", ["hook", "ftp://host/hook", "http:///hook", "http://host:x/", "http://host:99999/"])
+def test_an_address_of_no_use_is_refused(url: str) -> None:
+    with pytest.raises(SinkError, match="HttpSink needs an address such as https://host:port/path, not "):
+        HttpSink(url)
+    with pytest.raises(SinkError, match="not this one"):
+        HttpSink(Secret(url))
+
+
+@pytest.mark.parametrize("url", ["http://me:hidden-login@host/hook", "x://me:hidden-login@host", "http://a@b:x/"])
+def test_a_login_in_the_address_is_refused_and_not_told(url: str) -> None:
+    with pytest.raises(SinkError, match="takes no login in its address") as caught:
+        HttpSink(url)
+    assert "hidden-login" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"max_values_per_request": 0}, "max_values_per_request must be a whole number from 1, not 0"),
+        ({"timeout": 5}, "timeout must be a timedelta above zero, not 5"),
+        ({"give_up_after": timedelta(0)}, "give_up_after must be a timedelta above zero"),
+        ({"token": "a-token-in-plain-text"}, "token must be a Secret, or a Param with secret=True"),
+    ],
+)
+def test_a_setting_of_no_use_is_refused(settings: dict[str, Any], why: str) -> None:
+    with pytest.raises(SinkError, match=why) as caught:
+        HttpSink("http://host/", **settings)
+    assert "plain-text" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"token": Secret("token-with-a-line-feed\n")}, "Authorization"),
+        ({"headers": {"X-Key": Secret("kęy-of-headers")}}, "X-Key"),
+        ({"headers": {"X Key": "a"}}, "X Key"),
+    ],
+)
+def test_a_header_that_cannot_be_sent_is_told_before_the_run(settings: dict[str, Any], name: str) -> None:
+    with pytest.raises(SinkError, match=f"the header '{name}' cannot be sent: there is a line feed") as caught:
+        HttpSink("http://host/", **settings).check("numbers", int)
+    assert "of-headers" not in str(caught.value)
+    assert "line-feed" not in str(caught.value)
+
+
+def test_a_missing_library_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: Callable[[str], Any] = lambda name: None  # noqa: E731
+    monkeypatch.setattr(_http.importlib.util, "find_spec", found)
+    with pytest.raises(SinkError, match=r"HttpSink needs urllib3: run pip install 'amadou\[http\]'"):
+        HttpSink("http://host/").check("numbers", int)
+
+
+@pytest.mark.spark
+def test_on_spark_a_service_that_fails_for_a_while_gets_everything(spark: Any, service: Service) -> None:
+    service.answers = [500, 200]
+    run(job(HttpSink(service.url, token=Secret("token-on-spark"), max_values_per_request=2), 1, 2, 3), engine="spark")
+    assert service.values == [1, 2, 3]
+    assert len({request.key for request in service.requests}) == 2

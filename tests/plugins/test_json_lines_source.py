@@ -1,0 +1,115 @@
+import gzip
+import pickle
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject
+from amadou.errors import CallbackError, SourceError
+from amadou_plugins.connectors import JsonLinesSource
+from amadou_runtime import TestRun, run
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+class Echo(Handler):
+    seen = SinkSpec(Any)
+
+    def key_event(self, record: Any) -> KeyedEvent:
+        return KeyedEvent("a", START, record["value"])
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.seen.collect(subject, event.value)
+
+
+def job(source: Any, **settings: Any) -> Job:
+    sinks = {"seen": MemorySink()}
+    if settings.get("on_error"):
+        sinks["dead_letters"] = MemorySink()
+    return Job("echo", Echo(), {"in": source}, sinks, **settings)
+
+
+def write(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return path
+
+
+def test_key_event_gets_what_each_line_stands_for(tmp_path: Path) -> None:
+    views = job(JsonLinesSource(write(tmp_path / "in.jsonl", b'{"value": [1, "\\u00e9", null]}\r\n{"value": 2.5}')))
+    run(views, engine="embedded")
+    assert views.sinks["seen"].records == [[1, "é", None], 2.5]
+
+
+def test_blank_lines_are_skipped(tmp_path: Path) -> None:
+    source = JsonLinesSource(write(tmp_path / "in.jsonl", b'\n{"value": 1}\r\n  \t\n\n{"value": 2}\n\n'))
+    assert list(source.records()) == [b'{"value": 1}', b'{"value": 2}']
+
+
+def test_a_source_s_own_key_event_gets_the_value_too(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", b'["b", 7]\n')
+    views = job(JsonLinesSource(path, key_event=lambda pair: KeyedEvent(pair[0], START, pair[1])))
+    run(views, engine="embedded")
+    assert views.sinks["seen"].records == [7]
+
+
+def test_a_line_that_is_no_json_ends_the_run_and_shows_itself(tmp_path: Path) -> None:
+    views = job(JsonLinesSource(write(tmp_path / "in.jsonl", b'{"value": 1}\n{"value": \n')))
+    with pytest.raises(CallbackError, match="JSONDecodeError") as raised:
+        run(views, engine="embedded")
+    assert '{"value":' in str(raised.value.record)
+
+
+def test_a_line_that_is_no_json_is_a_dead_letter_with_the_raw_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "in.jsonl", b'{"value": 1}\n{"value": \n{"value": "\xff"}\n{"value": 2}\n')
+    views = job(JsonLinesSource(path), on_error="dead_letter")
+    run(views, engine="embedded")
+    assert views.sinks["seen"].records == [1, 2]
+    assert [letter.record for letter in views.sinks["dead_letters"].records] == [b'{"value": ', b'{"value": "\xff"}']
+
+
+def test_test_runs_take_raw_lines_and_values() -> None:
+    played = TestRun(job(JsonLinesSource("in"))).add_record(b'{"value": 1}').add_record({"value": 2}).run()
+    assert played.records("seen") == [1, 2]
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(), st.lists))
+def test_what_a_line_stands_for_is_what_was_written(value: Any) -> None:
+    assert JsonLinesSource.decode(orjson.dumps(value)) == value
+
+
+def test_files_are_found_as_lines_source_finds_them(tmp_path: Path) -> None:
+    write(tmp_path / "b.jsonl", b"2\n")
+    write(tmp_path / "a.jsonl.gz", gzip.compress(b"\xef\xbb\xbf1\n"))
+    write(tmp_path / "_SUCCESS", b"no")
+    assert list(JsonLinesSource(tmp_path).records()) == [b"1", b"2"]
+    assert list(JsonLinesSource(str(tmp_path / "b*")).records()) == [b"2"]
+    assert JsonLinesSource(tmp_path / "b.jsonl").bounded
+    assert not JsonLinesSource(tmp_path).bounded
+
+
+def test_errors_name_the_source(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"JsonLinesSource\('.*gone'\): there is no file"):
+        JsonLinesSource(tmp_path / "gone").check()
+    with pytest.raises(SourceError, match=r"JsonLinesSource\('s3://views/'\): the embedded engine"):
+        list(JsonLinesSource("s3://views/").records())
+    with pytest.raises(SourceError, match=r"JsonLinesSource: .*a\.gz cannot be read"):
+        list(JsonLinesSource(write(tmp_path / "a.gz", b"no gzip")).records())
+    packed = gzip.compress(b"1\n" * 100)
+    with pytest.raises(SourceError, match=r"JsonLinesSource: .*b\.gz cannot be read"):
+        list(JsonLinesSource(write(tmp_path / "b.gz", packed[:12] + b"\xff" + packed[13:])).records())
+    with pytest.raises(SourceError, match="max_files_per_batch must be a whole number from 1"):
+        JsonLinesSource("views", max_files_per_batch=0)
+
+
+def test_parameters_take_the_place_of_settings() -> None:
+    filled = job(JsonLinesSource(Param("VIEWS"), max_files_per_batch=Param("FILES", type=int))).with_params(
+        {"VIEWS": "views/", "FILES": "3"}
+    )
+    assert filled.sources["in"] == JsonLinesSource("views/", max_files_per_batch=3)
+    assert pickle.loads(pickle.dumps(filled.sources["in"])) == filled.sources["in"]

@@ -1,0 +1,364 @@
+import json
+import logging
+import pickle
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from attrs import frozen
+from confluent_kafka import Producer
+from tests.services import KafkaLogin, OwnService
+from tests.topics import contents, delete_records, fill, make_topic
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Param, Secret, SinkBatch, SinkSpec, Subject
+from amadou.errors import SinkError, SourceError
+from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
+from amadou_plugins.connectors._kafka_offsets import Range, limited, shares
+from amadou_runtime import TestRun, run
+from amadou_runtime._ports import port_codec
+
+TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
+
+
+class Keeping(Handler):
+    """Passes the records of topics on."""
+
+    kept = SinkSpec(tuple[str, int, int, bytes | None, bytes | None, list[Any], datetime])
+
+    def key_event(self, record: KafkaRecord) -> KeyedEvent[Any]:
+        at = record.timestamp
+        assert at is not None
+        known = (record.topic, record.partition, record.offset, record.key, record.value, list(record.headers), at)
+        return KeyedEvent(f"{record.topic}-{record.partition}", TIME, known)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        *others, headers, at = event.value
+        self.kept.collect(subject, (*others, [tuple(header) for header in headers], at))
+
+
+def kept(source: KafkaSource, **options: Any) -> list[Any]:
+    """What a job gets from a source, in its order."""
+    sink = MemorySink()
+    run(Job("keeping", Keeping(), {"in": source}, {"kept": sink}), engine="embedded", **options)
+    return sink.records
+
+
+def values(source: KafkaSource) -> list[Any]:
+    return [record[4] for record in kept(source)]
+
+
+def test_a_record_has_what_kafka_knows_of_it(kafka: str) -> None:
+    topic = make_topic(kafka, 2)
+    millis = int(TIME.timestamp() * 1000)
+    headers = [("trace", b"7"), ("trace", b"8"), ("empty", None)]
+    full = {"value": b"v", "key": b"k", "partition": 1, "timestamp": millis, "headers": headers}
+    fill(kafka, topic, [full, {"value": None, "partition": 1, "timestamp": millis}])
+    assert kept(KafkaSource(topic, kafka)) == [
+        (topic, 1, 0, b"k", b"v", headers, TIME),
+        (topic, 1, 1, None, None, [], TIME),
+    ]
+
+
+def test_each_record_comes_once_and_in_the_order_of_its_partition(kafka: str) -> None:
+    topics = [make_topic(kafka, 3), make_topic(kafka)]
+    for topic in topics:
+        fill(kafka, topic, (b"%d" % number for number in range(25_000)))
+    found = kept(KafkaSource(topics, kafka))
+    assert len(found) == 50_000
+    by_partition: dict[Any, list[int]] = {}
+    for topic, partition, offset, *_ in found:
+        by_partition.setdefault((topic, partition), []).append(offset)
+    assert len(by_partition) == 4
+    assert all(offsets == list(range(len(offsets))) for offsets in by_partition.values())
+    assert {int(value) for *_, value, _, _ in found} == set(range(25_000))
+
+
+def test_topics_may_be_named_after_commas_and_by_a_pattern(kafka: str) -> None:
+    one, other = make_topic(kafka), make_topic(kafka)
+    fill(kafka, one, [b"1"])
+    fill(kafka, other, [b"2"])
+    assert sorted(values(KafkaSource(f"{one}, {other}", kafka))) == [b"1", b"2"]
+    assert sorted(values(KafkaSource(f"^{one[:-1]}.$,{other}", kafka))) == [b"1", b"2"]
+    assert values(KafkaSource("^none-of-the-topics", kafka)) == []
+
+
+def test_reading_may_start_at_a_time(kafka: str) -> None:
+    topic = make_topic(kafka, 2)
+    for second in range(4):
+        at = int((TIME + timedelta(seconds=second)).timestamp() * 1000)
+        fill(kafka, topic, [{"value": b"%d" % second, "partition": 0, "timestamp": at}])
+    start = TIME + timedelta(seconds=2)
+    assert values(KafkaSource(topic, kafka, start=start)) == [b"2", b"3"]
+    assert values(KafkaSource(topic, kafka, start=start.isoformat())) == [b"2", b"3"]
+    assert values(KafkaSource(topic, kafka, start="2025-01-01T00:00:09Z")) == []
+    assert values(KafkaSource(topic, kafka, start="latest")) == []
+
+
+@pytest.mark.parametrize("start", ["soon", "2025-01-01T00:00:00", datetime(2025, 1, 1), 7])
+def test_a_start_that_is_none_is_refused(start: Any) -> None:
+    with pytest.raises(SourceError, match=r'start must be "earliest", "latest" or a time with its offset'):
+        KafkaSource("t", "localhost:9092", start=start)
+
+
+def test_what_a_transaction_wrote_is_read_when_it_is_committed(kafka: str) -> None:
+    topic = make_topic(kafka)
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": f"of-{topic}"})
+    producer.init_transactions(30)
+    for value, commits in ((b"1", True), (b"aborted", False), (b"2", True)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        producer.flush(30)
+        if commits:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"open")
+    producer.flush(30)
+    assert values(KafkaSource(topic, kafka)) == [b"1", b"2"]
+    producer.commit_transaction(30)
+    assert values(KafkaSource(topic, kafka)) == [b"1", b"2", b"open"]
+
+
+def test_records_that_were_deleted_before_they_were_read_stop_the_run(kafka: str) -> None:
+    topic = make_topic(kafka)
+    fill(kafka, topic, [b"0", b"1", b"2"])
+    delete_records(kafka, topic, 2)
+    source = KafkaSource(topic, kafka)
+    with pytest.raises(SourceError, match=r"from offset 0 on were deleted .* skip_lost=True"):
+        list(source._read(Range(topic, 0, 0, 3)))
+    skipping = KafkaSource(topic, kafka, skip_lost=True)
+    assert [record.value for record in skipping._read(Range(topic, 0, 0, 3))] == [b"2"]
+    assert values(source) == [b"2"]
+
+
+def test_a_topic_that_does_not_exist_is_named(kafka: str) -> None:
+    topic = make_topic(kafka)
+    with pytest.raises(SourceError, match=r"has no topic no-such-topic: create it"):
+        KafkaSource(f"{topic},no-such-topic", kafka).check()
+    with pytest.raises(SinkError, match=r"has no topic no-such-topic: create it"):
+        KafkaSink("no-such-topic", kafka).check("sums", dict)
+
+
+def test_a_cluster_that_does_not_answer_is_waited_for_and_then_named(caplog: pytest.LogCaptureFixture) -> None:
+    source = KafkaSource("t", "127.0.0.1:9", give_up_after=timedelta(seconds=5))
+    with caplog.at_level(logging.WARNING), pytest.raises(SourceError, match=r"127\.0\.0\.1:9 did not answer for 5 s"):
+        source.check()
+    assert "waiting up to 5 s" in caplog.text
+
+
+def test_a_login_that_is_refused_is_told_and_not_waited_for(kafka_sasl: KafkaLogin) -> None:
+    topic = make_topic_over(kafka_sasl)
+    good = {"username": kafka_sasl.user, "password": Secret(kafka_sasl.password)}
+    KafkaSource(topic, kafka_sasl.address, **good).check()
+    KafkaSink(topic, kafka_sasl.address, **good).check("sums", dict)
+    wrong = {**good, "password": Secret("not-the-password-of-kafka")}
+    source = KafkaSource(topic, kafka_sasl.address, **wrong)
+    with pytest.raises(SourceError, match=f"refuses the login of '{kafka_sasl.user}'") as caught:
+        source.check()
+    assert "not-the-password-of-kafka" not in repr(caught.value) + repr(source)
+    with pytest.raises(SinkError, match="refuses the login"):
+        KafkaSink(topic, kafka_sasl.address, **wrong).check("sums", dict)
+
+
+@pytest.mark.parametrize(("connector", "error"), [(KafkaSource, SourceError), (KafkaSink, SinkError)])
+def test_a_password_that_would_be_shown_is_refused(connector: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="password must be a Secret, or a Param with secret=True"):
+        connector("t", "localhost:9092", username="me", password="plain-password-of-kafka")
+
+
+def make_topic_over(login: KafkaLogin) -> str:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    settings = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+    login_settings = {"sasl.username": login.user, "sasl.password": login.password}
+    admin = AdminClient({"bootstrap.servers": login.address, **settings, **login_settings})
+    name = f"topic-of-{login.user}"
+    topics = admin.list_topics(timeout=30).topics
+    if name not in topics:
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    return name
+
+
+def test_options_go_to_librdkafka_as_they_are(kafka: str) -> None:
+    topic = make_topic(kafka)
+    fill(kafka, topic, [b"1"])
+    assert values(KafkaSource(topic, kafka, options={"client.id": "amadou-test"})) == [b"1"]
+    with pytest.raises(SourceError, match=r'No such configuration property: "no\.such\.option"'):
+        KafkaSource(topic, kafka, options={"no.such.option": "1"}).check()
+    hidden = KafkaSource(topic, kafka, options={"ssl.key.password": Secret("key-password-of-kafka")})
+    assert "key-password-of-kafka" not in repr(hidden)
+
+
+@frozen
+class Sum:
+    name: str
+    at: datetime
+    count: int
+
+
+class Summing(Handler):
+    sums = SinkSpec(Sum)
+
+    def key_event(self, record: Any) -> KeyedEvent[Any]:
+        return KeyedEvent(record, TIME)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.sums.collect(subject, Sum(str(subject.key), event.timestamp, 1))
+
+
+def written(sink: KafkaSink, records: list[Any], handler: Handler | None = None) -> None:
+    """Let a job write what it collects of records."""
+    run(Job("summing", handler or Summing(), {"in": MemorySource(records)}, {"sums": sink}), engine="embedded")
+
+
+def test_values_become_json_with_an_id_each(kafka: str) -> None:
+    topic = make_topic(kafka)
+    written(KafkaSink(topic, kafka), ["a", "b", "a"])
+    found = contents(kafka, topic)
+    at = "2025-01-01T00:00:00.250000Z"
+    assert sorted(json.loads(each.value() or b"")["name"] for each in found) == ["a", "a", "b"]
+    assert json.loads(found[0].value() or b"") == {"name": "a", "at": at, "count": 1}
+    assert {each.key() for each in found} == {None}
+    assert len(ids(found)) == 3
+
+
+def ids(found: list[Any]) -> set[bytes]:
+    return {dict(each.headers())["amadou-id"] for each in found}
+
+
+def test_a_batch_that_is_played_again_has_the_same_ids_in_whatever_order(kafka: str) -> None:
+    topic = make_topic(kafka)
+    sink = KafkaSink(topic, kafka)
+    job = Job("summing", Summing(), {"in": MemorySource()}, {"sums": sink})
+    codec = port_codec(job, "sums")
+    wires = [codec.encode(Sum(name, TIME, 1)) for name in "abbbc"]
+
+    def write(number: int, part: str, wires: list[Any]) -> set[bytes]:
+        before = len(contents(kafka, topic))
+        writer = sink.open(SinkBatch("run", "summing", "sums", number, codec), part)
+        writer.write(wires[:2])
+        writer.write(wires[2:])
+        writer.finish()
+        return ids(contents(kafka, topic)[before:])
+
+    first = write(1, "00000", wires)
+    assert len(first) == 5
+    assert write(1, "00000", wires[::-1]) == first
+    assert not write(1, "00001", wires) & first
+    assert not write(2, "00000", wires) & first
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"), [("name", {b"a", b"b"}), ("at", {b"2025-01-01T00:00:00.250000Z"}), ("count", {b"1"})]
+)
+def test_a_field_of_the_values_becomes_the_key(kafka: str, key: str, expected: set[bytes]) -> None:
+    topic = make_topic(kafka)
+    written(KafkaSink(topic, kafka, key=key), ["a", "b"])
+    found = contents(kafka, topic)
+    assert {each.key() for each in found} == expected
+    assert sorted(json.loads(each.value() or b"")["name"] for each in found) == ["a", "b"]
+
+
+def test_a_key_that_no_value_has_is_refused(kafka: str) -> None:
+    topic = make_topic(kafka)
+    with pytest.raises(SinkError, match=r"have no field 'channel' \(they have: name, at, count\)"):
+        written(KafkaSink(topic, kafka, key="channel"), ["a"])
+
+
+class OwnBytes:
+    def encode(self, value: Sum) -> bytes:
+        return value.name.encode() * 2
+
+    def decode(self, wire: bytes) -> Any:
+        return wire
+
+
+class InOwnBytes(Summing):
+    sums = SinkSpec(Sum, codec=OwnBytes())
+
+
+def test_the_bytes_of_a_port_s_own_codec_are_written_as_they_are(kafka: str) -> None:
+    topic = make_topic(kafka)
+    written(KafkaSink(topic, kafka), ["a", "b"], InOwnBytes())
+    assert sorted(each.value() or b"" for each in contents(kafka, topic)) == [b"aa", b"bb"]
+    with pytest.raises(SinkError, match="key= needs the sink's own codec"):
+        written(KafkaSink(topic, kafka, key="name"), ["a"], InOwnBytes())
+
+
+def test_a_record_that_the_cluster_does_not_take_stops_the_run(kafka: str) -> None:
+    topic = make_topic(kafka, max_message_bytes="200")
+    with pytest.raises(SinkError, match=r"did not take a record: .*too large"):
+        written(KafkaSink(topic, kafka), ["a" * 1000])
+    written(KafkaSink(topic, kafka), ["a"])
+    assert len(contents(kafka, topic)) == 1
+
+
+def test_connectors_can_be_pickled_and_take_parameters(kafka: str) -> None:
+    topic = make_topic(kafka)
+    fill(kafka, topic, [b"1"])
+    source = KafkaSource(Param("TOPIC"), Param("SERVERS"), password=Param("PASSWORD", default=None, secret=True))
+    assert kept(source, params={"TOPIC": topic, "SERVERS": kafka})[0][4] == b"1"
+    sink = KafkaSink(topic, kafka)
+    assert pickle.loads(pickle.dumps(sink)) == sink
+
+
+def test_a_test_run_takes_records_of_topics() -> None:
+    job = Job("keeping", Keeping(), {"in": KafkaSource("t", "localhost:9092")}, {"kept": MemorySink()})
+    played = TestRun(job).add_record(KafkaRecord(b"v", b"k", timestamp=TIME)).run()
+    assert played.records("kept") == [("", 0, 0, b"k", b"v", [], TIME)]
+
+
+def test_a_bounded_batch_takes_of_each_partition_its_share() -> None:
+    ranges = [Range("t", 0, 10, 110), Range("t", 1, 0, 10), Range("t", 2, 5, 6)]
+    assert limited(ranges, 200) == ranges
+    taken = limited(ranges, 50)
+    assert sum(each.end - each.start for each in taken) <= 50
+    assert [each.start for each in taken] == [10, 0, 5]
+    assert [each.end - each.start for each in taken] == [45, 4, 1]
+    assert limited(ranges, 1) == [Range("t", 0, 10, 11)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shares_are_even_and_have_each_record_once(count: int) -> None:
+    ranges = [Range("t", 0, 10, 110), Range("t", 1, 0, 10), Range("u", 2, 5, 6)]
+    cut = shares(ranges, count)
+    sizes = [sum(each.end - each.start for each in part) for part in cut]
+    assert sum(sizes) == 111
+    assert max(sizes) - min(sizes) <= 1
+    whole = [(each.topic, each.partition, at) for part in cut for each in part for at in range(each.start, each.end)]
+    assert whole == [(each.topic, each.partition, at) for each in ranges for at in range(each.start, each.end)]
+
+
+def test_a_broker_that_comes_back_is_no_reason_to_fail(own_kafka: OwnService, caplog: pytest.LogCaptureFixture) -> None:
+    server = own_kafka.address
+    incoming, outgoing = make_topic(server), make_topic(server)
+    fill(server, incoming, (b"%d" % number for number in range(1000)))
+    source, sink = (
+        KafkaSource(incoming, server, key_event=lambda record: KeyedEvent(record.value, TIME)),
+        KafkaSink(outgoing, server),
+    )
+    own_kafka.stop()
+    back = threading.Timer(4, own_kafka.start)
+    back.start()
+    with caplog.at_level(logging.WARNING):
+        run(Job("summing", Summing(), {"in": source}, {"sums": sink}), engine="embedded")
+    back.join()
+    assert len(ids(contents(server, outgoing))) == 1000
+    assert f"Kafka at {server} answers again" in caplog.text
+
+
+def test_the_sink_waits_for_a_broker_that_comes_back(own_kafka: OwnService) -> None:
+    server = own_kafka.address
+    topic = make_topic(server)
+    sink = KafkaSink(topic, server)
+    codec = port_codec(Job("summing", Summing(), {"in": MemorySource()}, {"sums": sink}), "sums")
+    writer = sink.open(SinkBatch("run", "summing", "sums", 1, codec), "00000")
+    own_kafka.stop()
+    back = threading.Timer(4, own_kafka.start)
+    back.start()
+    writer.write([codec.encode(Sum(str(number), TIME, number)) for number in range(1000)])
+    writer.finish()
+    back.join()
+    assert len(ids(contents(server, topic))) == 1000

@@ -1,0 +1,264 @@
+"""What Prometheus sees of runs."""
+
+import re
+import socket
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Metric, SinkSpec, Subject, hookimpl
+from amadou.errors import CallbackError, PluginError
+from amadou_plugins.metrics import PrometheusEndpoint
+from amadou_runtime import run
+from amadou_runtime.cli import app
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+class Reminding(Handler):
+    reminders = SinkSpec(int)
+
+    def key_event(self, record: int) -> KeyedEvent[int]:
+        return KeyedEvent(record % 2, START + timedelta(seconds=record), record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        if event.value < 0:
+            raise ValueError("below zero")
+        subject.set_timer(START + timedelta(seconds=event.value + 2))
+        subject.count("reminded")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.reminders.collect(subject, 1)
+
+
+class Scraping:
+    """Reads what is served, after each batch and before the run's end. To be named before the endpoint, so that it sees
+    what is served at the end.
+    """
+
+    def __init__(self, endpoint: PrometheusEndpoint) -> None:
+        self.endpoint = endpoint
+        self.seen: list[dict[str, float]] = []
+
+    @hookimpl
+    def amadou_run_ended(self) -> None:
+        self.seen.append(scraped(self.endpoint))
+
+    @hookimpl(trylast=True)
+    def amadou_batch_completed(self) -> None:
+        self.seen.append(scraped(self.endpoint))
+
+
+def scraped(endpoint: PrometheusEndpoint) -> dict[str, float]:
+    """The samples that an endpoint serves, by name and labels."""
+    assert endpoint.url is not None
+    with urlopen(endpoint.url) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    return {
+        sample.name + "".join(f" {label}={value}" for label, value in sorted(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+
+
+def job(*records: int, name: str = "views", plugins: Any = ()) -> Job:
+    return Job(name, Reminding(), {"in": MemorySource(records)}, {"reminders": MemorySink()}, plugins=plugins)
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port at which something else listens."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        yield other.getsockname()[1]
+
+
+def test_a_runs_metrics_are_served_while_it_lasts() -> None:
+    endpoint = PrometheusEndpoint(port=0)
+    scraping = Scraping(endpoint)
+    run(job(1, 2, 4, plugins=[scraping, endpoint]), engine="embedded")
+    first, second, last = scraping.seen
+    assert last == second
+    of_job = {name.replace(" job=views", ""): number for name, number in last.items()}
+    assert (
+        of_job.items()
+        >= {
+            "amadou_batches_total": 2,
+            "amadou_records_total source=in": 3,
+            "amadou_events_total": 3,
+            "amadou_late_events_total": 0,
+            "amadou_dead_letters_total": 0,
+            "amadou_outputs_total port=reminders": 2,
+            "amadou_timers_set_total": 3,
+            "amadou_timers_fired_total": 2,
+            "amadou_timers_pending": 1,
+            "amadou_keys": 1,
+            "amadou_counter_total counter=reminded": 3,
+            "amadou_callback_calls_total callback=key_event": 3,
+            "amadou_callback_calls_total callback=on_timer_expired": 2,
+            "amadou_watermark_timestamp_seconds": (START + timedelta(seconds=4)).timestamp(),
+        }.items()
+    )
+    assert of_job["amadou_watermark_lag_seconds"] > timedelta(days=1).total_seconds()
+    assert of_job["amadou_state_bytes"] > 0
+    assert 0 < of_job["amadou_stage_seconds_total stage=playing"] < of_job["amadou_batch_seconds_total"]
+    assert of_job["amadou_callback_seconds_total callback=on_event"] > 0
+    assert not any("watermark" in name for name in first)
+    assert (first["amadou_timers_pending job=views"], first["amadou_batches_total job=views"]) == (3, 1)
+
+
+@pytest.mark.parametrize("records", [[1], [-1]], ids=["a run that ends", "a run that fails"])
+def test_the_port_is_free_again_after(records: list[int]) -> None:
+    endpoint = PrometheusEndpoint(port=0)
+    urls: list[Any] = []
+
+    class Noting:
+        @hookimpl(trylast=True)
+        def amadou_run_started(self) -> None:
+            urls.append(endpoint.url)
+
+    for _ in range(2):
+        try:
+            run(job(*records, plugins=[endpoint, Noting()]), engine="embedded")
+        except CallbackError:
+            assert records == [-1]
+        assert endpoint.url is None
+    for url in urls:
+        with pytest.raises(URLError, match="refused"):
+            urlopen(url, timeout=10)
+    assert len(urls) == 2
+
+
+def test_a_run_after_the_last_one_begins_at_zero() -> None:
+    endpoint = PrometheusEndpoint(port=0)
+    scraping = Scraping(endpoint)
+    for _ in range(2):
+        run(job(1, plugins=[scraping, endpoint]), engine="embedded")
+        assert scraping.seen[-1]["amadou_events_total job=views"] == 1
+
+
+def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(taken: int) -> None:
+    written = job(1, plugins=[PrometheusEndpoint(taken)])
+    with pytest.raises(PluginError) as caught:
+        run(written, engine="embedded")
+    where = f"metrics cannot be served at port {taken} of 127.0.0.1: Address already in use; give another one"
+    assert where in str(caught.value)
+    assert written.sinks["reminders"].records == []  # type: ignore[attr-defined]
+
+
+def test_an_address_that_is_none_is_told() -> None:
+    with pytest.raises(PluginError, match=r"port 0 of no\.such\.host\.invalid: .*; give another one"):
+        run(job(1, plugins=[PrometheusEndpoint(0, "no.such.host.invalid")]), engine="embedded")
+
+
+@pytest.mark.parametrize("port", [-1, 65536])
+def test_a_port_that_is_none_is_refused(port: int) -> None:
+    with pytest.raises(ValueError, match=f"a port is between 0 and 65535, not {port}"):
+        PrometheusEndpoint(port)
+
+
+def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(PluginError, match=r"prometheus-client is missing: pip install 'amadou\[prometheus\]'"):
+        run(job(1, plugins=[PrometheusEndpoint(0)]), engine="embedded")
+
+
+def test_jobs_share_an_endpoint() -> None:
+    endpoint = PrometheusEndpoint(0)
+    scraping = Scraping(endpoint)
+
+    class Nesting:
+        """Runs another job while the first one lasts."""
+
+        @hookimpl(trylast=True)
+        def amadou_run_started(self) -> None:
+            run(job(1, 2, name="other", plugins=[endpoint]), engine="embedded")
+
+    run(job(1, plugins=[scraping, endpoint, Nesting()]), engine="embedded")
+    last = scraping.seen[-1]
+    assert last["amadou_events_total job=views"] == 1
+    assert last["amadou_events_total job=other"] == 2
+    assert endpoint.url is None
+
+
+def test_what_a_gauge_no_longer_has_is_gone() -> None:
+    class Batches:
+        @hookimpl
+        def amadou_register_metrics(self) -> list[Metric]:
+            return [
+                Metric("current", "The batch.", "gauge", lambda batch: {batch.number: 1.5}, label="batch"),
+                Metric("first", "Something of the first.", "gauge", lambda batch: None if batch.number else 1),
+            ]
+
+    endpoint = PrometheusEndpoint(0)
+    scraping = Scraping(endpoint)
+    run(job(1, plugins=[scraping, endpoint, Batches()]), engine="embedded")
+    first, second, _ = (
+        {name: number for name, number in seen.items() if not name.startswith("amadou")} for seen in scraping.seen
+    )
+    assert first == {"current batch=0 job=views": 1.5, "first job=views": 1}
+    assert second == {"current batch=1 job=views": 1.5}
+
+
+JOB_FILE = """
+from urllib.request import urlopen
+
+from amadou import Job, MemorySink, MemorySource, hookimpl
+from tests.plugins.test_prometheus import Reminding
+
+
+class Reading:
+    @hookimpl(trylast=True)
+    def amadou_run_started(self):
+        print(urlopen("http://127.0.0.1:PORT/metrics").read().decode())
+
+
+job = Job("views", Reminding(), {"in": MemorySource([1])}, {"reminders": MemorySink()}, plugins=[Reading()])
+"""
+
+
+@pytest.mark.parametrize("by", ["option", "environment"])
+def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+    (tmp_path / "views_with_metrics.py").write_text(JOB_FILE.replace("PORT", port))
+    command = ["run", f"{tmp_path}/views_with_metrics.py", "--engine", "embedded"]
+    if by == "option":
+        command += ["--metrics-port", port]
+    else:
+        monkeypatch.setenv("AMADOU_METRICS_PORT", port)
+    result = CliRunner().invoke(app, command)
+    assert (result.exit_code, 'amadou_events_total{job="views"} 0.0' in result.stdout) == (0, True)
+
+    result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(taken)])
+    assert result.exit_code == 1
+    assert f"metrics cannot be served at port {taken}" in result.stderr
+
+
+def test_the_page_shows_every_metric_of_amadou() -> None:
+    endpoint = PrometheusEndpoint(0)
+    scraping = Scraping(endpoint)
+    run(job(1, plugins=[scraping, endpoint]), engine="embedded")
+    served = {re.split(" ", name)[0] for name in scraping.seen[-1]}
+    assert served <= set(re.findall(r"`(amadou_\w+)`", PAGE))
+
+
+def test_the_pages_plugin_does_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    (text,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "class Shown" in text)
+    names: dict[str, Any] = {}
+    exec(compile(text, "metrics.md", "exec"), names)
+    endpoint = PrometheusEndpoint(0)
+    scraping = Scraping(endpoint)
+    run(job(1, 2, 3, 4, 5, plugins=[names["Shown"](), scraping, endpoint]), engine="embedded")
+    printed = capsys.readouterr().out
+    assert "amadou_events: 5\n" in printed
+    assert "late_ratio: 0.0\n" in printed
+    assert scraping.seen[0]["late_ratio job=views"] == 0

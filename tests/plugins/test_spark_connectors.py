@@ -1,0 +1,213 @@
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import frozen
+
+from amadou import (
+    Codec,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    Param,
+    Secret,
+    SinkBatch,
+    SinkSpec,
+    Subject,
+)
+from amadou.errors import SinkError, SourceError
+from amadou_plugins.connectors import SparkSink, SparkSource
+from amadou_runtime import TestRun, run
+from amadou_runtime._named import with_connectors
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+COLUMNS = (
+    "channel STRING, at TIMESTAMP, sizes STRUCT<width: INT, height: INT>, tags MAP<STRING, INT>, price DECIMAL(9,2)"
+)
+
+
+@frozen
+class View:
+    channel: str
+    at: datetime
+    length: timedelta | None
+    tags: dict[str, int]
+
+
+class Views(Handler):
+    views = SinkSpec(View)
+    rows = SinkSpec(dict)
+
+    def key_event(self, record: dict[str, Any]) -> KeyedEvent[Any]:
+        return KeyedEvent(record["channel"], record.get("at") or START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.rows.collect(subject, event.value)
+        self.views.collect(subject, View(subject.key, subject.timestamp, None, {"a": 1}))
+
+
+def job(source: Any = None, sink: Any = None) -> tuple[Job, MemorySink]:
+    rows = MemorySink()
+    source = source or MemorySource([{"channel": "a"}])
+    return Job("views", Views(), {"in": source}, {"views": sink or MemorySink(), "rows": rows}), rows
+
+
+def rows_of(spark: Any, directory: Path) -> list[dict[str, Any]]:
+    return spark.read.parquet(str(directory)).toArrow().to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+def test_a_job_with_it_is_tested_without_spark() -> None:
+    played, _ = job(SparkSource("rate"), SparkSink("noop"))
+    test = TestRun(played)
+    test.add_record({"channel": "a", "at": START})
+    assert test.run().records("views") == [View("a", START, None, {"a": 1})]
+
+
+def test_the_embedded_engine_cannot_read_it_and_says_so() -> None:
+    played, _ = job(SparkSource("rate"))
+    with pytest.raises(SourceError, match=r"SparkSource\('rate'\): the embedded engine has no Spark: run the job with"):
+        run(played, engine="embedded")
+
+
+@pytest.mark.parametrize(
+    ("type_", "why"),
+    [(dict[tuple[int, int], int], "SparkSink.'noop'. cannot write the port 'views': the field value: .* has keys")],
+)
+def test_a_port_that_has_no_columns_is_told_before_the_run(type_: Any, why: str) -> None:
+    with pytest.raises(SinkError, match=why):
+        SparkSink("noop").check("views", type_)
+
+
+def test_a_batch_without_values_needs_no_spark() -> None:
+    sink = SparkSink("noop")
+    sink.commit(SinkBatch("run", "job", "views", 0, sink.codec(int)), [])
+
+
+def test_a_source_ends_where_it_is_told_to() -> None:
+    assert not SparkSource("rate").bounded
+    assert SparkSource("parquet", bounded=True).bounded
+
+
+def test_options_may_be_parameters_and_secrets() -> None:
+    options = {"url": "jdbc:x", "user": Param("USER_NAME"), "password": Param("LOGIN", secret=True)}
+    played, _ = job(SparkSource(Param("FORMAT"), options=options), SparkSink("jdbc", options=options))
+    assert sorted(param.name for param in played.params) == ["FORMAT", "LOGIN", "LOGIN", "USER_NAME", "USER_NAME"]
+    filled = played.with_params({"FORMAT": "jdbc", "USER_NAME": "me", "LOGIN": "hidden-in-options"})
+    source, sink = filled.sources["in"], filled.sinks["views"]
+    assert source == SparkSource(
+        "jdbc", options={"url": "jdbc:x", "user": "me", "password": Secret("hidden-in-options")}
+    )
+    assert "hidden-in-options" not in repr((source, sink))
+
+
+def test_the_command_line_gives_options_of_any_name() -> None:
+    played, _ = job()
+    named = with_connectors(
+        played,
+        {"in": "spark:parquet?path=in/&schema=a%20INT&bounded=yes&select=a%20%2B%201&latestFirst=true"},
+        {"views": "spark:jdbc?dbtable=views&password=hidden-on-the-line"},
+    )
+    options = {"path": "in/", "latestFirst": "true"}
+    assert named.sources["in"] == SparkSource(
+        "parquet", schema="a INT", select=["a + 1"], bounded=True, options=options
+    )
+    secret = Secret("hidden-on-the-line")
+    assert named.sinks["views"] == SparkSink("jdbc", options={"dbtable": "views", "password": secret})
+
+
+@pytest.mark.spark
+def test_rows_become_dicts(spark: Any, tmp_path: Path) -> None:
+    at = "TIMESTAMP '2025-01-01 00:00:00.000007Z'"
+    sizes, tags = "named_struct('width', 1, 'height', 2)", "map('x', 1, 'y', 2)"
+    selected = f"'a' AS channel, {at} AS at, {sizes} AS sizes, {tags} AS tags, CAST(1.5 AS DECIMAL(9,2)) AS price"
+    spark.sql(f"SELECT {selected}").write.parquet(str(tmp_path / "in"))
+    played, rows = job(SparkSource("parquet", options={"path": str(tmp_path / "in")}, schema=COLUMNS, bounded=True))
+    run(played)
+    assert rows.records == [
+        {
+            "channel": "a",
+            "at": START + timedelta(microseconds=7),
+            "sizes": {"width": 1, "height": 2},
+            "tags": {"x": 1, "y": 2},
+            "price": Decimal("1.50"),
+        }
+    ]
+
+
+@pytest.mark.spark
+def test_what_a_record_has_can_be_selected(spark: Any) -> None:
+    source = SparkSource(
+        "rate-micro-batch",
+        options={"rowsPerBatch": Param("ROWS", type=int), "numPartitions": 1, "startTimestamp": 1_735_689_600_000},
+        select=["'a' AS channel", "value + 5 AS number", "DATE '2025-01-01' AS day"],
+        bounded=True,
+    )
+    played, rows = job(source)
+    run(played, params={"ROWS": "3"})
+    assert rows.records[:3] == [{"channel": "a", "number": number, "day": date(2025, 1, 1)} for number in (5, 6, 7)]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (SparkSource("nothing"), r"SparkSource\('nothing'\) cannot be read: .*Failed to find.* nothing"),
+        (SparkSource("parquet", options={"path": "/nowhere"}), "cannot be read: .*chema"),
+        (
+            SparkSource("rate", select=["missing + 1"]),
+            "cannot be read: .*missing.*Correct its options, schema or select",
+        ),
+        (SparkSource("kafka", options={"a": Secret("hidden-in-source")}), "cannot be read: "),
+    ],
+)
+def test_a_source_that_spark_cannot_read_is_told(spark: Any, source: SparkSource, why: str) -> None:
+    played, _ = job(source)
+    with pytest.raises(SourceError, match=why) as caught:
+        run(played)
+    assert len(str(caught.value).splitlines()) == 1
+    assert "hidden-in-source" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_values_are_appended_with_the_columns_of_their_type(spark: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        played, _ = job(sink=SparkSink("parquet", options={"path": str(tmp_path / "out")}))
+        run(played)
+    view = {"channel": "a", "at": START, "length": None, "tags": {"a": 1}}
+    assert rows_of(spark, tmp_path / "out") == [view, view]
+
+
+@pytest.mark.spark
+def test_values_of_a_port_with_a_codec_of_its_own_become_json(spark: Any, tmp_path: Path) -> None:
+    class Reversed(Codec[str]):
+        def encode(self, value: str) -> Any:
+            return value[::-1]
+
+        def decode(self, wire: Any) -> str:
+            return str(wire)[::-1]
+
+    sink = SparkSink("parquet", options={"path": str(tmp_path / "out")})
+    sink.commit(SinkBatch("run", "job", "views", 0, Reversed()), [["cba"]])
+    assert rows_of(spark, tmp_path / "out") == [{"value": '"cba"'}]
+
+
+@pytest.mark.spark
+def test_a_sink_that_spark_cannot_write_is_told_and_its_options_are_not(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    hidden = Secret(str(tmp_path / "file-hidden-in-sink"))
+    hidden_url = Secret("jdbc:none:hidden-in-sink")
+    Path(hidden.reveal()).write_text("")
+    for sink, why in (
+        (SparkSink("nothing"), "Failed to find.* nothing"),
+        (SparkSink("jdbc", options={"url": hidden_url, "dbtable": "views"}), "No suitable driver"),
+        (SparkSink("parquet", options={"path": hidden}), "Correct its options, or what is behind it, and start"),
+    ):
+        batch = SinkBatch("run", "job", "views", 7, sink.codec(int))
+        with pytest.raises(SinkError, match=f"cannot write batch 7 of the port 'views': .*{why}") as caught:
+            sink.commit(batch, [[batch.codec.encode(1)]])
+        assert len(str(caught.value).splitlines()) == 1
+        assert "hidden-in-sink" not in str(caught.value)

@@ -1,0 +1,107 @@
+"""Kafka at both ends of a run on Spark."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.services import OwnService
+from tests.topics import add_partitions, contents, fill, make_anew, make_topic
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
+from amadou.errors import SourceError
+from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
+from amadou_runtime import start
+
+pytestmark = pytest.mark.spark
+
+TIME = datetime(2025, 1, 1, tzinfo=UTC)
+PATIENCE = 180
+OUTAGE = 20
+
+
+class Numbering(Handler):
+    """Passes values on, with how many their partition had brought."""
+
+    brought = ValueSpec(int, default=0)
+    numbered = SinkSpec(dict[str, Any])
+
+    def key_event(self, record: KafkaRecord) -> KeyedEvent[int]:
+        return KeyedEvent(record.partition, TIME, int(record.value or b""))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        brought = self.brought.state_for(subject)
+        brought.value += 1
+        self.numbered.collect(subject, {"partition": subject.key, "number": brought.value, "value": event.value})
+
+
+def numbered(server: str, topic: str) -> list[Any]:
+    return [json.loads(message.value() or b"") for message in contents(server, topic)]
+
+
+def wait_for(done: Callable[[], bool], running: Any) -> None:
+    until = time.monotonic() + PATIENCE
+    while not done():
+        if running.await_termination(0.2):
+            pytest.fail("the run ended early")
+        assert time.monotonic() < until, "nothing came"
+
+
+def test_a_run_outlasts_a_broker_and_reads_the_partitions_that_a_topic_gains(
+    own_kafka: OwnService, spark: Any, tmp_path: Path
+) -> None:
+    server = own_kafka.address
+    incoming, outgoing = make_topic(server, 2), make_topic(server, 3)
+    values = iter(range(10_000))
+
+    def bring(partition: int, count: int) -> None:
+        fill(server, incoming, ({"value": b"%d" % next(values), "partition": partition} for _ in range(count)))
+
+    bring(0, 100)
+    bring(1, 50)
+    source = KafkaSource(incoming, server, max_records_per_batch=60)
+    job = Job("numbering", Numbering(), {"in": source}, {"numbered": KafkaSink(outgoing, server)})
+    running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="1 second")
+    try:
+        wait_for(lambda: len(numbered(server, outgoing)) == 150, running)
+        add_partitions(server, incoming, 3)
+        bring(2, 70)
+        wait_for(lambda: len(numbered(server, outgoing)) == 220, running)
+        own_kafka.stop()
+        assert not running.await_termination(OUTAGE)
+        own_kafka.start()
+        bring(0, 30)
+        wait_for(lambda: len(numbered(server, outgoing)) >= 250, running)
+    finally:
+        running.stop()
+    found = numbered(server, outgoing)
+    assert Counter(each["value"] for each in found) == Counter(range(250))
+    by_partition: dict[int, list[int]] = {}
+    for each in sorted(found, key=lambda each: int(each["value"])):
+        by_partition.setdefault(each["partition"], []).append(each["number"])
+    counts = {partition: len(numbers) for partition, numbers in by_partition.items()}
+    assert counts == {0: 130, 1: 50, 2: 70}
+    assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_partition.values()), "in their order"
+
+
+def test_a_topic_that_was_made_anew_ends_the_run_with_a_word_about_it(kafka: str, spark: Any, tmp_path: Path) -> None:
+    topic = make_topic(kafka)
+    fill(kafka, topic, [b"1", b"2", b"3"])
+
+    def play() -> Any:
+        source = KafkaSource(topic, kafka)
+        job = Job("numbering", Numbering(), {"in": source}, {"numbered": MemorySink()})
+        running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
+        running.await_termination()
+        return running.summary
+
+    assert play().counts.events == 3
+    make_anew(kafka, topic)
+    with pytest.raises(SourceError, match=r"ends at offset 0, and 3 was read: the topic was made anew") as caught:
+        play()
+    assert "Traceback" not in str(caught.value)
+    assert "Logical Plan" not in str(caught.value)

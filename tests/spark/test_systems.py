@@ -1,0 +1,107 @@
+"""A million events from Kafka into Kafka, PostgreSQL and files, while the driver is killed again and again."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from tests.spark.minutes import BEGIN, MINUTE
+from tests.topics import contents, fill, make_topic
+
+pytestmark = pytest.mark.spark
+
+JOB = Path(__file__).with_name("minutes.py")
+EVENTS, KILLS = 1_000_000, 5
+PATIENCE = 600
+MILLIS_APART = 6
+
+
+def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(kafka: str, postgres: str, tmp_path: Path) -> None:
+    drawn = random.Random(11)
+    incoming, outgoing = make_topic(kafka, 3), make_topic(kafka, 3)
+    expected: Counter[tuple[str, datetime]] = Counter()
+    views: list[dict[str, Any]] = []
+    for number in range(EVENTS):
+        channel, millis = f"channel-{drawn.randrange(150)}", number * MILLIS_APART + drawn.randrange(5000)
+        expected[channel, BEGIN + millis // 60_000 * MINUTE] += 1
+        views.append({"value": f"{channel} {millis}".encode(), "partition": number % 3})
+    fill(kafka, incoming, views)
+    with psycopg.connect(postgres, autocommit=True) as database:
+        database.execute("CREATE TABLE minutes (channel text, minute timestamptz, sum bigint)")
+        settings = {"TOPIC": incoming, "KAFKA": kafka, "OUT": outgoing, "FILES": str(tmp_path / "files")}
+        for kill in range(KILLS):
+            with run(settings, postgres, tmp_path) as process:
+                wait_for_rows(database, len(expected) * (kill + 1) // (KILLS + 2), process, tmp_path)
+                time.sleep(drawn.random())  # anywhere in a batch
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(PATIENCE)
+        with run(settings, postgres, tmp_path) as process:
+            assert process.wait(PATIENCE) == 0, log(tmp_path)
+
+        rows = database.execute("SELECT channel, minute, sum FROM minutes").fetchall()
+    assert Counter({(channel, minute): count for channel, minute, count in rows}) == expected
+    assert len(rows) == len(expected), "none came twice"
+
+    lines = [line for path in (tmp_path / "files").glob("*.jsonl") for line in path.read_bytes().splitlines()]
+    assert sums(lines) == expected
+    assert len(lines) == len(expected), "none came twice"
+
+    records = {dict(record.headers() or ())["amadou-id"]: record.value() or b"" for record in contents(kafka, outgoing)}
+    assert sums(list(records.values())) == expected
+    assert len(records) == len(expected), "none came twice with another id"
+
+    secret = (urlsplit(postgres).password or "").encode()
+    told = [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
+    assert not told, "the password stands neither in the log nor in the checkpoint"
+
+
+def sums(lines: list[bytes]) -> Counter[tuple[str, datetime]]:
+    parsed = map(json.loads, lines)
+    return Counter({(each["channel"], datetime.fromisoformat(each["minute"])): each["sum"] for each in parsed})
+
+
+@contextmanager
+def run(settings: dict[str, str], postgres: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The job as a program, in a process group of its own that does not outlive the test."""
+    url = urlsplit(postgres)
+    login = {"PGUSER": url.username or "", "PGPASSWORD": url.password or ""}
+    command = [sys.executable, str(JOB), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += ["--checkpoint", str(directory / "checkpoint"), "--trigger", "available-now", "--flush"]
+    settings = settings | {"POSTGRES": f"postgresql://{url.hostname}:{url.port}{url.path}"}
+    for name, value in settings.items():
+        command += ["-p", f"{name}={value}"]
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **login}
+    with (directory / "log").open("ab") as output:
+        process = subprocess.Popen(
+            command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def wait_for_rows(database: Any, count: int, process: subprocess.Popen[bytes], directory: Path) -> None:
+    until = time.monotonic() + PATIENCE
+    while database.execute("SELECT count(*) FROM minutes").fetchone()[0] < count:
+        assert process.poll() is None, f"the run ended early\n{log(directory)}"
+        assert time.monotonic() < until, f"no rows came\n{log(directory)}"
+        time.sleep(0.05)
+
+
+def log(directory: Path) -> str:
+    return (directory / "log").read_text()[-4000:]

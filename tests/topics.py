@@ -1,0 +1,83 @@
+"""Topics of a Kafka cluster, as tests make, fill and read them."""
+
+import time
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+PATIENCE = 60
+
+
+def make_topic(server: str, partitions: int = 1, name: str | None = None, **config: str) -> str:
+    """A new topic's name."""
+    name = name or f"topic-{uuid4().hex[:8]}"
+    topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
+    _admin(server).create_topics([topic])[name].result(PATIENCE)
+    _wait_for_partitions(server, name, partitions)
+    return name
+
+
+def add_partitions(server: str, topic: str, partitions: int) -> None:
+    """Let a topic have so many partitions."""
+    _admin(server).create_partitions([NewPartitions(topic, partitions)])[topic].result(PATIENCE)
+    _wait_for_partitions(server, topic, partitions)
+
+
+def make_anew(server: str, topic: str) -> None:
+    """Delete a topic, and make one of its name."""
+    _admin(server).delete_topics([topic])[topic].result(PATIENCE)
+    _wait_for_partitions(server, topic, 0)
+    make_topic(server, name=topic)
+
+
+def delete_records(server: str, topic: str, before: int) -> None:
+    """Forget the records of a topic's first partition up to an offset."""
+    partition = TopicPartition(topic, 0, before)
+    _admin(server).delete_records([partition])[partition].result(PATIENCE)
+
+
+def fill(server: str, topic: str, records: Iterable[Any]) -> None:
+    """Write records: values, or what `Producer.produce` takes."""
+    producer = Producer(
+        {"bootstrap.servers": server, "log_level": 0, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000}
+    )
+    for record in records:
+        producer.produce(topic, **(record if isinstance(record, dict) else {"value": record}))
+    assert producer.flush(PATIENCE) == 0
+
+
+def contents(server: str, topic: str) -> list[Message]:
+    """What a topic has now, partition by partition."""
+    consumer = Consumer({"bootstrap.servers": server, "log_level": 0, "group.id": "tests", "enable.auto.commit": False})
+    found: list[Message] = []
+    for partition in sorted(consumer.list_topics(topic, PATIENCE).topics[topic].partitions):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), PATIENCE)
+        consumer.assign([TopicPartition(topic, partition, low)])
+        until, came = time.monotonic() + PATIENCE, low
+        while came < high:
+            for message in consumer.consume(min(100_000, high - came), 1):
+                assert message.error() is None, message.error()
+                found.append(message)
+                came = message.offset() + 1
+            assert time.monotonic() < until, f"{topic} did not give its records"
+    consumer.close()
+    return found
+
+
+@cache  # a client that is let go ends what it was asked for
+def _admin(server: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": server, "log_level": 0})
+
+
+def _wait_for_partitions(server: str, topic: str, count: int) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        known = _admin(server).list_topics(timeout=PATIENCE).topics.get(topic)
+        if count == (0 if known is None else len(known.partitions)):
+            return
+        assert time.monotonic() < until, f"{topic} does not have {count} partitions"
+        time.sleep(0.1)
