@@ -1,7 +1,7 @@
 """The watermark of a run (`semantics.md` 2, 3)."""
 
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from amadou import Job
@@ -13,17 +13,15 @@ END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 class Watermark:
     """Follows the newest event times of a run's sources. All times are in microseconds since 1970.
 
-    A source that has brought nothing for the job's `idle_after` does not count, and neither does one that never
-    brought anything; when none counts, the watermark rises with the clock.
+    A source that has brought nothing for its idle timeout does not count, and neither does one that never brought
+    anything; when none counts, the watermark rises with the clock.
 
-    :param job: the job, which says how far the watermark stays behind the newest event and when a source is idle
+    :param job: the job, which says how far the watermark stays behind each source's newest event and when it is idle
     """
 
     def __init__(self, job: Job) -> None:
-        assert isinstance(job.watermark_delay, timedelta)
-        self._sources = set(job.sources)
-        self._delay = job.watermark_delay // MICROSECOND
-        self._idle_timeout = None if job.idle_after is None else job.idle_after // MICROSECOND
+        self._delays = {source: delay // MICROSECOND for source, delay in job.delays.items()}
+        self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
         self._newest: dict[str, int] = {}
         self._brought: dict[str, int] = {}
         self._looked: int | None = None
@@ -45,13 +43,13 @@ class Watermark:
             self._brought[source] = now
 
     def bring(self, source: str, micros: int | None, now: int) -> None:
-        """Let the watermark of one source come to a time, as an event that is newer by the job's delay would.
+        """Let the watermark of one source come to a time, as an event that is newer by its delay would.
 
         :param micros: up to its newest event without it
         """
         newest = self._newest.get(source) if micros is None else micros
         if newest is not None:
-            self.observe({source: min(newest + self._delay, END_OF_TIME)}, now)
+            self.observe({source: min(newest + self._delays[source], END_OF_TIME)}, now)
 
     def follow(self, now: int, bringing: Iterable[str] = ()) -> int | None:
         """Fix the watermark of the batch that begins now.
@@ -74,33 +72,39 @@ class Watermark:
     def reaches(self, micros: int, now: int) -> int | None:
         """When by the clock the watermark will have come to a time, should nothing come any more; `None` for never."""
         reached = self._at(now)
-        if reached is not None and reached >= micros:
-            return now
-        if self._idle_timeout is None or reached is None:
-            return None
-        for moment in sorted(brought + self._idle_timeout for brought in self._brought.values()):
+        if reached is None or reached >= micros:
+            return None if reached is None else now
+        for moment in sorted(self._idle_from().values()):
             if moment > now:
                 now, reached = moment, self._at(moment)
                 assert reached is not None
                 if reached >= micros:
                     return now
-        return now + micros - reached
+        return now + micros - reached if self._may_all_be_idle() else None
 
     def _at(self, now: int) -> int | None:
         """Where the watermark is at a time of the clock, should nothing come until then."""
         if not self._newest:  # what there is was put by hand, or came from sources that the job no longer has
-            if self.current is None or self._idle_timeout is None or self._looked is None:
+            if self.current is None or self._looked is None or not self._may_all_be_idle():
                 return self.current
             return min(self.current + now - self._looked, END_OF_TIME)
-        idle = {} if self._idle_timeout is None else {s: at + self._idle_timeout for s, at in self._brought.items()}
+        idle = self._idle_from()
         counting = [source for source in self._newest if source not in idle or now < idle[source]]
         since = now if counting else max(idle.values())
         if not counting:  # those that were the last to count
             counting = [source for source, at in idle.items() if at == since]
-        reached = min(self._newest[source] for source in counting) - self._delay
+        reached = min(self._newest[source] - self._delays[source] for source in counting)
         if self.current is not None:
             reached = max(reached, self.current)
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
+
+    def _idle_from(self) -> dict[str, int]:
+        """When each source that may become idle will be, should it bring nothing."""
+        return {source: at + self._timeouts[source] for source, at in self._brought.items() if source in self._timeouts}
+
+    def _may_all_be_idle(self) -> bool:
+        """Whether no source that brought something, or might, is waited for without end."""
+        return all(source in self._timeouts for source in self._newest or self._delays)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
@@ -115,6 +119,6 @@ class Watermark:
         """Take what `to_json` gave, but for sources that the job no longer has."""
         self.current, self._looked = kept["current"], kept["looked"]
         self._newest, self._brought = (
-            {source: micros for source, micros in kept[name].items() if source in self._sources}
+            {source: micros for source, micros in kept[name].items() if source in self._delays}
             for name in ("newest", "brought")
         )

@@ -3,7 +3,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -18,6 +18,8 @@ from amadou.errors import AmadouError, JobError, ParamError
 
 
 def _delay(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({source: _delay(each) for source, each in value.items()})
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     try:
@@ -38,12 +40,19 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
+def _of(source: str, given: Any) -> Any:
+    return given.get(source) if isinstance(given, Mapping) else given
+
+
 _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
 """The settings of a job that give it ports of its own, by port."""
 
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
 """What is in memory is to be closed within 10 seconds of when it would have been in a stream that goes on."""
+
+
+_BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | float | Param]
 
 
 @attrs.frozen(eq=False)
@@ -57,10 +66,11 @@ class Job:
     :param sources: the sources by name; events carry the name as `subject.source`
     :param sinks: one sink for each port (`SinkSpec`) of the handler, by the port's name
     :param watermark_delay: how far the watermark stays behind the newest event (`semantics.md` 2), a `timedelta` or
-        seconds
+        seconds; or by source, where those that are not named have none
     :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
-        seconds; when all sources are idle, the watermark rises with the clock (`semantics.md` 3). Without it nothing
-        moves while nothing comes; but 5 seconds for a handler with windows in memory
+        seconds; or by source, where those that are not named are waited for. When all sources are idle, the watermark
+        rises with the clock (`semantics.md` 3). Without it nothing moves while nothing comes; but 5 seconds for a
+        handler with windows in memory
     :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other, `"drop"` only counts
         them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
@@ -81,8 +91,8 @@ class Job:
     handler: Handler
     sources: Mapping[str, Source] = attrs.field(converter=_frozen_mapping)
     sinks: Mapping[str, Sink] = attrs.field(converter=_frozen_mapping)
-    watermark_delay: timedelta | float | Param = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
-    idle_timeout: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
+    watermark_delay: _BySource = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
+    idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
@@ -94,11 +104,11 @@ class Job:
 
     def __getstate__(self) -> dict[str, Any]:
         state = attrs.asdict(self, recurse=False)
-        return {**state, "sources": dict(self.sources), "sinks": dict(self.sinks)}
+        return {name: dict(value) if isinstance(value, MappingProxyType) else value for name, value in state.items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
-            object.__setattr__(self, name, _frozen_mapping(value) if name in ("sources", "sinks") else value)
+            object.__setattr__(self, name, _frozen_mapping(value))
 
     @property
     def specs(self) -> dict[str, Any]:
@@ -118,12 +128,19 @@ class Job:
         return ports | self._own_ports()
 
     @property
-    def idle_after(self) -> timedelta | None:
-        """The `idle_timeout`; where there is none, that of components which keep their state in memory."""
-        assert self.idle_timeout is None or isinstance(self.idle_timeout, timedelta)
-        if self.idle_timeout is None and any(component.in_memory for component in self.components.values()):
-            return _IDLE_IN_MEMORY
-        return self.idle_timeout
+    def delays(self) -> dict[str, timedelta]:
+        """The `watermark_delay` of each source."""
+        return {source: _of(source, self.watermark_delay) or timedelta(0) for source in self.sources}
+
+    @property
+    def idle_after(self) -> dict[str, timedelta]:
+        """The `idle_timeout` of each source that has one; where there is none, that of components which keep their
+        state in memory.
+        """
+        in_memory = any(component.in_memory for component in self.components.values())
+        default = _IDLE_IN_MEMORY if in_memory else None
+        timeouts = {source: _of(source, self.idle_timeout) or default for source in self.sources}
+        return {source: timeout for source, timeout in timeouts.items() if timeout is not None}
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}
@@ -176,13 +193,16 @@ class Job:
         problems = []
         if not isinstance(self.name, str) or not self.name.strip():
             problems.append(f"the name must be a text, not {self.name!r}")
-        delay = self.watermark_delay
-        if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
-            problems.append(f"watermark_delay must be a timedelta or seconds, not below zero, not {delay!r}")
-        for name in ("idle_timeout", "max_ahead"):
-            time = getattr(self, name)
+        for told, delay in self._by_source("watermark_delay"):
+            if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
+                problems.append(f"{told} must be a timedelta or seconds, not below zero, not {delay!r}")
+        for told, time in (*self._by_source("idle_timeout"), ("max_ahead", self.max_ahead)):
             if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time <= timedelta(0)):
-                problems.append(f"{name} must be a timedelta or seconds, above zero, or None, not {time!r}")
+                problems.append(f"{told} must be a timedelta or seconds, above zero, or None, not {time!r}")
+        for setting in ("watermark_delay", "idle_timeout"):
+            given = getattr(self, setting)
+            unknown = [source for source in given if source not in self.sources] if isinstance(given, Mapping) else []
+            problems += [f"{setting} names {source!r}, which is none of the sources" for source in unknown]
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
             problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
@@ -193,6 +213,13 @@ class Job:
         if self.on_error not in ("fail", "dead_letter"):
             problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
         return problems
+
+    def _by_source(self, setting: str) -> list[tuple[str, Any]]:
+        """The values of a setting that may be given by source, and what to call them."""
+        given = getattr(self, setting)
+        if not isinstance(given, Mapping):
+            return [(setting, given)]
+        return [(f"{setting}[{source!r}]", value) for source, value in given.items()]
 
     def _handler_problems(self) -> list[str]:
         handler = self.handler

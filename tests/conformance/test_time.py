@@ -109,6 +109,18 @@ def test_rule_3_a_source_that_comes_back_holds_the_watermark_where_it_is(test_ru
     assert watermarks(run.run()) == [None, None, 10, 101, 101, 101]
 
 
+def test_rule_3_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "busy", "slow", idle_timeout={"busy": 10}))
+    run.add_record(event(100), source="busy").add_record(event(10), source="slow")
+    run.advance_processing_time(70 * SECOND).add_record(event(20), source="slow")
+    assert watermarks(run.run()) == [None, None, 10]
+    assert run.advance_processing_time(70 * SECOND).run().watermark == at(20)
+
+    run = test_run(job(Recorder(), "busy", "slow", idle_timeout={"slow": 10}))
+    run.add_record(event(100), source="busy").add_record(event(10), source="slow")
+    assert run.advance_processing_time(70 * SECOND).run().watermark == at(100)
+
+
 def test_rule_3_what_comes_after_idle_time_meets_the_watermark_that_rose(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), idle_timeout=10)).add_record(event(0)).advance_processing_time(70 * SECOND)
     run.add_record(event(1)).add_record(event(100)).end_batch().add_record(event(101))
@@ -155,6 +167,15 @@ def test_rule_3_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_r
     run.advance_processing_time(59 * SECOND)
     assert run.run().records("seen") == []
     assert [seen[2:4] for seen in run.advance_processing_time(SECOND).run().records("seen")] == [(60, 60)]
+
+
+def test_rule_2_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), "left", "right", watermark_delay={"left": 5}))
+    run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
+    run.add_record(event(30), source="left").end_batch().add_record(event(31), source="left")
+    assert watermarks(run.run()) == [None, None, 5, 10]
+    run.add_watermark(source="left").add_record(event(50), source="right").end_batch()
+    assert run.add_record(event(60), source="right").run().watermark == at(31)
 
 
 def test_rule_2_each_source_can_be_given_a_watermark(test_run: MakeRun) -> None:

@@ -1,7 +1,7 @@
 """What `Watermark` foretells is what comes."""
 
 import json
-from datetime import timedelta
+from typing import TypeAlias
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -11,15 +11,17 @@ from amadou_runtime._watermark import END_OF_TIME, Watermark
 
 SECOND = 1_000_000
 SOURCES = ("a", "b", "c")
+Idle: TypeAlias = int | dict[str, int] | None
 
 seconds = st.integers(0, 30)
+timeouts = st.integers(1, 20) | st.dictionaries(st.sampled_from(SOURCES), st.integers(1, 20), min_size=1)
 brought = st.lists(st.tuples(seconds, st.dictionaries(st.sampled_from(SOURCES), seconds, min_size=1)), max_size=5)
 
 
-def watermark_after(script: list[tuple[int, dict[str, int]]], idle: int | None) -> tuple[Watermark, int]:
+def watermark_after(script: list[tuple[int, dict[str, int]]], idle: Idle) -> tuple[Watermark, int]:
     """A watermark after some batches, each a time after the one before it, and the clock's time."""
-    settings = {} if idle is None else {"idle_timeout": timedelta(seconds=idle)}
-    watermark, now = Watermark(job(Recorder(), *SOURCES, watermark_delay=2, **settings)), 0
+    delays = {"a": 2, "b": 2, "c": 0}
+    watermark, now = Watermark(job(Recorder(), *SOURCES, watermark_delay=delays, idle_timeout=idle)), 0
     for after, newest in script:
         now += after * SECOND
         watermark.follow(now)
@@ -29,9 +31,10 @@ def watermark_after(script: list[tuple[int, dict[str, int]]], idle: int | None) 
 
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, 18)  # when a is idle the watermark comes to the target
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, 10)  # when a is idle the watermark goes past the target
-@given(brought, st.none() | st.integers(1, 20), st.integers(-5, 60))
+@example([(0, {"a": 5, "b": 20})], {"b": 5}, 18)  # a is waited for
+@given(brought, st.none() | timeouts, st.integers(-5, 60))
 def test_a_time_is_reached_when_it_was_foretold_and_not_before(
-    script: list[tuple[int, dict[str, int]]], idle: int | None, target: int
+    script: list[tuple[int, dict[str, int]]], idle: Idle, target: int
 ) -> None:
     watermark, now = watermark_after(script, idle)
     reached = watermark.reaches(target * SECOND, now)
@@ -45,9 +48,9 @@ def test_a_time_is_reached_when_it_was_foretold_and_not_before(
 
 
 @example([(0, {"a": 5}), (2, {"b": 20})], 5, [4, 90])  # looks where a is idle and b is not
-@given(brought, st.integers(1, 20), st.lists(seconds, max_size=4))
+@given(brought, timeouts, st.lists(seconds, max_size=4))
 def test_looking_in_between_changes_nothing(
-    script: list[tuple[int, dict[str, int]]], idle: int, looks: list[int]
+    script: list[tuple[int, dict[str, int]]], idle: Idle, looks: list[int]
 ) -> None:
     looked, now = watermark_after(script, idle)
     alone, _ = watermark_after(script, idle)
@@ -57,9 +60,9 @@ def test_looking_in_between_changes_nothing(
     assert looked.follow(now) == alone.follow(now)
 
 
-@given(brought, st.integers(1, 20), seconds)
+@given(brought, timeouts, seconds)
 def test_a_watermark_goes_on_from_what_was_kept(
-    script: list[tuple[int, dict[str, int]]], idle: int, after: int
+    script: list[tuple[int, dict[str, int]]], idle: Idle, after: int
 ) -> None:
     kept, now = watermark_after(script, idle)
     resumed, _ = watermark_after([], idle)

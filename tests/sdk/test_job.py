@@ -130,6 +130,9 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             "the module nowhere of Odd has no file, so that workers cannot import it: put Odd into one",
         ),
         ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
+        ({"idle_timeout": {"in": 0}}, "idle_timeout['in'] must be a timedelta or seconds, above zero, or None, not "),
+        ({"watermark_delay": {"in": -1}}, "watermark_delay['in'] must be a timedelta or seconds, not below zero, "),
+        ({"watermark_delay": {"view": 1}}, "watermark_delay names 'view', which is none of the sources"),
         ({"max_ahead": -1}, "max_ahead must be a timedelta or seconds, above zero, or None, not "),
         (
             {"sinks": {"sums": MemorySink(), "dead_letters": MemorySink()}},
@@ -245,6 +248,18 @@ def test_a_parameter_may_stand_on_the_class() -> None:
     filled: Any = made.with_params({"LIMIT": "5"}).handler
     assert (filled.limit, filled.other) == (5, 0)
     assert isinstance(type(handler).limit, Param)  # type: ignore[attr-defined]
+
+
+def test_parameters_may_be_values_of_a_mapping() -> None:
+    handler = Counter()
+    handler.limits = {"a": Param("LIMIT", type=int), "b": 2}  # type: ignore[attr-defined]
+    made = job(handler)
+    assert [param.name for param in made.params] == ["LIMIT"]
+    filled: Any = made.with_params({"LIMIT": "5"}).handler
+    assert filled.limits == {"a": 5, "b": 2}
+    assert isinstance(made.handler.limits["a"], Param)  # type: ignore[attr-defined]
+    with pytest.raises(ParamError, match="LIMIT is not given"):
+        made.with_params()
 
 
 def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:

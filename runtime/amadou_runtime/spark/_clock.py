@@ -100,7 +100,7 @@ class RunClock:
         self._watermark = Watermark(job)
         self._streams = {source: stream_name(source) for source in job.sources}
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
-        self._may_rise = job.idle_after is not None
+        self._may_rise = bool(job.idle_after)
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
