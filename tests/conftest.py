@@ -10,7 +10,18 @@ from uuid import uuid4
 import pytest
 from tests.services import KafkaLogin, OwnService, need, own_service
 
+from amadou import _secret
+
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test() -> Iterator[None]:
+    """Lets no test's secrets hide words in the errors of others."""
+    known = set(_secret._revealing)
+    yield
+    _secret._revealing.clear()
+    _secret._revealing.update(known)
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -81,6 +81,16 @@ def run_job(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="A Spark setting. May be given several times."),
     ] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=0,
+            max=65535,
+            envvar="AMADOU_METRICS_PORT",
+            help="Serve metrics to Prometheus at this port of 127.0.0.1 while the run lasts.",
+        ),
+    ] = None,
 ) -> None:
     """Run a job to the end of its input, or until Ctrl-C, which ends it after the batch in hand."""
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
@@ -98,7 +108,7 @@ def run_job(
                 raise typer.BadParameter(f"{option} is for the Spark engine: leave it out with --engine embedded")
     with errors_told():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
-        job = with_connectors(job, sources, sinks, plugin or ())
+        job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
         with ProgressDisplay() as display:
             summary = run(
                 job,
@@ -112,6 +122,13 @@ def run_job(
                 on_progress=display,
             )
         print(summary, file=sys.stderr)
+
+
+def _endpoint(port: int | None) -> list[Any]:
+    """The plugin that serves metrics at a port, if there is one."""
+    from amadou_plugins.metrics import PrometheusEndpoint
+
+    return [] if port is None else [PrometheusEndpoint(port)]
 
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:

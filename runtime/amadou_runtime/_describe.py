@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from amadou import Component, Job, Param
-from amadou._params import settings_of
+from amadou._params import params_of
 from amadou._secret import HIDDEN
 from amadou._spec import MISSING
 
@@ -43,7 +43,10 @@ def _job_table(job: Job) -> "Table":
         table.add_row("", summary)
     table.add_row("timers", "yes" if job.has_timers else "no")
     table.add_row("watermark delay", _setting(job.watermark_delay))
-    table.add_row("idle timeout", _setting(job.idle_after if job.idle_timeout is None else job.idle_timeout))
+    table.add_row(
+        "idle timeout",
+        _setting(next(iter(job.idle_after.values()), None) if job.idle_timeout is None else job.idle_timeout),
+    )
     table.add_row("max ahead", _setting(job.max_ahead))
     table.add_row("late events", _setting(job.late_events))
     table.add_row("on error", _setting(job.on_error))
@@ -75,8 +78,7 @@ def _ports(job: Job) -> "Table":
 def _sources(job: Job) -> "Table":
     table = _table("Sources", "source", "from", "bounded", "events by")
     for name, source in job.sources.items():
-        open_settings = any(isinstance(setting, Param) for setting in settings_of(source).values())
-        bounded = "?" if open_settings else "yes" if source.bounded else "no"
+        bounded = "?" if params_of([source]) else "yes" if source.bounded else "no"
         by = (
             "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
         )
@@ -111,12 +113,18 @@ def _connector(connector: Any) -> str:
     settings = [
         _setting(value) if field.default is attrs.NOTHING else f"{field.name}={_setting(value)}"
         for field in attrs.fields(kind)
-        if (value := getattr(connector, field.name)) is not field.default and not callable(value)
+        if (value := getattr(connector, field.name)) != _default(field) and not callable(value)
     ]
     return f"{kind.__name__}({', '.join(settings)})"
 
 
+def _default(field: Any) -> Any:
+    return field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
+
+
 def _setting(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {_setting(each)}' for name, each in value.items())}}}"
     if isinstance(value, Param):
         return f"-p {value.name}"
     if isinstance(value, timedelta):

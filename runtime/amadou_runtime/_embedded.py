@@ -4,13 +4,15 @@ import gc
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou._letters import DEAD_LETTERS
+from amadou._report import added
 from amadou._time import clock_time
 from amadou_runtime._events import Chunk
-from amadou_runtime._keying import Keying
+from amadou_runtime._keying import Keying, Packed
 from amadou_runtime._operator import Operator, Processed
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
@@ -32,6 +34,15 @@ class BatchResult(NamedTuple):
     """The newest event time that each source brought, in microseconds."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
+    records: dict[str, int]
+    """How many records each source brought."""
+    stage_seconds: dict[str, float]
+    callback_seconds: dict[str, float]
+
+    @property
+    def callback_calls(self) -> dict[str, int]:
+        """How often callbacks were called."""
+        return added(({"key_event": sum(self.records.values())} if self.records else {}, self.processed.calls))
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
@@ -44,8 +55,10 @@ class BatchResult(NamedTuple):
         """What it came to."""
         played = self.processed
         return Counts(
+            records=self.records,
             events=played.events,
             late=played.late,
+            timers_set=played.timers_set,
             timers_fired=played.fired,
             outputs={port: len(wires) for port, wires in self.outputs.items()},
             counters=played.counts,
@@ -91,18 +104,30 @@ class Embedded:
                 gc.enable()
 
     def _play(self, records: Mapping[str, Iterable[Any]], watermark: int | None, now: int) -> "BatchResult":
-        chunks, newest, letters = [], {}, []
-        for source, keying in self._keying.items():
+        chunks, newest, letters, counts = [], {}, [], {}
+        stages = {"keying": 0.0, "playing": 0.0}
+        for source in self._keying:
             if source not in records:
                 continue
-            packed = keying.pack(records[source], now)
+            packed, counts[source], seconds = self._packed(source, records[source], now)
+            stages["keying"] += seconds
             letters += packed.letters
             chunks += [Chunk(source, b"", events) for events in packed.events.values()]
             if packed.newest is not None:
                 newest[source] = packed.newest
+        began = perf_counter()
         processed = self._operator.process(self.state, chunks, watermark, self.memory)
+        stages["playing"] = perf_counter() - began
         self.state, self.memory = processed.state, processed.memory
-        return BatchResult(processed, newest, letters)
+        watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
+        callbacks = added(watch.take() for watch in watches)
+        return BatchResult(processed, newest, letters, {s: n for s, n in counts.items() if n}, stages, callbacks)
+
+    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
+        """The events of a source's records, how many records there were, and the seconds that keying took."""
+        read = list(records)
+        began = perf_counter()
+        return self._keying[source].pack(read, now), len(read), perf_counter() - began
 
     def close(self) -> None:
         """End in good order."""
@@ -127,9 +152,18 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         if number == 2:
             watermark.raise_to(END_OF_TIME)
         batch = engine.play(records, watermark.follow(now), now)
-        write_outputs(job, run, number, batch.outputs)
+        committing = write_outputs(job, run, number, batch.outputs)
         reached = None if watermark.current is None else from_micros(watermark.current)
-        report = BatchReport(number, batch.counts, reached, time.monotonic() - began)
+        report = BatchReport(
+            number,
+            batch.counts,
+            reached,
+            time.monotonic() - began,
+            from_micros(clock_time()),
+            {**batch.stage_seconds, **committing},
+            batch.callback_seconds,
+            batch.callback_calls,
+        )
         summary = summary.with_batch(report)
         hooks.batch_completed(report)
         watermark.observe(batch.newest, now)
@@ -155,11 +189,17 @@ def check_connectors(job: Job) -> None:
         sink.check(port, job.ports[port].type)
 
 
-def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> None:
-    """Write and commit one batch's outputs as one part for each port."""
+def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
+    """Write and commit one batch's outputs as one part for each port. Returns how long these stages took."""
+    seconds = {"writing": 0.0, "committing": 0.0}
     for port, sink in job.sinks.items():
         batch = SinkBatch(run, job.name, port, number, port_codec(job, port))
+        began = perf_counter()
         writer = sink.open(batch, "00000")
         writer.write(outputs.get(port, []))
         part = writer.finish()
+        written = perf_counter()
         sink.commit(batch, [] if part is None else [part])
+        seconds["writing"] += written - began
+        seconds["committing"] += perf_counter() - written
+    return seconds

@@ -15,6 +15,7 @@ from amadou.errors import AmadouError, CallbackError, EventTypeError, NaiveTimes
 from amadou_runtime._dead_letters import DeadLetters
 from amadou_runtime._events import pack_events
 from amadou_runtime._failure import callback_error
+from amadou_runtime._stopwatch import Stopwatch
 
 _BEGINNING = datetime.min.replace(tzinfo=UTC)
 _END = datetime.max.replace(tzinfo=UTC)
@@ -66,17 +67,22 @@ class Keying:
         own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
         self._key_all = job.handler.key_all if own else None
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
+        self.stopwatch = Stopwatch()
+        """Measures `key_event`."""
 
-    def pack(self, records: Iterable[Any], now: int) -> Packed:
+    def pack(self, records: list[Any], now: int) -> Packed:
         """Key and pack records. Those that cannot be keyed become dead letters where the job wants that.
 
         :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned what cannot be used
         """
-        records = list(records)
+        if not records:
+            return Packed({}, None, [])
         if self._key_all is not None:
             with suppress(Exception):  # one by one tells what is wrong
+                self.stopwatch.turn("key_event")
                 columns = self._key_all(records)
+                self.stopwatch.turn()
                 if columns is not None:
                     return self._pack_all(*columns, now)
         if self._letters is None:
@@ -112,6 +118,7 @@ class Keying:
         newest = _BEGINNING
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
+        self.stopwatch.turn("key_event")
         for record in records:
             events: Any = None
             event: Any = None
@@ -146,6 +153,7 @@ class Keying:
                     done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
+        self.stopwatch.turn()
         return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest), letters or [])
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:

@@ -21,6 +21,7 @@ from amadou_runtime._failure import callback_error, called
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import stands_for
 from amadou_runtime._ports import port_codec
+from amadou_runtime._stopwatch import Stopwatch
 from amadou_runtime._trace import Trace
 
 _SWEEPS = 8
@@ -52,6 +53,9 @@ class Processed(NamedTuple):
     """Keys that have state or timers."""
     pending: int
     """Timers that are set and not due, and components that are to be woken."""
+    timers_set: int
+    calls: dict[str, int]
+    """How often callbacks were called, as `BatchReport.callback_calls`."""
 
 
 class Operator:
@@ -82,6 +86,8 @@ class Operator:
             self._wake = trace.observed_wake(self._wake)
         self._taker = _taker(job) if trace is None else None
         self._has_told = False
+        self.stopwatch = Stopwatch()
+        """Measures callbacks, as `BatchReport.callback_seconds`."""
         if job.on_error == "dead_letter":
             letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
@@ -149,16 +155,22 @@ class Operator:
             runs, late = self._without_late(runs, watermark, batch.ports)
         fired = 0
         if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
+            self.stopwatch.turn(taker.name)
             fired = taker.woken_all(subject, whole, watermark)
+        calls = {taker.name: fired} if fired else {}
+        if runs:
+            self.stopwatch.turn("on_event")
+            calls["on_event"] = count - late
         for run in runs:
             micros = run.micros
             if watermark is not None and min(micros) < watermark:
                 late += sum(map(watermark.__gt__, micros))
             subject.source = run.source
             taker.add_all(subject, whole, Events(run.keys, run.values, micros))
+        self.stopwatch.turn()
         if group.columns:  # the handler did more than it said
             return None
-        return self._processed(group, batch, count, late, fired, whole.wake_at)
+        return self._processed(group, batch, count, late, fired, calls, whole.wake_at)
 
     def process_one_by_one(
         self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, memory: bytes | None = None
@@ -181,16 +193,28 @@ class Operator:
         late = 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch.ports)
-        fired = self._fire(due, waking, subject) if due or waking else 0
+        calls: dict[str, int] = {}
+        fired = self._fire(due, waking, subject, calls) if due or waking else 0
+        if runs:
+            self.stopwatch.turn("on_event")
+            calls["on_event"] = count - late
         for run in runs:
             late += self._play(run, subject)
+        self.stopwatch.turn()
         _sweep(aging, expired, subject)
         self._store(group, runs, batch)
         times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
-        return self._processed(group, batch, count, late, fired, min(times, default=None))
+        return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
 
     def _processed(
-        self, group: KeyGroup, batch: Batch, events: int, late: int, fired: int, next_timer: int | None
+        self,
+        group: KeyGroup,
+        batch: Batch,
+        events: int,
+        late: int,
+        fired: int,
+        calls: dict[str, int],
+        next_timer: int | None,
     ) -> Processed:
         for name, subjects in group.lost.items():
             counter = f"{name}{LOST}"
@@ -198,7 +222,20 @@ class Operator:
         outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
         keys, pending = len(group), group.pending
         memory = group.set_apart({name for name, component in self._components.items() if component.in_memory})
-        return Processed(group.pack(), memory, next_timer, outputs, batch.counts, events, late, fired, keys, pending)
+        return Processed(
+            group.pack(),
+            memory,
+            next_timer,
+            outputs,
+            batch.counts,
+            events,
+            late,
+            fired,
+            keys,
+            pending,
+            group.timers.added,
+            calls,
+        )
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
@@ -262,8 +299,11 @@ class Operator:
                 left.append(Run.of(run.source, on_time))
         return left, late
 
-    def _fire(self, due: list[int], waking: Wakes, subject: Subject) -> int:
-        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6)."""
+    def _fire(self, due: list[int], waking: Wakes, subject: Subject, calls: dict[str, int]) -> int:
+        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6).
+
+        :param calls: takes how often each callback is called
+        """
         batch, timers = subject._batch, subject._batch.timers
         if due and not self._has_timer_callback:
             raise TimerError(self._name)
@@ -275,7 +315,7 @@ class Operator:
             subject.timestamp = timestamp = from_micros(micros)
             woken = in_key_order(waking.pop(micros, ()))
             fired += len(woken)
-            for key, name, again in self._woken(woken, subject, timestamp):
+            for key, name, again in self._woken(woken, subject, timestamp, calls):
                 if again <= micros:
                     raise AssertionError(f"{name} asked to be woken at a time that has passed")
                 assert batch.watermark_micros is not None
@@ -283,11 +323,15 @@ class Operator:
                     if again not in waking:
                         heappush(times, again)
                     waking.setdefault(again, []).append((key, name))
+            if micros not in timers.plain and micros not in timers.tagged:
+                continue
             expired = (
                 _expired_with_tags(timers, micros)
                 if micros in timers.tagged
                 else zip(in_key_order(timers.take(micros)), repeat(""))
             )
+            if self.stopwatch.turn_of != "on_timer_expired":
+                self.stopwatch.turn("on_timer_expired")
             for subject.key, subject.timer_tag in expired:
                 fired += 1
                 try:
@@ -296,13 +340,19 @@ class Operator:
                     timer = Timer(timestamp, subject.timer_tag)
                     raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
         subject.timer_tag = ""
+        expirations = fired - sum(calls.values())
+        if expirations:
+            calls["on_timer_expired"] = expirations
         return fired
 
     def _woken(
-        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime
+        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime, calls: dict[str, int]
     ) -> Iterator[tuple[Key, str, int]]:
         """Wake components for which a time has come. Gives when each wants to be woken again, in microseconds."""
         for key, name in woken:
+            if self.stopwatch.turn_of != name:
+                self.stopwatch.turn(name)
+            calls[name] = calls.get(name, 0) + 1
             subject.key, subject.timestamp, subject.timer_tag = key, timestamp, ""
             self._wake(name, subject, timestamp, self._call)
             again = self._components[name].state_for(subject).wake_at

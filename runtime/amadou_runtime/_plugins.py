@@ -14,16 +14,21 @@ from typing import TYPE_CHECKING, Any
 import attrs
 import pluggy
 
-from amadou import BatchReport, Job, Run, RunSummary, Sink, Source, hookspecs
+from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source, hookspecs
 from amadou._markers import PROJECT
 from amadou.errors import AmadouError, PluginError
+from amadou_runtime._metrics import guarded
 
 if TYPE_CHECKING:
     import typer
 
 OFF = "AMADOU_PLUGINS_OFF"
 TRACE = "AMADOU_TRACE_PLUGINS"
-_BUILT_IN = {"commands": "amadou_runtime._commands", "connectors": "amadou_plugins.connectors.plugin"}
+_BUILT_IN = {
+    "commands": "amadou_runtime._commands",
+    "connectors": "amadou_plugins.connectors.plugin",
+    "metrics": "amadou_plugins.metrics.plugin",
+}
 """What comes with amadou, by name, in the order in which it is loaded."""
 _ANSWER_LENGTH = 100
 _logger = logging.getLogger("amadou")
@@ -78,6 +83,24 @@ class Plugins:
         """What makes the codec for a type, by name."""
         return self._registered("amadou_register_codecs", "codec")
 
+    def metrics(self) -> tuple[Metric, ...]:
+        """What plugins make of batches. One that fails is told once, and gives nothing from then on."""
+        hook = "amadou_register_metrics"
+        known: dict[str, Metric] = {}
+        owners: dict[str, str] = {}
+        for implementation in self._implementations(hook):
+            plugin = implementation.plugin_name
+            try:
+                for metric in self._call(implementation, hook, list):
+                    if not isinstance(metric, Metric):
+                        raise PluginError(plugin, f"it gave {metric!r}, which is no amadou.Metric", hook)
+                    if metric.name in known:
+                        raise PluginError(plugin, f"{metric.name} is that of the plugin {owners[metric.name]}", hook)
+                    known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin
+            except PluginError as error:
+                _warn(error)
+        return tuple(known.values())
+
     def register_commands(self, app: "typer.Typer") -> None:
         """Let plugins add commands. One that fails is left out with a warning."""
         self._tell("amadou_register_commands", app=app)
@@ -105,12 +128,31 @@ class Plugins:
             self._call(implementation, hook, job=job, settings=settings)
 
     def run_started(self, run: Run) -> None:
-        """Tell plugins."""
-        self._tell("amadou_run_started", run=run)
+        """Tell plugins.
+
+        :raises PluginError: one of them ends the run
+        """
+        hook = "amadou_run_started"
+        for implementation in self._implementations(hook):
+            try:
+                self._call(implementation, hook, run=run)
+            except PluginError as error:
+                if isinstance(error.__cause__, AmadouError):
+                    raise
+                _warn(error)
 
     def batch_completed(self, run: Run, batch: BatchReport) -> None:
         """Tell plugins."""
         self._tell("amadou_batch_completed", run=run, batch=batch)
+
+    @property
+    def want_spark_progress(self) -> bool:
+        """Whether there is one that does: asking Spark costs some milliseconds a batch."""
+        return bool(self._implementations("amadou_spark_progress"))
+
+    def spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
+        """Tell plugins."""
+        self._tell("amadou_spark_progress", run=run, progress=progress)
 
     def run_ended(self, run: Run, summary: RunSummary) -> None:
         """Tell plugins."""
@@ -199,10 +241,17 @@ class Plugins:
             except PluginError as error:
                 _warn(error)
 
-    def _call(self, implementation: pluggy.HookImpl, hook: str, **told: Any) -> Any:
+    def _call(
+        self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **told: Any
+    ) -> Any:
+        """Call a plugin's hook.
+
+        :param read: reads the answer
+        """
         plugin = implementation.plugin_name
         try:
             answer = implementation.function(*(told[name] for name in implementation.argnames))
+            answer = answer if read is None else read(answer)
         except AmadouError as error:
             raise PluginError(plugin, str(error), hook) from error
         except Exception as error:
@@ -224,13 +273,18 @@ class RunHooks:
     def started(self, run: Run) -> None:
         """Sources and sinks were looked at; batches follow."""
         if self._run is None:
-            self._run = run
-            self.plugins.run_started(run)
+            self._run = attrs.evolve(run, metrics=self.plugins.metrics())
+            self.plugins.run_started(self._run)
 
     def batch_completed(self, batch: BatchReport) -> None:
         """A batch's outputs are committed."""
         assert self._run is not None
         self.plugins.batch_completed(self._run, batch)
+
+    def spark_progress(self, progress: Mapping[str, Any]) -> None:
+        """What Spark says of a batch."""
+        assert self._run is not None
+        self.plugins.spark_progress(self._run, progress)
 
     def ended(self, outcome: RunSummary | Exception) -> None:
         """The run is over, for good or with an error. One that failed before it began is none."""

@@ -15,6 +15,7 @@ from amadou._list import ListSpec, ListState
 from amadou._map import MapSpec, MapState
 from amadou._markers import hookimpl, hookspec
 from amadou._memory import MemorySink, MemorySource
+from amadou._metric import Metric
 from amadou._params import Param
 from amadou._port import SinkSpec
 from amadou._report import BatchReport, Counts, Run, RunSummary
@@ -45,6 +46,7 @@ __all__ = [
     "MapState",
     "MemorySink",
     "MemorySource",
+    "Metric",
     "Param",
     "Part",
     "Run",

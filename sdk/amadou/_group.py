@@ -92,7 +92,7 @@ def packed_state(state: Any) -> bytes | None:
 class Timers:
     """The pending timers of the subjects, by time: windows of many subjects end together. Times are in microseconds."""
 
-    __slots__ = ("_times", "pending", "plain", "tagged")
+    __slots__ = ("_before", "_times", "pending", "plain", "removed", "tagged")
 
     def __init__(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
         self.plain = plain
@@ -102,8 +102,16 @@ class Timers:
         self.pending = sum(map(len, plain.values()))
         """How many timers there are."""
         self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
+        self.removed = 0
+        """How many were removed since."""
+        self._before = self.pending
         # By key, from when a callback first asks; times that are gone stay here, and have no tags.
         self._times: dict[Key, set[int]] | None = None
+
+    @property
+    def added(self) -> int:
+        """How many were added since: counted this way, since most events add one."""
+        return self.pending - self._before + self.removed
 
     def add(self, key: Key, micros: int, tag: str) -> None:
         """Add a timer; one that is there already stays (`semantics.md` 10)."""
@@ -139,12 +147,14 @@ class Timers:
             if not keys:
                 del times[micros]
         self.pending -= 1
+        self.removed += 1
         return True
 
     def take(self, micros: int) -> dict[Key, None]:
         """Remove the timers without a tag at a time. Returns whose they were."""
         keys = self.plain.pop(micros, {})
         self.pending -= len(keys)
+        self.removed += len(keys)
         return keys
 
     def due(self, watermark: int | None) -> list[int]:

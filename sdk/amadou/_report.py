@@ -1,18 +1,21 @@
 """What runs tell about themselves: to those who start them, and to plugins."""
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
-from typing import Literal
+from datetime import datetime, timedelta
+from typing import Literal, TypeVar
 
 import attrs
 
 from amadou._job import Job
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._metric import Metric
+
+N = TypeVar("N", int, float)
 
 
-def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def added(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
     """Several counts by name as one."""
-    whole: dict[str, int] = {}
+    whole: dict[str, N] = {}
     for part in counts:
         for name, count in part.items():
             whole[name] = whole.get(name, 0) + count
@@ -23,18 +26,22 @@ def added(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 class Counts:
     """What a batch, or a run so far, came to.
 
+    :param records: how many were read, by source
     :param events: how many were processed
     :param late: how many of them were behind the watermark
-    :param timers_fired: how many timers
+    :param timers_set: how many timers callbacks set that were not set already
+    :param timers_fired: how many timers fired, and how many times components were woken
     :param outputs: values that were collected, by port
     :param counters: what callbacks and components counted (`Subject.count`), by name
     :param keys: keys that have state or timers afterwards
-    :param timers_pending: timers that are set and not due afterwards
+    :param timers_pending: timers that are set and not due afterwards, and times at which components are to be woken
     :param state_bytes: what is stored afterwards
     """
 
+    records: Mapping[str, int] = attrs.field(factory=dict)
     events: int = 0
     late: int = 0
+    timers_set: int = 0
     timers_fired: int = 0
     outputs: Mapping[str, int] = attrs.field(factory=dict)
     counters: Mapping[str, int] = attrs.field(factory=dict)
@@ -42,12 +49,19 @@ class Counts:
     timers_pending: int = 0
     state_bytes: int = 0
 
+    @property
+    def dead_letters(self) -> int:
+        """How many records and callbacks failed and became dead letters."""
+        return self.outputs.get(DEAD_LETTERS, 0)
+
     def then(self, later: "Counts") -> "Counts":
         """These and what came after them, as one."""
         return attrs.evolve(
             later,
+            records=added((self.records, later.records)),
             events=self.events + later.events,
             late=self.late + later.late,
+            timers_set=self.timers_set + later.timers_set,
             timers_fired=self.timers_fired + later.timers_fired,
             outputs=added((self.outputs, later.outputs)),
             counters=added((self.counters, later.counters)),
@@ -62,28 +76,49 @@ class Run:
     :param job: the job as it is played: with the values of its parameters, and what plugins changed
     :param engine: where it is played
     :param checkpoint: the directory that holds state, timers and offsets; `None` for a run that keeps none
+    :param metrics: what plugins make of its batches, amadou's own first. One that fails is named with a warning, and
+        gives nothing from then on
     """
 
     id: str
     job: Job
     engine: Literal["spark", "embedded"]
     checkpoint: str | None
+    metrics: tuple[Metric, ...] = ()
 
 
 @attrs.frozen
 class BatchReport:
     """A batch whose outputs are committed.
 
+    Where several tasks did something at a time, how long it took is their sum.
+
     :param number: its number, which counts on after a restart
     :param counts: what it came to
     :param watermark: the watermark that it was played under; `None` before the first
     :param seconds: how long it was played and committed
+    :param completed: when it was completed, by the clock
+    :param stage_seconds: how long each stage took: `keying` (records to packed events), `playing` (timers and events,
+        with state unpacked and packed), `writing` (outputs to the sinks' writers) and `committing`
+    :param callback_seconds: how long callbacks took, with the loop that calls them, which is some tenths of a
+        microsecond a call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that was woken,
+        with the functions that it called. What takes many at once counts as the callback that it stands for
+    :param callback_calls: how often they were called
     """
 
     number: int
     counts: Counts
     watermark: datetime | None
     seconds: float
+    completed: datetime
+    stage_seconds: Mapping[str, float] = attrs.field(factory=dict)
+    callback_seconds: Mapping[str, float] = attrs.field(factory=dict)
+    callback_calls: Mapping[str, int] = attrs.field(factory=dict)
+
+    @property
+    def lag(self) -> timedelta | None:
+        """How far the watermark was behind the clock when the batch was completed; `None` before the first one."""
+        return None if self.watermark is None else self.completed - self.watermark
 
 
 @attrs.frozen
@@ -116,7 +151,7 @@ class RunSummary:
         own = (LATE_EVENTS, DEAD_LETTERS)
         outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
         diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
-        letters = f"dead letters: {counts.outputs[DEAD_LETTERS]:,}; " if DEAD_LETTERS in counts.outputs else ""
+        letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "

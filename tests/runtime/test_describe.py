@@ -2,12 +2,13 @@ import io
 from datetime import datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 from rich.console import Console
 
 from amadou import Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
 from amadou.errors import ParamError
-from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_plugins.connectors import ConsoleSink, HttpSink, JsonLinesSink, LinesSource
 from amadou_plugins.windows import TumblingWindow
 from amadou_runtime._describe import describe
 
@@ -161,3 +162,15 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_plugins_that_a_job_names_are_shown() -> None:
     assert row(described(job_of(Views(), plugins=["my_company.audit"])), "plugins")[-1] == "my_company.audit"
+
+
+def test_mappings_of_connectors_are_shown_with_their_parameters() -> None:
+    job = job_of(Views())
+    plain, keyed = (
+        HttpSink("http://host/"),
+        HttpSink("http://host/", headers={"Key": Param("KEY", default="hidden-key")}),
+    )
+    shown = described(attrs.evolve(job, sinks={"sums": plain, "alarms": keyed}))
+    assert row(shown, "sums")[2] == "HttpSink('http://host/')"
+    assert "headers={'Key': -p KEY}" in shown
+    assert row(shown, "KEY")[:2] == ["KEY", "str"]

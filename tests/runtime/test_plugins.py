@@ -10,7 +10,18 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, SinkSpec, hookimpl, hookspecs
+from amadou import (
+    AmadouError,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    RunSummary,
+    SinkSpec,
+    hookimpl,
+    hookspecs,
+)
 from amadou.errors import CallbackError, JobError, PluginError
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, _plugins, run
@@ -79,7 +90,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 def test_every_hook_is_documented_and_tested() -> None:
     documented = (ROOT / "docs" / "plugins.md").read_text()
-    tested = "".join(file.read_text() for file in Path(__file__).parent.glob("test_*.py"))
+    tested = "".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
     assert [hook for hook in HOOKS if f"`{hook}`" not in documented] == []
     assert [hook for hook in HOOKS if f"def {hook}(" not in tested] == []
     assert [hook for hook in HOOKS if not getattr(hookspecs, hook).__doc__] == []
@@ -113,6 +124,30 @@ def test_a_hook_that_is_only_told_something_may_fail(caplog: pytest.LogCaptureFi
     run(job(1, plugins=[Failing(), recorder]), engine="embedded")
     assert [kind for kind, *_ in recorder.told] == ["started", "batch", "batch", "ended"]
     assert "Failing failed in amadou_batch_completed: ValueError: no disk" in caplog.text
+
+
+def test_a_run_that_a_plugin_refuses_to_begin_plays_nothing() -> None:
+    class Refusing:
+        @hookimpl
+        def amadou_run_started(self) -> None:
+            raise AmadouError("no room for it")
+
+    recorder = Recorder()
+    written = job(1, plugins=[recorder, Refusing()])
+    with pytest.raises(PluginError, match=r"Refusing failed in amadou_run_started: no room for it"):
+        run(written, engine="embedded")
+    assert recorder.told == [("started", "doubling", "embedded", None), ("failed", PluginError)]
+    assert written.sinks["doubled"].records == []  # type: ignore[attr-defined]
+
+
+def test_a_run_that_a_plugin_stumbles_over_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Stumbling:
+        @hookimpl
+        def amadou_run_started(self) -> None:
+            raise ConnectionError("nobody there")
+
+    assert run(job(1, plugins=[Stumbling()]), engine="embedded").counts.events == 1
+    assert "Stumbling failed in amadou_run_started: ConnectionError: nobody there" in caplog.text
 
 
 def test_a_job_is_changed_by_one_plugin_after_the_other() -> None:
@@ -225,7 +260,7 @@ def test_plugins_are_loaded_in_order_once(installed: Any, tmp_path: Path) -> Non
     told.write_text("[amadou]\nsecond = second_plugin:Plugin\n")
     found = Plugins(["first_plugin", "second_plugin:plugin", Recorder(), Recorder(["other"])]).found
     ours = [plugin for plugin in found if plugin.origin != "amadou"]
-    assert [plugin.name for plugin in found[: len(found) - len(ours)]] == ["commands", "connectors"]
+    assert [plugin.name for plugin in found[: len(found) - len(ours)]] == ["commands", "connectors", "metrics"]
     assert {(plugin.name, plugin.origin) for plugin in ours[:2]} == {
         ("first_plugin", "first_plugin 1.5"),
         ("second", "second_plugin 1.5"),

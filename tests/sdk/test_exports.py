@@ -39,6 +39,7 @@ def test_amadou_exports() -> None:
         "MapState",
         "MemorySink",
         "MemorySource",
+        "Metric",
         "Param",
         "Part",
         "Run",

@@ -1,19 +1,36 @@
 """What plugins are told of runs on Spark."""
 
 import threading
+import time
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Run, RunSummary, SinkSpec, Subject, hookimpl
+from amadou import (
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    Run,
+    RunSummary,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+    hookimpl,
+)
 from amadou.errors import CallbackError, SinkError
-from amadou_plugins.connectors import JsonLinesSink
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
 START = datetime(2025, 1, 1, tzinfo=UTC)
+PATIENCE = 120  # seconds
 
 
 class MoreCodec:
@@ -121,3 +138,83 @@ def test_a_run_that_never_began_is_none(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(SinkError):
         start(job, spark)
     assert recorder.told == ["doubling"]
+
+
+class ProgressRecorder:
+    """Notes what Spark says of batches, between the hooks of the run."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.progress: list[Mapping[str, Any]] = []
+
+    @hookimpl
+    def amadou_batch_completed(self, batch: Any) -> None:
+        self.told.append(("batch", batch.number))
+
+    @hookimpl
+    def amadou_spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
+        assert run.engine == "spark"
+        self.told.append(("progress", progress["batchId"]))
+        self.progress.append(progress)
+
+    @hookimpl
+    def amadou_run_ended(self) -> None:
+        self.told.append("ended")
+
+
+def test_sparks_progress_follows_each_batch_and_is_served(spark: Any) -> None:
+    endpoint, served = PrometheusEndpoint(0), []
+
+    class Reading:
+        @hookimpl
+        def amadou_run_ended(self) -> None:
+            served.append(urlopen(endpoint.url or "").read().decode())
+
+    recorder = ProgressRecorder()
+    source, plugins = MemorySource(["1", "2"]), [Reading(), recorder, endpoint]
+    start(Job("counting", Counting(), {"in": source}, {}, plugins=plugins), spark).await_termination()
+    assert recorder.told == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
+    first, second = recorder.progress
+    assert (first["numInputRows"], second["numInputRows"]) == (2, 0)
+    assert first["stateOperators"][0]["customMetrics"]["rocksdbPutCount"] > 0
+    (text,) = served
+    assert 'amadou_spark_input_rows_total{job="counting"} 2.0' in text
+    assert 'amadou_spark_phase_seconds_total{job="counting",phase="addBatch"} ' in text
+    assert 'amadou_spark_state{figure="memoryUsedBytes",job="counting"} ' in text
+    assert 'amadou_events_total{job="counting"} 2.0' in text
+
+
+class Counting(Handler):
+    total = ValueSpec(int, 0)
+
+    def key_event(self, record: Any) -> KeyedEvent[None]:
+        return KeyedEvent(int(record), START)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[None]) -> None:
+        self.total.state_for(subject).value += 1
+
+
+def test_sparks_progress_is_that_of_batches_also_where_nothing_comes_for_a_time(spark: Any, tmp_path: Path) -> None:
+    recorder = ProgressRecorder()
+    job = Job("counting", Counting(), {"in": LinesSource(str(tmp_path))}, {}, plugins=[recorder])
+    (tmp_path / "1.txt").write_text("1\n")
+    conf = {
+        "spark.sql.streaming.noDataProgressEventInterval": "1",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    }
+    running = start(job, spark, conf=conf)
+    follow(running, lambda: recorder.told == [("batch", 0), ("progress", 0)])
+    follow(running, lambda: len(running.query.recentProgress) > 2)
+    (tmp_path / "2.txt").write_text("2\n")
+    follow(running, lambda: running.summary.batches == 2)
+    running.stop()
+    assert recorder.told == [("batch", 0), ("progress", 0), ("batch", 1), ("progress", 1), "ended"]
+    assert [progress["numInputRows"] for progress in recorder.progress] == [1, 1]
+
+
+def follow(running: Any, until: Callable[[], bool]) -> None:
+    """Wait for something, as `run` does."""
+    end = time.monotonic() + PATIENCE
+    while not until():
+        assert time.monotonic() < end
+        running.await_termination(0.05)

@@ -106,7 +106,7 @@ class HttpSink(Sink):
             for first in range(0, len(values), self.max_values_per_request):
                 sent = values[first : first + self.max_values_per_request]
                 body = b"[%b]" % b",".join(sent)
-                # A replay may cut the batch in other places, with other settings: what was not sent must have a new key.
+                # A replay may cut the batch in other places: what was not sent must have a key of its own.
                 digest = hashlib.blake2b(body, digest_size=8).hexdigest()
                 key = f"{batch.run}-{quote(batch.port, safe='')}-{batch.number}-{first}-{digest}"
                 self._deliver(pool, body, {**self._headers(), "Idempotency-Key": key})

@@ -76,9 +76,7 @@ class Column:
     @property
     def expression(self) -> str:
         """SQL that makes its value from what was read, ``{}``."""
-        return {"bytea": "decode({}, 'base64')", "timestamp without time zone": "{} AT TIME ZONE 'UTC'"}.get(
-            self.base, "{}"
-        )
+        return "decode({}, 'base64')" if self.base == "bytea" else "{}"
 
     def takes(self, type_: Any) -> bool:
         """Whether values of a Python type can go into it, as far as types tell."""

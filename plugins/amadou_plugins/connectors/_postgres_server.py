@@ -123,7 +123,7 @@ def _may_pass(error: Any) -> bool:
     import psycopg
 
     if error.sqlstate is None:  # not from the server
-        return False
+        return isinstance(error, psycopg.OperationalError)
     return str(error.sqlstate).startswith(_PASSING)
 
 

@@ -1,9 +1,12 @@
 """From a job to a running Spark query."""
 
 import atexit
+import json
 import logging
+import re
 import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -14,7 +17,8 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
+from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, errors, from_micros
+from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
@@ -57,6 +61,7 @@ class RunningJob:
         *,
         on_batch: Callable[[Summary], None] | None = None,
         on_report: Callable[[BatchReport], None] | None = None,
+        on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.query: Any = None
         self.on_end: Callable[[RunSummary | Exception], None] | None = None
@@ -65,6 +70,10 @@ class RunningJob:
         self._clock = clock
         self._on_batch = on_batch
         self._on_report = on_report
+        self._on_spark_progress = on_spark_progress
+        self._telling = threading.Lock()
+        self._done = self._told = -1
+        """The last batch that was completed, and the last one of which Spark's progress was told."""
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
@@ -118,6 +127,7 @@ class RunningJob:
             else:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
+            self._tell_spark_progress()
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
             self._end(error)
         if ended:
@@ -140,6 +150,7 @@ class RunningJob:
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
         self.query.stop()
+        self._tell_spark_progress()
         if self.on_end is not None and self._error is None:
             self.on_end(self._summary)
 
@@ -149,8 +160,8 @@ class RunningJob:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            told = str(failure or cause)
-            raise RunError(f"the run of {self._job.name!r} failed in Spark: {told}") from cause
+            told = str(failure or cause).partition("=== Streaming Query ===")[0].strip()  # Spark's plans come after it
+            raise _own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}") from cause
 
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
@@ -161,13 +172,26 @@ class RunningJob:
             # it would leave a stack overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             raise RunError("the run was asked to end")
+        self._tell_spark_progress()
         began = time.monotonic()
         try:
             whole = self._play(identity, frame, number)
         except AmadouError as error:
             self._error = error
             raise
-        self._note(BatchReport(number, self._counts(whole), self._watermark(), time.monotonic() - began))
+        self._note(
+            BatchReport(
+                number,
+                self._counts(whole),
+                self._watermark(),
+                time.monotonic() - began,
+                from_micros(clock_time()),
+                whole.stage_seconds,
+                whole.callback_seconds,
+                whole.callback_calls,
+            )
+        )
+        self._done = number
         if self._on_batch is not None:
             self._on_batch(whole)
 
@@ -184,17 +208,37 @@ class RunningJob:
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
+        began = time.perf_counter()
         for port, sink in self._job.sinks.items():
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
             sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
         self._clock.end(number, whole.newest, whole.ranges)
+        whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole
+
+    def _tell_spark_progress(self) -> None:
+        """Tell what Spark says of batches that are done and were not told."""
+        if self.query is None or self._on_spark_progress is None or self._told == self._done:
+            return
+        with self._telling:  # by the next batch, or by whoever waits for the run
+            recent, untold = self.query._jsq.recentProgress(), []
+            for position in reversed(range(len(recent))):
+                if recent[position].batchId() <= self._told:
+                    break
+                # Where nothing comes Spark tells of the batch that has not begun.
+                if recent[position].durationMs().containsKey("addBatch"):
+                    untold.append(recent[position])
+            for progress in reversed(untold):
+                self._told = progress.batchId()
+                self._on_spark_progress(json.loads(progress.json()))
 
     def _counts(self, whole: Summary) -> Counts:
         return attrs.evolve(
             self._kept(),
+            records=whole.records,
             events=whole.events,
             late=whole.late,
+            timers_set=whole.timers_set,
             timers_fired=whole.fired,
             outputs=whole.outputs,
             counters=whole.counts,
@@ -261,14 +305,15 @@ def start(
     if flush:
         clock.flush()
     payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    keyed = [] if job.idle_after is None else [_calls(own, call, identity.key_ranges)]
+    keyed = [] if not job.idle_after else [_calls(own, call, identity.key_ranges)]
     for name, source in job.sources.items():
         records = source.read_stream(own, named_reader(own, name), name, checkpoint)
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     if trigger is None and ends(job):
         trigger = AVAILABLE_NOW
     hooks.started(Run(identity.run, job, "spark", kept))
-    running = RunningJob(job, clock, on_report=hooks.batch_completed)
+    progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
+    running = RunningJob(job, clock, on_report=hooks.batch_completed, on_spark_progress=progress)
     return run_query(running, keyed, payload, identity, checkpoint, trigger)
 
 
@@ -308,6 +353,12 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
+
+
+def _own_error(told: str) -> AmadouError | None:
+    """The error of ours that a process of Spark's ended with: where a source is asked for its offsets, say."""
+    found = re.search(r"^amadou\.errors\.(SourceError|SinkError|RunError): (.*)", told, re.MULTILINE)
+    return None if found is None else getattr(errors, found[1])(found[2])
 
 
 def _root_cause(error: Any) -> str:

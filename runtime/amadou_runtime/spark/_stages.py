@@ -6,6 +6,7 @@ can tell the user what happened.
 
 import itertools
 from collections.abc import Iterator
+from time import perf_counter
 from typing import Any
 
 import attrs
@@ -16,7 +17,7 @@ from amadou._report import added
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
-from amadou_runtime._keying import Packed
+from amadou_runtime._keying import Keying
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
@@ -66,12 +67,14 @@ class KeyingStage:
         try:
             worker = self.payload.load().opened()
             for batch in batches:
+                began = perf_counter()
                 for partition, position, cells in _runs(batch, task):
                     for records in self._blocks(worker, cells):
                         ordering = partition + b"\0" + position.to_bytes(8) + next(number).to_bytes(8)
-                        yield self._keyed(worker, time, records, ordering).to_arrow()
+                        yield self._keyed(worker, time, records, ordering, began).to_arrow()
+                        began = perf_counter()
         except AmadouError as error:
-            failed = _Rows(self.payload, time)
+            failed = _Rows(self.payload, time, 0.0)
             failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
@@ -84,15 +87,15 @@ class KeyingStage:
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
-    def _keyed(self, worker: Worker, time: BatchTime, records: list[Any], ordering: bytes) -> "_Rows":
-        rows = _Rows(self.payload, time)
+    def _keyed(self, worker: Worker, time: BatchTime, records: list[Any], ordering: bytes, began: float) -> "_Rows":
+        rows = _Rows(self.payload, time, began)
         if self.source is not None:
-            rows.add_events(self.source, ordering, worker.keying[self.source].pack(records, time.now))
+            rows.add_events(self.source, ordering, records, worker.keying[self.source])
             return rows
         script = [_scripted_row(cell) for cell in records if cell]
         for source in worker.job.sources:
             brought = [row.record for row in script if row.source == source]
-            rows.add_events(source, ordering, worker.keying[source].pack(brought, time.now))
+            rows.add_events(source, ordering, brought, worker.keying[source])
         if len(script) < len(records):
             (number,) = range_numbers(self.payload.ranges)
             rows.add(number, CALL)
@@ -100,10 +103,15 @@ class KeyingStage:
 
 
 class _Rows:
-    """Rows of the keying stage."""
+    """Rows of the keying stage.
 
-    def __init__(self, payload: Payload, time: BatchTime) -> None:
+    :param began: when the work on them began, by `perf_counter`
+    """
+
+    def __init__(self, payload: Payload, time: BatchTime, began: float) -> None:
         self._payload = payload
+        self._now = time.now
+        self._began = began
         # In microseconds; see `StatefulStage`. It begins at two milliseconds, since the first timeout is at one.
         self._event_time = 1000 * (time.number + 2)
         self._columns: tuple[list[Any], ...] = ([], [], [])
@@ -112,7 +120,10 @@ class _Rows:
         for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
             column.append(cell)
 
-    def add_events(self, source: str, ordering: bytes, packed: Packed) -> None:
+    def add_events(self, source: str, ordering: bytes, records: list[Any], keying: Keying) -> None:
+        if not records:
+            return
+        packed = keying.pack(records, self._now)
         groups, ranges = self._payload.groups, self._payload.ranges
         by_range: dict[int, dict[int, bytes]] = {}
         for group, events in packed.events.items():
@@ -120,11 +131,21 @@ class _Rows:
         numbers = range_numbers(ranges)
         for position, by_group in by_range.items():
             self.add(numbers[position], pack_compressed([source, ordering, by_group]))
+        now = perf_counter()
+        report: dict[str, Any] = {
+            "records": {source: len(records)},
+            "stage_seconds": {"keying": now - self._began},
+            "callback_seconds": keying.stopwatch.take(),
+            "callback_calls": {"key_event": len(records)},
+        }
+        self._began = now
         if packed.newest is not None:
-            self.add(REPORT_RANGE, pack_compressed({"newest": {source: packed.newest}}))
+            report["newest"] = {source: packed.newest}
         if packed.letters:
-            told = {"letters": packed.letters} if self._payload.traced else {}
-            self.add(REPORT_RANGE, pack_compressed({"outputs": {DEAD_LETTERS: packed.letters}, **told}))
+            report["outputs"] = {DEAD_LETTERS: packed.letters}
+            if self._payload.traced:
+                report["letters"] = packed.letters
+        self.add(REPORT_RANGE, pack_compressed(report))
 
     def to_arrow(self) -> Any:
         import pyarrow as pa
@@ -195,11 +216,13 @@ class StatefulStage:
         yield pd.DataFrame({"result": [result]})
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> bytes:
+        began = perf_counter()
         stored = state.get[0] if state.exists else None
         told = BatchTime.told()
         worker = self.payload.load().opened()
+        worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
         if worker.trace is not None:
-            worker.trace.take()  # workers are re-used, and a batch that failed left its callbacks here
+            worker.trace.take()
             worker.trace.crash_after = told.crash_after
         key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(bytes.fromhex(told.put))
         token = key_range.token
@@ -229,8 +252,12 @@ class StatefulStage:
             "outputs": outputs,
             "events": sum(processed.events for processed in played.values()),
             "late": sum(processed.late for processed in played.values()),
+            "timers_set": sum(processed.timers_set for processed in played.values()),
             "fired": sum(processed.fired for processed in played.values()),
             "counts": added(processed.counts for processed in played.values()),
+            "callback_calls": added(processed.calls for processed in played.values()),
+            "callback_seconds": worker.operator.stopwatch.take(),
+            "stage_seconds": {"playing": perf_counter() - began},
             "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer],
         }
         if worker.trace is not None:
@@ -266,7 +293,7 @@ class OutputStage:
         number = BatchTime.told().number
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
-        summary = Summary()
+        summary, writing = Summary(), 0.0
         try:
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
@@ -274,14 +301,18 @@ class OutputStage:
                     summary.merge(Summary.of(result))
                     if summary.error is not None:
                         continue
+                    began = perf_counter()
                     for port, wires in result.get("outputs", {}).items():
                         if port not in writers:
                             writers[port] = self._open(port, number, part)
                         writers[port].write(wires)
+                    writing += perf_counter() - began
             if summary.error is None:
+                began = perf_counter()
                 finished = {port: writer.finish() for port, writer in writers.items()}
                 summary.parts = {port: [[part, message]] for port, message in finished.items() if message is not None}
                 writers = {}
+                summary.stage_seconds["writing"] = writing + perf_counter() - began
         except AmadouError as error:
             summary.error = error_fields(error)
         finally:
@@ -296,7 +327,9 @@ class OutputStage:
         return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
 
 
-_TOLD = ("events", "late", "fired", "counts", "error", "newest", "letters", "trace", "states")
+_ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
+"""Numbers by name, of which a summary has the sums."""
+_TOLD = ("events", "late", "timers_set", "fired", "error", "newest", "letters", "trace", "states", *_ADDED)
 """What a row of results says in the terms of a summary."""
 
 
@@ -307,10 +340,15 @@ class Summary:
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
     """What writers finished with, as pairs of part and message, by port."""
     outputs: dict[str, int] = attrs.field(factory=dict)
+    records: dict[str, int] = attrs.field(factory=dict)
     events: int = 0
     late: int = 0
+    timers_set: int = 0
     fired: int = 0
     counts: dict[str, int] = attrs.field(factory=dict)
+    stage_seconds: dict[str, float] = attrs.field(factory=dict)
+    callback_seconds: dict[str, float] = attrs.field(factory=dict)
+    callback_calls: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, list[Any]] = attrs.field(factory=dict)
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
@@ -335,8 +373,10 @@ class Summary:
         self.outputs = added((self.outputs, other.outputs))
         self.events += other.events
         self.late += other.late
+        self.timers_set += other.timers_set
         self.fired += other.fired
-        self.counts = added((self.counts, other.counts))
+        for name in _ADDED:
+            setattr(self, name, added((getattr(self, name), getattr(other, name))))
         self.ranges |= other.ranges
         self.error = self.error or other.error
         for source, newest in other.newest.items():

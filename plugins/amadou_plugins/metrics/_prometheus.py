@@ -1,0 +1,114 @@
+"""Shows metrics to Prometheus."""
+
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from amadou import AmadouError, BatchReport, Metric, Run, hookimpl
+from amadou_plugins.metrics._spark import SPARK
+
+
+class PrometheusEndpoint:
+    """A plugin that serves the metrics of runs over HTTP, in the form that Prometheus reads: at ``/metrics``, while a
+    run of a job that names it lasts. Each has the label ``job``. Several jobs may name the same one.
+
+    Counters begin at zero with the first of the runs, as Prometheus expects of a program that starts again.
+
+    :param port: the port, `0` for any that is free
+    :param address: the address of this machine, or its name, at which it is served; ``"0.0.0.0"`` for all
+    :ivar url: where the metrics are now; `None` while no run lasts
+    :raises ValueError: the port is none
+    """
+
+    def __init__(self, port: int = 9464, address: str = "127.0.0.1") -> None:
+        if not 0 <= port <= 65535:
+            raise ValueError(f"a port is between 0 and 65535, not {port}")
+        self.url: str | None = None
+        self._port, self._address = port, address
+        self._lock = threading.Lock()
+        self._runs: set[str] = set()
+        self._families: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
+        self._server: Any = None
+        self._thread: Any = None
+
+    @hookimpl
+    def amadou_run_started(self, run: Run) -> None:
+        with self._lock:
+            if not self._runs:
+                self._open()
+            self._runs.add(run.id)
+            for metric in run.metrics:
+                _, numbers = self._families.setdefault(metric.name, (metric, {}))
+                if metric.kind == "counter" and metric.label is None:
+                    numbers.setdefault((run.job.name,), 0)
+
+    @hookimpl
+    def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
+        self._note(run, run.metrics, batch)
+
+    @hookimpl
+    def amadou_spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
+        self._note(run, SPARK, progress)
+
+    @hookimpl
+    def amadou_run_ended(self, run: Run) -> None:
+        self._end(run)
+
+    @hookimpl
+    def amadou_run_failed(self, run: Run) -> None:
+        self._end(run)
+
+    def collect(self) -> list[Any]:
+        """What Prometheus's client library shows."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        families = []
+        with self._lock:
+            for metric, numbers in self._families.values():
+                kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+                labels = ["job"] if metric.label is None else ["job", metric.label]
+                families.append(kind(metric.name, metric.help, labels=labels))
+                for values, number in numbers.items():
+                    families[-1].add_metric(values, number)
+        return families
+
+    def _note(self, run: Run, metrics: Iterable[Metric], told: Any) -> None:
+        job = run.job.name
+        with self._lock:
+            for metric in metrics:
+                _, numbers = self._families.setdefault(metric.name, (metric, {}))
+                if metric.kind == "gauge":
+                    for labels in [labels for labels in numbers if labels[0] == job]:
+                        del numbers[labels]
+                given = metric.read(told)
+                read = given.items() if isinstance(given, Mapping) else () if given is None else ((None, given),)
+                for value, number in read:
+                    labels = (job,) if value is None else (job, str(value))
+                    numbers[labels] = numbers.get(labels, 0) + number
+
+    def _open(self) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, start_http_server
+        except ImportError as error:
+            raise AmadouError("prometheus-client is missing: pip install 'amadou[prometheus]'") from error
+        registry = CollectorRegistry()
+        registry.register(self)
+        try:
+            self._server, self._thread = start_http_server(self._port, self._address, registry)
+        except OSError as error:
+            where = f"port {self._port} of {self._address}"
+            raise AmadouError(f"metrics cannot be served at {where}: {error.strerror}; give another one") from error
+        address, port = self._server.server_address[:2]
+        self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/metrics"
+
+    def _end(self, run: Run) -> None:
+        with self._lock:
+            if run.id not in self._runs:  # it ended because this could not begin
+                return
+            self._runs.discard(run.id)
+            if not self._runs:
+                self._server.shutdown()
+                self._server.server_close()
+                self._thread.join()
+                self.url = None
+                self._families.clear()

@@ -1,0 +1,227 @@
+"""What plugins learn of runs in figures."""
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from amadou import BatchReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Metric, Run, Subject, hookimpl
+from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
+from amadou_runtime import run
+from amadou_runtime._plugins import Plugins
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def at(second: int) -> datetime:
+    return START + timedelta(seconds=second)
+
+
+class Scripted(Handler):
+    """Does what each record says: sets and deletes timers, and fails."""
+
+    def key_event(self, record: tuple[int, str]) -> KeyedEvent | None:
+        second, script = record
+        return None if script == "ignore" else KeyedEvent("key", at(second), script)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        for step in event.value.split():
+            match step.split(":"):
+                case ["set", second]:
+                    subject.set_timer(at(int(second)))
+                case ["tag", second]:
+                    subject.set_timer(at(int(second)), "tag")
+                case ["delete", second]:
+                    subject.delete_timer(at(int(second)))
+                case _:
+                    raise ValueError(step)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        subject.set_timer(timestamp + timedelta(days=1))
+
+
+class Reports:
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.batches: list[BatchReport] = []
+        self.read: list[dict[str, Any]] = []
+
+    @hookimpl
+    def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
+        self.batches.append(batch)
+        self.read.append({metric.name: metric.read(batch) for metric in run.metrics})
+
+
+class Registering:
+    def __init__(self, metrics: Any) -> None:
+        self.metrics = metrics
+
+    @hookimpl
+    def amadou_register_metrics(self) -> Any:
+        return self.metrics
+
+
+def played(
+    handler: Handler, *records: Any, sinks: Iterable[str] = (), plugins: Iterable[Any] = (), **settings: Any
+) -> Reports:
+    """What a plugin is told of a run."""
+    reports = Reports()
+    made = {port: MemorySink() for port in sinks}
+    job = Job("job", handler, {"in": MemorySource(records)}, made, plugins=[*plugins, reports], **settings)
+    run(job, engine="embedded")
+    return reports
+
+
+def test_timers_that_callbacks_set_are_counted() -> None:
+    reports = played(
+        Scripted(),
+        (1, "set:5 set:5 tag:5"),  # the second one is there already
+        (2, "set:6 delete:6 set:6 delete:7"),
+        (9, "set:20"),
+    )
+    counts = [batch.counts for batch in reports.batches]
+    assert [(each.timers_set, each.timers_fired, each.timers_pending) for each in counts] == [(5, 0, 4), (2, 3, 3)]
+
+
+def test_a_timer_at_the_watermark_is_not_set() -> None:
+    class Late(Scripted):
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+            assert not subject.set_timer(timestamp)
+
+    assert [batch.counts.timers_set for batch in played(Late(), (1, "set:5"), (9, "")).batches] == [1, 0]
+
+
+def test_what_is_undone_set_no_timers() -> None:
+    records = [(1, "set:50"), (2, "set:51 delete:50 fail"), (3, "set:52 delete:52")]
+    reports = played(Scripted(), *records, sinks=["dead_letters"], on_error="dead_letter")
+    counts = reports.batches[0].counts
+    assert (counts.timers_set, counts.timers_pending, counts.dead_letters) == (2, 1, 1)
+
+
+def test_records_are_counted_by_source_whether_they_become_events_or_not() -> None:
+    reports = Reports()
+    sources = {"in": MemorySource([(1, ""), (2, "ignore")]), "other": MemorySource([(1, "")]), "none": MemorySource()}
+    run(Job("job", Scripted(), sources, {}, plugins=[reports]), engine="embedded")
+    assert [(batch.counts.records, batch.counts.events) for batch in reports.batches] == [
+        ({"in": 2, "other": 1}, 2),
+        ({}, 0),
+    ]
+
+
+def test_callbacks_are_counted_and_timed() -> None:
+    first, second = played(Scripted(), (1, "set:5"), (2, "ignore"), (9, "")).batches
+    assert first.callback_calls == {"key_event": 3, "on_event": 2}
+    assert second.callback_calls == {"on_timer_expired": 1}
+    for batch in (first, second):
+        assert batch.callback_seconds.keys() == batch.callback_calls.keys()
+        assert 0 < sum(batch.callback_seconds.values()) < sum(batch.stage_seconds.values()) < batch.seconds
+        assert [*batch.stage_seconds] == ["keying", "playing", "writing", "committing"]
+
+
+class Windows(Handler):
+    minutes = TumblingWindow(timedelta(minutes=1))
+    sessions = SessionWindow(timedelta(seconds=30))
+
+    def key_event(self, record: tuple[str, int]) -> KeyedEvent:
+        return KeyedEvent(record[0], at(record[1]))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.minutes.add(subject, event)
+        self.sessions.add(subject, event)
+        subject.set_timer(at(60))
+
+    @minutes.on_close
+    @sessions.on_close
+    def closed(self, *_: Any) -> None: ...
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None: ...
+
+
+def test_components_that_are_woken_are_callbacks_by_their_names() -> None:
+    _, woken = played(Windows(), ("a", 1), ("b", 30), ("b", 45), ("c", 300)).batches
+    assert woken.callback_calls == {"minutes": 2, "sessions": 2, "on_timer_expired": 3}
+    assert woken.callback_seconds.keys() == woken.callback_calls.keys()
+    assert woken.counts.timers_fired == 7
+    assert woken.counts.timers_set == 0
+
+
+def test_what_takes_many_at_once_counts_as_what_it_stands_for() -> None:
+    window = TumblingWindow(timedelta(minutes=1))
+    records = [{"key": key, "time": at(second).isoformat()} for key, second in (("a", 1), ("a", 2), ("b", 70))]
+    first, second = played(windowed(key="key", timestamp="time", window=window), *records, sinks=["results"]).batches
+    assert first.callback_calls == {"key_event": 3, "on_event": 3}
+    assert second.callback_calls == {"window": 1}
+    for batch in (first, second):
+        assert batch.callback_seconds.keys() == batch.callback_calls.keys()
+
+
+def test_the_lag_is_behind_the_clock_at_the_end_of_the_batch() -> None:
+    before = datetime.now(UTC)
+    first, second = played(Scripted(), (1, "")).batches
+    assert before <= first.completed <= second.completed <= datetime.now(UTC)
+    assert (first.lag, second.lag) == (None, second.completed - at(1))
+
+
+def test_every_plugin_finds_the_metrics_of_all() -> None:
+    class More:
+        @hookimpl
+        def amadou_register_metrics(self) -> Iterator[Metric]:
+            yield Metric("ignored", "Records that became no event.", "counter", ignored)
+            yield Metric("runs", "Runs.", "gauge", lambda batch: {"this": 1}, label="run")
+
+    def ignored(batch: BatchReport) -> float:
+        return sum(batch.counts.records.values()) - batch.counts.events
+
+    first, _ = played(Scripted(), (1, ""), (2, "ignore"), plugins=[More()]).read
+    assert [*first][:2] == ["amadou_batches", "amadou_batch_seconds"]
+    assert (first["amadou_events"], first["amadou_records"], first["ignored"], first["runs"]) == (
+        1,
+        {"in": 2},
+        1,
+        {"this": 1},
+    )
+
+
+def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = [
+        Metric("broken", "Fails.", "gauge", lambda batch: 1 // 0),
+        Metric("wordy", "Gives a text.", "gauge", lambda batch: "many"),  # type: ignore[arg-type, return-value]
+        Metric("single", "Gives one number.", "gauge", lambda batch: 1, label="port"),
+        Metric("mixed", "Gives a text by port.", "gauge", lambda batch: {"out": "many"}, label="port"),  # type: ignore
+        Metric("good", "Works.", "gauge", lambda batch: batch.number),
+        Metric("absent", "Has nothing to tell.", "gauge", lambda batch: None),
+    ]
+    reports = played(Scripted(), (1, ""), plugins=[Registering(metrics)])
+    names = [metric.name for metric in metrics]
+    assert [[read[name] for name in names] for read in reports.read] == [[None] * 4 + [at, None] for at in (0, 1)]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the metric {name} of the plugin {__name__}.Registering failed, and is left out from now on: {why}"
+        for name, why in {
+            "broken": "ZeroDivisionError: integer division or modulo by zero",
+            "wordy": "TypeError: it gave 'many', which is no number",
+            "single": "TypeError: it gave 1, which are no numbers by port",
+            "mixed": "TypeError: it gave {'out': 'many'}, which are no numbers by port",
+        }.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "why"),
+    [
+        (
+            [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
+            "amadou_events is that of the plugin metrics",
+        ),
+        (["events"], "it gave 'events', which is no amadou.Metric"),
+        (None, "TypeError: 'NoneType' object is not iterable"),
+        ((1 / nothing for nothing in [0]), "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_metrics_that_cannot_be_registered_name_their_plugin(
+    metrics: Any, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    usual = [metric.name for metric in Plugins().metrics()]
+    assert [metric.name for metric in Plugins([Registering(metrics)]).metrics()] == usual
+    assert f"Registering failed in amadou_register_metrics: {why}" in caplog.text
