@@ -91,6 +91,6 @@ def _readable(hint: Any) -> list[Any]:
 
 
 def _read(name: str, text: str, types: list[Any]) -> Any:
-    if str in types:
+    if str in types or not types:  # a connector's first parameter may say nothing of its type
         return text
     return Param(name, type=types[0]).value({name: text})

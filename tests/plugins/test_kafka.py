@@ -11,7 +11,19 @@ from confluent_kafka import Producer
 from tests.services import KafkaLogin, OwnService
 from tests.topics import contents, delete_records, fill, make_topic
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Param, Secret, SinkBatch, SinkSpec, Subject
+from amadou import (
+    Handler,
+    Job,
+    KeyedEvent,
+    LateEvent,
+    MemorySink,
+    MemorySource,
+    Param,
+    Secret,
+    SinkBatch,
+    SinkSpec,
+    Subject,
+)
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
 from amadou_plugins.connectors._kafka_offsets import Range, limited, shares
@@ -265,6 +277,31 @@ def test_a_key_that_no_value_has_is_refused(kafka: str) -> None:
     topic = make_topic(kafka)
     with pytest.raises(SinkError, match=r"have no field 'channel' \(they have: name, at, count\)"):
         written(KafkaSink(topic, kafka, key="channel"), ["a"])
+
+
+class Failing(Summing):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        raise ValueError(f"no {subject.key}")
+
+
+def test_late_events_and_dead_letters_go_to_topics(kafka: str) -> None:
+    letters, late = make_topic(kafka), make_topic(kafka)
+    sinks = {"sums": MemorySink(), "dead_letters": KafkaSink(letters, kafka), "late_events": KafkaSink(late, kafka)}
+    source = MemorySource(["a", "b"])
+    run(
+        Job("failing", Failing(), {"in": source}, sinks, on_error="dead_letter", late_events="divert"),
+        engine="embedded",
+    )
+    assert [json.loads(each.value() or b"")["key"] for each in contents(kafka, letters)] == ["a", "b"]
+
+    sink = sinks["late_events"]
+    assert isinstance(sink, KafkaSink)
+    codec = sink.codec(LateEvent)
+    writer = sink.open(SinkBatch("run", "failing", "late_events", 1, codec), "00000")
+    writer.write([codec.encode(LateEvent("failing", "in", "a", TIME, b"v", TIME))])
+    writer.finish()
+    (found,) = contents(kafka, late)
+    assert json.loads(found.value() or b"")["key"] == "a"
 
 
 class OwnBytes:

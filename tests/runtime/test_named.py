@@ -1,4 +1,5 @@
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
 from amadou.errors import JobError, LoadError
-from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, LinesSource
+from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, KafkaSink, KafkaSource, LinesSource, PostgresSink
 from amadou_runtime._named import with_connectors
 
 
@@ -42,10 +43,15 @@ class Open(Source):
         self.told = (kind, depth, dict(options))
 
 
+class Untold(Source):
+    def __init__(self, told):  # type: ignore[no-untyped-def]
+        self.told = told
+
+
 class Named:
     @hookimpl
     def amadou_register_sources(self) -> Any:
-        return {"queue": Queue, "open": Open}
+        return {"queue": Queue, "open": Open, "untold": Untold}
 
     @hookimpl
     def amadou_register_sinks(self) -> Any:
@@ -73,6 +79,21 @@ def test_a_connector_is_made_of_its_kind_its_first_parameter_and_options() -> No
     assert sink("json-lines:out") == JsonLinesSink("out")
     assert source("queue:?depth=7&name=a%26b").told == (7, "a&b")
     assert sink("strict:a?right=1.5&is_loud=yes") == Strict("a", 1.5, True)
+    assert source("untold:a").told == "a"
+
+
+def test_systems_are_reached_by_name() -> None:
+    kafka = source("kafka:views,clicks?servers=h:9092&start=latest&username=u&password=sesame-of-kafka&tls=yes")
+    assert kafka == KafkaSource(
+        ["views", "clicks"], "h:9092", start="latest", username="u", password=Secret("sesame-of-kafka"), tls=True
+    )
+    assert sink("kafka:sums?servers=h:9092&key=channel&give_up_after=30") == KafkaSink(
+        "sums", "h:9092", key="channel", give_up_after=timedelta(seconds=30)
+    )
+    table = sink("postgres:postgresql%3A//h/d?table=sums&upsert_key=a,b&username=u&password=sesame-of-postgres")
+    assert table == PostgresSink(
+        "postgresql://h/d", "sums", upsert_key=["a", "b"], username="u", password=Secret("sesame-of-postgres")
+    )
 
 
 def test_sources_are_added_and_sinks_replaced() -> None:

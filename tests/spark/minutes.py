@@ -43,12 +43,14 @@ class Minutes(Handler):
                 port.collect(subject, found)
 
 
+KAFKA = {"username": Param("KAFKA_USER"), "password": Param("KAFKA_PASSWORD", secret=True)}
+
 job = Job(
     "minutes",
     handler=Minutes(),
-    sources={"in": KafkaSource(Param("TOPIC"), Param("KAFKA"), max_records_per_batch=60_000)},
+    sources={"in": KafkaSource(Param("TOPIC"), Param("KAFKA"), max_records_per_batch=60_000, **KAFKA)},
     sinks={
-        "to_topic": KafkaSink(Param("OUT"), Param("KAFKA"), key="channel"),
+        "to_topic": KafkaSink(Param("OUT"), Param("KAFKA"), key="channel", **KAFKA),
         "to_table": PostgresSink(
             Param("POSTGRES"), "minutes", username=Param("PGUSER"), password=Param("PGPASSWORD", secret=True)
         ),

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from tests.services import KafkaLogin
 from tests.spark.minutes import BEGIN, MINUTE
 from tests.topics import contents, fill, make_topic
 
@@ -28,7 +29,9 @@ PATIENCE = 600
 MILLIS_APART = 6
 
 
-def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(kafka: str, postgres: str, tmp_path: Path) -> None:
+def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(
+    kafka: str, kafka_sasl: KafkaLogin, postgres: str, tmp_path: Path
+) -> None:
     drawn = random.Random(11)
     incoming, outgoing = make_topic(kafka, 3), make_topic(kafka, 3)
     expected: Counter[tuple[str, datetime]] = Counter()
@@ -40,14 +43,16 @@ def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(kafka: str, pos
     fill(kafka, incoming, views)
     with psycopg.connect(postgres, autocommit=True) as database:
         database.execute("CREATE TABLE minutes (channel text, minute timestamptz, sum bigint)")
-        settings = {"TOPIC": incoming, "KAFKA": kafka, "OUT": outgoing, "FILES": str(tmp_path / "files")}
+        settings = {"TOPIC": incoming, "KAFKA": kafka_sasl.address, "OUT": outgoing, "FILES": str(tmp_path / "files")}
+        secrets = {"KAFKA_PASSWORD": kafka_sasl.password, "PGPASSWORD": urlsplit(postgres).password or ""}
+        settings["KAFKA_USER"] = kafka_sasl.user
         for kill in range(KILLS):
-            with run(settings, postgres, tmp_path) as process:
+            with run(settings, secrets, postgres, tmp_path) as process:
                 wait_for_rows(database, len(expected) * (kill + 1) // (KILLS + 2), process, tmp_path)
                 time.sleep(drawn.random())  # anywhere in a batch
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait(PATIENCE)
-        with run(settings, postgres, tmp_path) as process:
+        with run(settings, secrets, postgres, tmp_path) as process:
             assert process.wait(PATIENCE) == 0, log(tmp_path)
 
         rows = database.execute("SELECT channel, minute, sum FROM minutes").fetchall()
@@ -62,9 +67,9 @@ def test_nothing_is_lost_and_what_comes_twice_is_known_by_its_id(kafka: str, pos
     assert sums(list(records.values())) == expected
     assert len(records) == len(expected), "none came twice with another id"
 
-    secret = (urlsplit(postgres).password or "").encode()
-    told = [path for path in tmp_path.rglob("*") if path.is_file() and secret in path.read_bytes()]
-    assert not told, "the password stands neither in the log nor in the checkpoint"
+    for secret in secrets.values():
+        told = [path for path in tmp_path.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()]
+        assert not told, "no password stands in the log or the checkpoint"
 
 
 def sums(lines: list[bytes]) -> Counter[tuple[str, datetime]]:
@@ -73,16 +78,20 @@ def sums(lines: list[bytes]) -> Counter[tuple[str, datetime]]:
 
 
 @contextmanager
-def run(settings: dict[str, str], postgres: str, directory: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run(
+    settings: dict[str, str], secrets: dict[str, str], postgres: str, directory: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     """The job as a program, in a process group of its own that does not outlive the test."""
     url = urlsplit(postgres)
-    login = {"PGUSER": url.username or "", "PGPASSWORD": url.password or ""}
     command = [sys.executable, str(JOB), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
     command += ["--checkpoint", str(directory / "checkpoint"), "--trigger", "available-now", "--flush"]
-    settings = settings | {"POSTGRES": f"postgresql://{url.hostname}:{url.port}{url.path}"}
+    settings = settings | {
+        "POSTGRES": f"postgresql://{url.hostname}:{url.port}{url.path}",
+        "PGUSER": url.username or "",
+    }
     for name, value in settings.items():
         command += ["-p", f"{name}={value}"]
-    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **login}
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, **secrets}
     with (directory / "log").open("ab") as output:
         process = subprocess.Popen(
             command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True

@@ -44,7 +44,7 @@ class KafkaRecord(NamedTuple):
     offset: int = 0
 
 
-def _names(topics: Any) -> Any:
+def _names(topics: str | Sequence[str] | Param) -> Any:
     if isinstance(topics, Param):
         return topics
     return tuple(name.strip() for name in (topics.split(",") if isinstance(topics, str) else topics))

@@ -19,7 +19,9 @@ _NUL = re.compile(rb"(?<!\\)((?:\\\\)*)\\u0000")
 
 
 def _names(value: str | Sequence[str] | Param | None) -> Any:
-    return tuple(value.split(",")) if isinstance(value, str) else value
+    if value is None or isinstance(value, Param):
+        return value
+    return tuple(value.split(",") if isinstance(value, str) else value)
 
 
 @attrs.frozen
