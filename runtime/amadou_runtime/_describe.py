@@ -10,7 +10,7 @@ import attrs
 
 from amadou import Component, Job, Param
 from amadou._params import params_of
-from amadou._secret import HIDDEN
+from amadou._secret import HIDDEN, names_secret
 from amadou._spec import MISSING
 
 if TYPE_CHECKING:
@@ -124,7 +124,8 @@ def _default(field: Any) -> Any:
 
 def _setting(value: Any) -> str:
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{name!r}: {_setting(each)}' for name, each in value.items())}}}"
+        shown = {name: HIDDEN if names_secret(str(name)) else _setting(each) for name, each in value.items()}
+        return f"{{{', '.join(f'{name!r}: {each}' for name, each in shown.items())}}}"
     if isinstance(value, Param):
         return f"-p {value.name}"
     if isinstance(value, timedelta):

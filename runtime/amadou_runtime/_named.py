@@ -15,13 +15,13 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 
 from amadou import Job, Param, Secret
+from amadou._secret import names_secret
 from amadou.errors import AmadouError, LoadError
 from amadou_runtime._plugins import plugins_of
 
 _READABLE = (bool, int, float, timedelta, str, Secret)
 _OPTIONS = "options"
-_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
-"""Spark's own rule for what it must not show, `spark.redaction.regex`."""
+_LOGIN = re.compile("//[^/@]*@")
 
 
 def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, str], plugins: Sequence[str] = ()) -> Job:
@@ -43,9 +43,9 @@ def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, st
 
 
 def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
-    told = f"{option}={text}"
-    kind, _, rest = text.partition(":")
+    kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
+    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', main)}"  # options may be secrets, whatever else is wrong
     if kind not in kinds:
         raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
     made = kinds[kind]
@@ -81,7 +81,7 @@ def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
 
 
 def _hidden(name: str, text: str) -> Any:
-    return Secret(text) if _SECRET_NAME.search(name) else text
+    return Secret(text) if names_secret(name) else text
 
 
 def _readable(hint: Any) -> list[Any]:

@@ -1,11 +1,14 @@
 """What must not be shown: passwords, tokens."""
 
+import re
 from typing import Any, Final
 
 HIDDEN: Final = "***"
 _LEAST = 4
 """Shorter texts are not looked for in others: they stand in too many."""
 _revealing: set[str] = set()
+# The first four are Spark's own rule, `spark.redaction.regex`.
+_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key|authorization|jaas|key[.]pem|cookie", re.IGNORECASE)
 
 
 class Secret:
@@ -45,3 +48,8 @@ def redacted(text: str) -> str:
     for secret in sorted(_revealing, key=len, reverse=True):  # one may be part of another
         text = text.replace(secret, HIDDEN)
     return text
+
+
+def names_secret(option: str) -> bool:
+    """Whether an option or a header of this name has a value that must not be shown."""
+    return _SECRET_NAME.search(option) is not None

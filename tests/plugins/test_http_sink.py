@@ -360,13 +360,22 @@ def test_a_run_that_waits_says_why_and_not_too_often(
     )
 
 
+def test_a_secret_in_a_long_answer_is_hidden_whole(service: Service) -> None:
+    token = "Zq7-token-across-the-cut-of-answers"
+    for before in range(270, 301, 5):
+        service.answers = [(403, {}, f"{'x' * before}{token}")]
+        with pytest.raises(SinkError) as caught:
+            play(HttpSink(service.url, token=Secret(token)), 1)
+        assert "Zq7" not in str(caught.value)
+
+
 def test_secrets_are_nowhere(service: Service, caplog: pytest.LogCaptureFixture, pauses: list[float]) -> None:
     caplog.set_level(logging.DEBUG)
     token, header, path = "token-that-hides", "header-that-hides", "path-that-hides"
     host = service.url.removesuffix("/hook")
     sink = HttpSink(Secret(f"{host}/{path}?a=b"), token=Secret(token), headers={"X-Key": Secret(header)})
     assert repr(sink) == (
-        "HttpSink(url=***, headers={'X-Key': ***}, token=***, max_values_per_request=500, "
+        "HttpSink(url=***, token=***, max_values_per_request=500, "
         "timeout=datetime.timedelta(seconds=10), give_up_after=datetime.timedelta(seconds=300))"
     )
     echo = f"no access with {token} and {header} to {host}/{path}?a=b"

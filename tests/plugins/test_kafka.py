@@ -2,12 +2,13 @@ import json
 import logging
 import pickle
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from attrs import frozen
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Producer
 from tests.services import KafkaLogin, OwnService
 from tests.topics import contents, delete_records, fill, make_topic
 
@@ -24,8 +25,9 @@ from amadou import (
     SinkSpec,
     Subject,
 )
-from amadou.errors import SinkError, SourceError
+from amadou.errors import CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
+from amadou_plugins.connectors._kafka import Patience
 from amadou_plugins.connectors._kafka_offsets import Range, limited, shares
 from amadou_runtime import TestRun, run
 from amadou_runtime._ports import port_codec
@@ -175,6 +177,45 @@ def test_a_login_that_is_refused_is_told_and_not_waited_for(kafka_sasl: KafkaLog
 
 
 @pytest.mark.parametrize(("connector", "error"), [(KafkaSource, SourceError), (KafkaSink, SinkError)])
+@pytest.mark.parametrize("limit", [60, timedelta(0), None])
+def test_how_long_to_wait_is_a_time(connector: Any, error: type[Exception], limit: Any) -> None:
+    with pytest.raises(error, match="give_up_after must be a timedelta above zero, not"):
+        connector("t", "localhost:9092", give_up_after=limit)
+
+
+@pytest.mark.parametrize("topics", [None, [], [Param("TOPIC")], 7])
+def test_what_names_no_topic_is_refused(topics: Any) -> None:
+    with pytest.raises(SourceError, match="topics must be names of topics, not"):
+        KafkaSource(topics, "localhost:9092")
+
+
+def test_a_timestamp_beyond_all_years_is_none(kafka: str) -> None:
+    topic = make_topic(kafka, message_timestamp_after_max_ms=str(2**63 - 1))
+    fill(kafka, topic, [{"value": b"micros", "timestamp": int(TIME.timestamp() * 1_000_000)}])
+    (record,) = KafkaSource(topic, kafka).records()
+    assert (record.value, record.timestamp) == (b"micros", None)
+
+
+def test_a_refusal_is_forgotten_when_the_cluster_answers() -> None:
+    patience = Patience(KafkaSource("t", "localhost:9092", username="me").cluster)
+    patience.note(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    patience.ends()
+    patience.waits()
+    with pytest.raises(SourceError, match="does not allow this to 'me'"):
+        patience.waits(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    patience.waits()
+
+
+def test_who_gave_up_once_waits_again_the_next_time() -> None:
+    patience = Patience(KafkaSource("t", "localhost:9092", give_up_after=timedelta(seconds=0.01)).cluster)
+    patience.begins()
+    time.sleep(0.02)
+    with pytest.raises(SourceError, match=r"did not answer for 0\.01 s"):
+        patience.waits()
+    patience.waits()
+
+
+@pytest.mark.parametrize(("connector", "error"), [(KafkaSource, SourceError), (KafkaSink, SinkError)])
 def test_a_password_that_would_be_shown_is_refused(connector: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match="password must be a Secret, or a Param with secret=True"):
         connector("t", "localhost:9092", username="me", password="plain-password-of-kafka")
@@ -271,6 +312,26 @@ def test_a_field_of_the_values_becomes_the_key(kafka: str, key: str, expected: s
     found = contents(kafka, topic)
     assert {each.key() for each in found} == expected
     assert sorted(json.loads(each.value() or b"")["name"] for each in found) == ["a", "b"]
+
+
+def test_sinks_of_one_cluster_tell_of_themselves(kafka: str) -> None:
+    wide, narrow = make_topic(kafka), make_topic(kafka, max_message_bytes="200")
+    written(KafkaSink(wide, kafka), ["a"])
+    with pytest.raises(SinkError, match=f"'{narrow}'"):
+        written(KafkaSink(narrow, kafka), ["a" * 1000])
+
+
+class Counting(Summing):
+    sums = SinkSpec(int)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.sums.collect(subject, 1)
+
+
+def test_a_value_without_the_key_fails_where_it_was_collected(kafka: str) -> None:
+    topic = make_topic(kafka)
+    with pytest.raises(CallbackError, match="it has no 'name' for the record's key"):
+        written(KafkaSink(topic, kafka, key="name"), ["a"], Counting())
 
 
 def test_a_key_that_no_value_has_is_refused(kafka: str) -> None:

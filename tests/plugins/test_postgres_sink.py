@@ -48,6 +48,12 @@ WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() A
 
 
 @frozen
+class MaybeSum:
+    channel: str | None
+    sum: int
+
+
+@frozen
 class Sum:
     channel: str
     sum: int
@@ -445,6 +451,12 @@ def test_a_table_that_does_not_fit_is_told_before_the_run(
     assert database.ask("SELECT * FROM sums") == []
 
 
+def test_a_key_that_may_be_none_is_refused(database: Database) -> None:
+    database.ask("CREATE TABLE sums (channel text UNIQUE, sum bigint)")
+    with pytest.raises(SinkError, match="the field channel of upsert_key may be None, which replaces no row"):
+        database.sink("sums", upsert_key="channel").check("sums", MaybeSum)
+
+
 def test_all_that_does_not_fit_is_told_at_once(database: Database) -> None:
     database.ask("CREATE TABLE sums (sum date, day date NOT NULL)")
 
@@ -522,6 +534,8 @@ def test_missing_rights_are_told_with_those_that_help(sums: Database, nobody: Po
         ({"url": "postgresql://me:hunter22@host/x"}, "no password in its url"),
         ({"url": "postgresql://host/x?password=hunter22"}, "no password in its url"),
         ({"url": "host=x password=hunter22"}, "needs a url such as postgresql://"),
+        ({"url": Secret("postgresql://me:hunter22@host/x")}, "which is no secret: the password is given by password="),
+        ({"url": "postgresql://[::1/x"}, "needs a url such as postgresql://"),
         ({"table": "a.b.c"}, "table must be a name, or a schema and a name"),
         ({"table": ""}, "table must be a name"),
         ({"password": "hunter22"}, "password must be a Secret"),

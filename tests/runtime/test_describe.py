@@ -173,4 +173,8 @@ def test_mappings_of_connectors_are_shown_with_their_parameters() -> None:
     shown = described(attrs.evolve(job, sinks={"sums": plain, "alarms": keyed}))
     assert row(shown, "sums")[2] == "HttpSink('http://host/')"
     assert "headers={'Key': -p KEY}" in shown
+    plain = HttpSink("http://host/", headers={"Authorization": "Basic plain-login"})
+    shown = described(attrs.evolve(job, sinks={"sums": plain, "alarms": keyed}))
+    assert "headers={'Authorization': ***}" in shown
+    assert "plain-login" not in shown
     assert row(shown, "KEY")[:2] == ["KEY", "str"]

@@ -1,3 +1,4 @@
+import traceback
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -124,6 +125,25 @@ def test_a_secret_among_the_options_is_one() -> None:
     with pytest.raises(LoadError, match="Strict has no option mode") as caught:
         sink("strict:a?password=sesame-of-sinks&mode=b")
     assert "sesame-of-sinks" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "strit:a?password=sesame-of-typos",
+        "strict:a?passwort=x&password=sesame%2Dof%2Dtypos",
+        "strict:a?right=much&password=sesame%2Dof%2Dtypos",
+        "postgres:postgresql%3A//u:sesame-of-typos@h/d?table=t",
+        "postgres:postgresql://u:sesame-of-typos@h/d?table=t",
+        "http:https://u:sesame-of-typos@h/",
+    ],
+)
+def test_no_error_repeats_what_may_be_a_secret(text: str) -> None:
+    with pytest.raises(LoadError) as caught:
+        sink(text)
+    told = "".join(traceback.format_exception(caught.value)) + caught.value.target
+    assert "sesame" not in told.replace(text, "")
+    assert "sesame" not in str(caught.value) + caught.value.target
 
 
 def test_options_that_are_no_parameters_go_into_those_of_the_connector() -> None:

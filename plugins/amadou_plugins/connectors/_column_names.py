@@ -12,7 +12,7 @@ def column_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     """
     if names is None:
         return None
-    if isinstance(names, str) or not names:
+    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
         raise SourceError(f'columns must be names, such as ["channel", "views"], not {names!r}')
     check_twice("columns", names)
     return tuple(names)

@@ -20,6 +20,7 @@ from amadou_plugins.connectors._json import JsonCodec, json_lines
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _WARNING_INTERVAL = 5.0
+_READ_ANSWER = 4096
 _SHOWN_ANSWER = 300
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
@@ -57,7 +58,7 @@ class HttpSink(Sink):
     guarantee = "at-least-once"
 
     url: str | Secret | Param
-    headers: Mapping[str, str | Secret | Param] = attrs.field(factory=dict, kw_only=True)
+    headers: Mapping[str, str | Secret | Param] = attrs.field(factory=dict, kw_only=True, repr=False)
     token: Secret | Param | None = attrs.field(default=None, kw_only=True)
     max_values_per_request: int | Param = attrs.field(default=500, kw_only=True)
     timeout: timedelta | Param = attrs.field(default=timedelta(seconds=10), kw_only=True)
@@ -146,7 +147,8 @@ class HttpSink(Sink):
             if 200 <= answer.status < 300:
                 answer.drain_conn()
                 return None
-            shown = " ".join(answer.read(_SHOWN_ANSWER).decode(errors="replace").split())
+            read = " ".join(answer.read(_READ_ANSWER).decode(errors="replace").split())
+            shown = str(SinkError(read))[:_SHOWN_ANSWER]  # cut when secrets are hidden, not through one
             answer.close()
         except urllib3.exceptions.NewConnectionError as error:  # to urllib3 a kind of timeout
             return _Failure(f"no connection: {error}", passes=True)

@@ -76,9 +76,13 @@ class Cluster:
         try:
             return make(self.settings(own))
         except KafkaException as error:
-            raise self.error(f"{self.told}: {error.args[0].str()}") from None  # its text has no values
+            raise self.error(f"{self.told}: {error.args[0].str()}") from None
         except (TypeError, ValueError) as error:
             raise self.error(f"{self.told}: the options do not fit librdkafka: {error}") from None
+
+    def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What tells clients apart that may serve several batches."""
+        return self.told, self.give_up_after, *sorted(self.settings(own).items())
 
     def check_installed(self) -> None:
         """Raise unless confluent-kafka is there."""
@@ -98,16 +102,8 @@ class Patience:
 
     def note(self, error: Any) -> None:
         """Hear of a trouble from the client, which mends most of them by itself."""
-        from confluent_kafka import KafkaError
-
         self._last = error.str()
-        if error.code() in (
-            KafkaError._AUTHENTICATION,
-            KafkaError.SASL_AUTHENTICATION_FAILED,
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        ):
-            self._refused = self._last
+        self._look_for_refusal(error)
 
     def begins(self) -> None:
         """Something is asked."""
@@ -120,15 +116,16 @@ class Patience:
         :raises AmadouError: there is no more to wait for
         """
         cluster, last = self._cluster, self._last or ("nothing comes" if error is None else error.str())
+        if error is not None:
+            self._look_for_refusal(error)
         if self._refused is not None:
-            user = "nobody: give username= and password=" if cluster.username is None else repr(cluster.username)
-            raise cluster.error(
-                f"{cluster.told}: Kafka at {cluster.servers} refuses the login of {user} ({self._refused})"
-            )
+            refused, self._refused = self._refused, None
+            raise cluster.error(f"{cluster.told}: Kafka at {cluster.servers} {refused}")
         self.begins()
         assert self._since is not None
         waited, limit = time.monotonic() - self._since, cluster.give_up_after.total_seconds()
         if waited >= limit:
+            self._last = self._since = None
             raise cluster.error(
                 f"{cluster.told}: Kafka at {cluster.servers} did not answer for {limit:g} s ({last}): see whether it "
                 "runs and can be reached from here, and whether tls= is right"
@@ -137,11 +134,23 @@ class Patience:
             _logger.warning("Kafka at %s: %s; waiting up to %g s for it", cluster.servers, last, limit)
             self._has_told = True
 
+    def _look_for_refusal(self, error: Any) -> None:
+        from confluent_kafka import KafkaError
+
+        who = "nobody" if self._cluster.username is None else repr(self._cluster.username)
+        if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
+            told = f"refuses the login of {who} ({error.str()}): see to username=, password= and mechanism="
+        elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
+            told = f"does not allow this to {who} ({error.str()}): give them the right to"
+        else:
+            return
+        self._refused = told
+
     def ends(self) -> None:
         """The cluster answered."""
         if self._has_told:
             _logger.warning("Kafka at %s answers again", self._cluster.servers)
-        self._last = self._since = None
+        self._last = self._refused = self._since = None
         self._has_told = False
 
 
@@ -196,10 +205,13 @@ class Admin:
                 return answer
 
 
-def check_login(connector: Any, error: type[AmadouError]) -> None:
-    """Raise where a password would be shown."""
+def check_settings(connector: Any, error: type[AmadouError]) -> None:
+    """Raise where a password would be shown, or nothing could be waited for."""
     if not isinstance(connector.password, Secret | Param | None):
         raise error("password must be a Secret, or a Param with secret=True")
+    limit = connector.give_up_after
+    if not isinstance(limit, Param) and (not isinstance(limit, timedelta) or limit <= timedelta(0)):
+        raise error(f"give_up_after must be a timedelta above zero, not {limit!r}")
 
 
 def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:

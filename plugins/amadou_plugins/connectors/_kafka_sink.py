@@ -2,15 +2,16 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, get_type_hints
+from typing import Any
 
 import attrs
 import orjson
 
 from amadou import Codec, Param, Secret, Sink, SinkBatch, SinkWriter
-from amadou.errors import SinkError
+from amadou.errors import EncodeError, SinkError
+from amadou_plugins.connectors._fields import fields_of
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._kafka import Cluster, Patience, check_login, cluster_of
+from amadou_plugins.connectors._kafka import Cluster, Patience, check_settings, cluster_of
 from amadou_plugins.connectors._kafka_offsets import Offsets
 
 DEDUPLICATION_HEADER = "amadou-id"
@@ -22,7 +23,7 @@ _WRITING = {
     "queue.buffering.max.messages": 1_000_000,
     "delivery.report.only.error": True,
 }
-_producers: dict[tuple[tuple[str, Any], ...], "_Producer"] = {}
+_producers: dict[tuple[Any, ...], "_Producer"] = {}
 """Those of this process by their settings: connections are costly."""
 
 
@@ -37,7 +38,10 @@ class _KeyedCodec:
         self._key = key
 
     def encode(self, value: Any) -> list[bytes | None]:
-        key = value[self._key] if isinstance(value, Mapping) else getattr(value, self._key)
+        try:
+            key = value[self._key] if isinstance(value, Mapping) else getattr(value, self._key)
+        except (AttributeError, KeyError) as error:
+            raise EncodeError(value, self._json.type, f"it has no {self._key!r} for the record's key") from error
         return [_key_bytes(key), self._json.encode(value)]
 
     def decode(self, wire: Any) -> Any:
@@ -88,14 +92,14 @@ class KafkaSink(Sink):
     give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_login(self, SinkError)
+        check_settings(self, SinkError)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
 
     def check(self, port: str, type_: Any) -> None:
-        fields = get_type_hints(type_) if isinstance(type_, type) else {}
-        if self.key is not None and fields and self.key not in fields:
+        fields = fields_of(type_)
+        if self.key is not None and fields is not None and self.key not in fields:
             known = ", ".join(fields)
             raise SinkError(
                 f"{self!r}: the values of the port {port!r} have no field {self.key!r} (they have: {known})"
@@ -200,6 +204,7 @@ class _Producer:
         """Forget what was not sent."""
         self._client.purge()
         self._client.flush(_WAIT)
+        self._patience.ends()
         self._failed = None
 
     def _progress(self) -> None:
@@ -224,7 +229,7 @@ class _Producer:
 
 
 def _producer(cluster: Cluster) -> _Producer:
-    key = tuple(sorted(cluster.settings({}).items()))
+    key = cluster.key({})
     if key not in _producers:
         _producers[key] = _Producer(cluster)
     return _producers[key]

@@ -8,7 +8,7 @@ import attrs
 
 from amadou import Param, Secret, Source
 from amadou.errors import SourceError
-from amadou_plugins.connectors._kafka import Cluster, Patience, check_login, cluster_of
+from amadou_plugins.connectors._kafka import Cluster, Patience, check_settings, cluster_of
 from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
 
 _AT_ONCE = 10_000
@@ -24,7 +24,7 @@ _READING = {
     "queued.max.messages.kbytes": 2_048,
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_consumers: dict[tuple[tuple[str, Any], ...], tuple[Any, Patience]] = {}
+_consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """Those of this process by their settings: connections are costly."""
 
 
@@ -32,7 +32,8 @@ class KafkaRecord(NamedTuple):
     """A record of a topic, as `key_event` gets it.
 
     :param value: `None` for a tombstone
-    :param timestamp: when it was made or written, as the topic says, in UTC
+    :param timestamp: when it was made or written, as the topic says, in UTC; `None` where the topic has none, or one
+        after the year 9999
     """
 
     value: bytes | None
@@ -47,7 +48,10 @@ class KafkaRecord(NamedTuple):
 def _names(topics: str | Sequence[str] | Param) -> Any:
     if isinstance(topics, Param):
         return topics
-    return tuple(name.strip() for name in (topics.split(",") if isinstance(topics, str) else topics))
+    names = topics.split(",") if isinstance(topics, str) else topics
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise SourceError(f"topics must be names of topics, not {topics!r}")
+    return tuple(map(str.strip, names))
 
 
 @attrs.frozen
@@ -95,7 +99,7 @@ class KafkaSource(Source):
             raise SourceError(f"max_records_per_batch must be a whole number from 1, not {limit!r}")
         if not isinstance(self.start, Param):
             check_start(self.start)
-        check_login(self, SourceError)
+        check_settings(self, SourceError)
 
     @property
     def bounded(self) -> bool:
@@ -142,6 +146,7 @@ def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list
 
     consumer, patience = _consumer(cluster, skip_lost)
     position = wanted.start
+    patience.ends()
     consumer.assign([TopicPartition(wanted.topic, wanted.partition, position)])
     try:
         while position < wanted.end:
@@ -176,11 +181,18 @@ def _consumer(cluster: Cluster, skip_lost: bool) -> tuple[Any, Patience]:
     from confluent_kafka import Consumer
 
     own = {**_READING, "auto.offset.reset": "earliest" if skip_lost else "error"}
-    key = tuple(sorted(cluster.settings(own).items()))
+    key = cluster.key(own)
     if key not in _consumers:
         patience = Patience(cluster)
         _consumers[key] = cluster.client(Consumer, {**own, "error_cb": patience.note}), patience
     return _consumers[key]
+
+
+def _time(millis: int) -> datetime | None:
+    try:
+        return _EPOCH + timedelta(milliseconds=millis) if millis >= 0 else None
+    except OverflowError:
+        return None
 
 
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
@@ -188,7 +200,7 @@ def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
     from confluent_kafka import Message
 
     millis = [message.timestamp()[1] for message in messages]
-    times = {at: _EPOCH + timedelta(milliseconds=at) if at >= 0 else None for at in set(millis)}
+    times = {at: _time(at) for at in set(millis)}
     return map(
         partial(tuple.__new__, KafkaRecord),
         zip(

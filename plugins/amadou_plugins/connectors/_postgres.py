@@ -61,7 +61,7 @@ class PostgresSink(Sink):
     give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=5), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        if isinstance(self.url, str):
+        if not isinstance(self.url, Param):
             _check_url(self.url)
         if isinstance(self.table, str) and not re.fullmatch(r"[^.]+(\.[^.]+)?", self.table):
             raise SinkError(f"table must be a name, or a schema and a name with a dot between them, not {self.table!r}")
@@ -152,8 +152,14 @@ class _LetterCodec(JsonCodec):
         return _NUL.sub(rb"\1\\ufffd", super().encode(value))
 
 
-def _check_url(url: str) -> None:
-    parts = urlsplit(url)
+def _check_url(url: Any) -> None:
+    try:
+        parts = urlsplit(url)
+    except (ValueError, AttributeError):  # a Secret is no text
+        raise SinkError(
+            "PostgresSink needs a url such as postgresql://host:5432/database, which is no secret: the password is "
+            "given by password="
+        ) from None
     if "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
         raise SinkError(
             "PostgresSink takes no password in its url, which is shown: give password=, a Secret or a Param"

@@ -183,6 +183,8 @@ class Table:
         alter, problems = f"ALTER TABLE {self._quoted}", []
         for name, type_ in fields.items():
             column, fitting = columns.get(name), definition(type_).removesuffix(" NOT NULL")
+            if name in (self.upsert_key or ()) and fitting == definition(type_):
+                problems.append(f"the field {name} of upsert_key may be None, which replaces no row: give it a value")
             if column is None:
                 problems.append(f"the field {name} has no column: {alter} ADD COLUMN {quoted(name)} {fitting}")
             elif column.is_generated:

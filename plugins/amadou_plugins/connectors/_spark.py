@@ -9,7 +9,9 @@ from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._json import json_lines
 
 
-def _expressions(select: str | Sequence[str]) -> tuple[str, ...]:
+def _expressions(select: str | Sequence[str] | Param) -> Any:
+    if isinstance(select, Param):
+        raise SourceError("select takes no Param: a Param may stand in options and schema")
     return (select,) if isinstance(select, str) else tuple(select)
 
 
@@ -30,7 +32,7 @@ class SparkSource(Source):
     """
 
     format: str | Param
-    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
     schema: str | Param | None = attrs.field(default=None, kw_only=True)
     select: str | Sequence[str] = attrs.field(default=(), converter=_expressions, kw_only=True)
     bounded: bool = attrs.field(default=False, kw_only=True)
@@ -67,7 +69,8 @@ class SparkSink(Sink):
     again is appended again.
 
     Values have the columns that `ParquetSink` gives them. They go through where the run was started, so that a batch
-    has to fit its memory. The embedded engine has no Spark and ends with an error at the first value.
+    has to fit its memory. There must be a Spark session: the embedded engine has none of its own, and without one it
+    ends with an error at the first value.
 
     :param format: Spark's name for it, such as ``jdbc``, ``orc``, ``delta``
     :param options: its options; their values may be `Secret`
@@ -76,7 +79,7 @@ class SparkSink(Sink):
     guarantee = "at-least-once"
 
     format: str | Param
-    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return ArrowCodec(type_)
