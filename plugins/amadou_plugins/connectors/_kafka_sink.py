@@ -17,7 +17,9 @@ from amadou_plugins.connectors._kafka_offsets import Offsets
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    "enable.idempotence": True,  # librdkafka's own retries neither double nor swap records
+    # One request at a time: what is sent again stays in its order. An idempotent producer would wait half a second for
+    # its number in each worker, and a record that came twice is known by its id.
+    "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,
     "compression.type": "lz4",
     "queue.buffering.max.messages": 1_000_000,

@@ -11,7 +11,7 @@ from amadou.errors import SourceError
 from amadou_plugins.connectors._kafka import Cluster, Patience, check_settings, cluster_of
 from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
 
-_AT_ONCE = 10_000
+_AT_ONCE = 2_000
 _WAIT = 0.1
 _READING = {
     "group.id": "amadou",  # wanted by librdkafka; no offset is committed to it
