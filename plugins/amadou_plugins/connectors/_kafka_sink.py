@@ -1,5 +1,4 @@
 import hashlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -130,16 +129,16 @@ class _KafkaWriter(SinkWriter):
         self._producer = producer
         self._topic = topic
         self._batch = batch
-        self._prefix = f"{batch.run}-{batch.port}-{batch.number}-{part}".encode()
-        self._seen: Counter[bytes] = Counter()
+        self._prefix = f"{batch.run}-{batch.port}-{batch.number}-{part}"
+        self._seen: dict[str, int] = {}
 
     def write(self, wires: Sequence[Any]) -> None:
+        produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
         for key, value in self._records(wires):
             # By content, not by position: another order of a batch's results must not give other ids.
-            digest = hashlib.blake2b(value, digest_size=8, key=(key or b"")[:64]).hexdigest().encode()
-            self._seen[digest] += 1
-            identity = b"%b-%b-%d" % (self._prefix, digest, self._seen[digest])
-            self._producer.produce(self._topic, value, key, identity)
+            digest = hashlib.blake2b(value, digest_size=8).hexdigest()
+            count = seen[digest] = seen.get(digest, 0) + 1
+            produce(topic, value, key, f"{prefix}-{digest}-{count}")
 
     def _records(self, wires: Sequence[Any]) -> Any:
         if isinstance(self._batch.codec, _KeyedCodec):
@@ -173,7 +172,7 @@ class _Producer:
         }
         self._client = cluster.client(Producer, own)
 
-    def produce(self, topic: str, value: bytes, key: bytes | None, identity: bytes) -> None:
+    def produce(self, topic: str, value: bytes, key: bytes | None, identity: str) -> None:
         """Take a record, which is sent while others are taken.
 
         :param identity: tells the same record again
