@@ -13,9 +13,7 @@ import random
 import subprocess
 import sys
 import tempfile
-import zlib
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -23,7 +21,7 @@ from uuid import uuid4
 import report
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from events import DISORDER_SECONDS, Tally, view_line, views
+from events import DISORDER_SECONDS, Tally, row_of, view_line, views
 from machine import heading, machine
 from peers import Batch, example_job, new_session, run_query
 from report import Run
@@ -169,10 +167,7 @@ def tally_of(kafka: str, topic: str) -> Tally:
         consumer.assign([TopicPartition(topic, partition, at)])
         while at < end:
             for message in consumer.consume(min(10_000, end - at), 1):
-                row = json.loads(message.value() or b"")
-                minute = int(datetime.fromisoformat(row["timestamp"]).timestamp()) // 60
-                told = f"{row['channel_id']}|{minute}|{row['sum']}"
-                total += Tally(1, row["sum"], zlib.crc32(told.encode()))
+                total += row_of(json.loads(message.value() or b""))
                 at = message.offset() + 1
     consumer.close()
     return total

@@ -5,9 +5,10 @@ import os
 import random
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from attrs import asdict, frozen
 
@@ -80,9 +81,7 @@ def tally_of(output: Path) -> Tally:
         if any(part.startswith((".", "_")) for part in path.relative_to(output).parts):
             continue
         for line in path.read_bytes().splitlines():
-            row = json.loads(line)
-            minute = int(datetime.fromisoformat(row["timestamp"]).timestamp()) % 86_400 // 60
-            total += _row(row["channel_id"], minute, row["sum"])
+            total += row_of(json.loads(line))
     return total
 
 
@@ -103,6 +102,12 @@ def _write(directory: Path, keys: int, events: int, batches: int, seed: int) -> 
             for channel, count in open_minutes.pop(minute).items():
                 expected += _row(channel, minute, count)
     return expected
+
+
+def row_of(sum_: Mapping[str, Any]) -> Tally:
+    """What a row of an output comes to."""
+    minute = int(datetime.fromisoformat(sum_["timestamp"]).timestamp()) % 86_400 // 60
+    return _row(sum_["channel_id"], minute, sum_["sum"])
 
 
 def _row(channel: str, minute: int, count: int) -> Tally:

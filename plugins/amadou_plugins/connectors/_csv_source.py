@@ -10,8 +10,9 @@ import attrs
 from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
-from amadou_plugins.connectors._found_files import FoundFiles, check_files_per_batch, opened, reading
+from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
 from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._settings import check_count
 
 _LARGEST_CELL = 2**31 - 1
 
@@ -63,7 +64,7 @@ class CsvSource(Source):
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_files_per_batch(self.max_files_per_batch)
+        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
         if not isinstance(self.delimiter, Param) and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
             raise SourceError(
                 f"delimiter must be one character, neither a quote nor a line end, not {self.delimiter!r}"

@@ -149,15 +149,6 @@ class FoundFiles:
         return sorted(found)
 
 
-def check_files_per_batch(files: Any) -> None:
-    """Check what a source was given for `max_files_per_batch`.
-
-    :raises SourceError: it is no positive number
-    """
-    if files is not None and not isinstance(files, Param) and (type(files) is not int or files < 1):
-        raise SourceError(f"max_files_per_batch must be a whole number from 1, not {files!r}")
-
-
 @contextmanager
 def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
     """Tell which file could not be read.

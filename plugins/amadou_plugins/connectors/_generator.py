@@ -8,6 +8,7 @@ import attrs
 from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._function import function_name, loaded_function
+from amadou_plugins.connectors._settings import check_count
 
 
 def _loaded(function: Callable[[int, random.Random], Any] | str | Param) -> Any:
@@ -46,8 +47,7 @@ class GeneratorSource(Source):
             raise SourceError(f"GeneratorSource needs a function of a number and a random.Random, not {function!r}")
         if not isinstance(rate, Param | None) and not _is_rate(rate):
             raise SourceError(f"rate must be a number of records a second, above zero, not {rate!r}")
-        if not isinstance(count, Param | None) and (type(count) is not int or count < 1):
-            raise SourceError(f"count must be a whole number from 1, not {count!r}")
+        check_count(SourceError, "count", count, optional=True)
         if not isinstance(self.seed, Param) and type(self.seed) is not int:
             raise SourceError(f"seed must be a whole number, not {self.seed!r}")
         if rate is None and count is None:

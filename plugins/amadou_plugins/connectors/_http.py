@@ -16,6 +16,7 @@ import attrs
 from amadou import Codec, Collecting, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
 from amadou_plugins.connectors._json import JsonCodec, json_lines
+from amadou_plugins.connectors._settings import check_count, check_secret, check_time, revealed
 
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -67,15 +68,10 @@ class HttpSink(Sink):
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.url, Param):
             self._check_url()
-        if not isinstance(self.token, Secret | Param | None):
-            raise SinkError("token must be a Secret, or a Param with secret=True")
-        most = self.max_values_per_request
-        if not isinstance(most, Param) and (type(most) is not int or most < 1):
-            raise SinkError(f"max_values_per_request must be a whole number from 1, not {most!r}")
-        for name in ("timeout", "give_up_after"):
-            limit = getattr(self, name)
-            if not isinstance(limit, Param) and (not isinstance(limit, timedelta) or limit <= timedelta(0)):
-                raise SinkError(f"{name} must be a timedelta above zero, not {limit!r}")
+        check_secret(SinkError, "token", self.token)
+        check_count(SinkError, "max_values_per_request", self.max_values_per_request)
+        check_time(SinkError, "timeout", self.timeout)
+        check_time(SinkError, "give_up_after", self.give_up_after)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_)
@@ -165,9 +161,9 @@ class HttpSink(Sink):
         return _Failure(told, advice=_ADVICE.get(answer.status, "see to what the answer names"))
 
     def _headers(self) -> dict[str, str]:
-        given = {name: str(_revealed(value)) for name, value in self.headers.items()}
+        given = {name: str(revealed(value)) for name, value in self.headers.items()}
         if self.token is not None:
-            given["Authorization"] = f"Bearer {_revealed(self.token)}"
+            given["Authorization"] = f"Bearer {revealed(self.token)}"
         own = {"Content-Type": "application/json"}
         return {**{name: value for name, value in own.items() if name.lower() not in map(str.lower, given)}, **given}
 
@@ -194,7 +190,7 @@ class HttpSink(Sink):
 
     @property
     def _address(self) -> str:
-        return str(_revealed(self.url))
+        return str(revealed(self.url))
 
     @property
     def _parts(self) -> SplitResult:
@@ -215,10 +211,6 @@ class _Failure:
     """Whether it may be gone by itself."""
     pause: float = 0.0
     """The seconds that the answer asks for."""
-
-
-def _revealed(value: Any) -> Any:
-    return value.reveal() if isinstance(value, Secret) else value
 
 
 def _pause(attempt: int) -> float:

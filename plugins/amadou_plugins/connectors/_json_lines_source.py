@@ -6,9 +6,11 @@ import attrs
 import orjson
 
 from amadou import Param, Source
-from amadou_plugins.connectors._found_files import FoundFiles, check_files_per_batch
+from amadou.errors import SourceError
+from amadou_plugins.connectors._found_files import FoundFiles
 from amadou_plugins.connectors._lines import lines_of, lines_of_cells, stream_of_lines
 from amadou_plugins.connectors._path import path_text
+from amadou_plugins.connectors._settings import check_count
 
 
 @attrs.frozen
@@ -33,7 +35,7 @@ class JsonLinesSource(Source):
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_files_per_batch(self.max_files_per_batch)
+        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
     def bounded(self) -> bool:

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import attrs
 
-from amadou import Param, Secret
+from amadou import Secret
 from amadou.errors import AmadouError
+from amadou_plugins.connectors._settings import revealed
 
 T = TypeVar("T")
 ANSWER_WITHIN = 4.0
@@ -53,17 +54,16 @@ class Cluster:
         """
         login: dict[str, Any] = {}
         if self.username is not None:
-            password = None if self.password is None else self.password.reveal()
-            login = {"sasl.username": self.username, "sasl.password": password, "sasl.mechanism": self.mechanism}
+            login = {"sasl.username": self.username, "sasl.password": revealed(self.password)}
+            login["sasl.mechanism"] = self.mechanism
         protocol = ("SASL_" if login else "") + ("SSL" if self.tls else "PLAINTEXT")
-        options = {name: value.reveal() if isinstance(value, Secret) else value for name, value in self.options.items()}
         return {
             "bootstrap.servers": self.servers,
             "security.protocol": protocol,
             "log_level": 0,  # what matters comes by `error_cb`
             **login,
             **own,
-            **options,
+            **{name: revealed(value) for name, value in self.options.items()},
         }
 
     def client(self, make: Callable[[dict[str, Any]], T], own: Mapping[str, Any]) -> T:
@@ -203,15 +203,6 @@ class Admin:
             else:
                 self._patience.ends()
                 return answer
-
-
-def check_settings(connector: Any, error: type[AmadouError]) -> None:
-    """Raise where a password would be shown, or nothing could be waited for."""
-    if not isinstance(connector.password, Secret | Param | None):
-        raise error("password must be a Secret, or a Param with secret=True")
-    limit = connector.give_up_after
-    if not isinstance(limit, Param) and (not isinstance(limit, timedelta) or limit <= timedelta(0)):
-        raise error(f"give_up_after must be a timedelta above zero, not {limit!r}")
 
 
 def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:

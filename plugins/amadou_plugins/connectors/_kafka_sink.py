@@ -10,8 +10,9 @@ from amadou import Codec, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors._fields import fields_of
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._kafka import Cluster, Patience, check_settings, cluster_of
+from amadou_plugins.connectors._kafka import Cluster, Patience, cluster_of
 from amadou_plugins.connectors._kafka_offsets import Offsets
+from amadou_plugins.connectors._settings import check_secret, check_time
 
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
@@ -93,7 +94,8 @@ class KafkaSink(Sink):
     give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_settings(self, SinkError)
+        check_secret(SinkError, "password", self.password)
+        check_time(SinkError, "give_up_after", self.give_up_after)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
@@ -103,7 +105,7 @@ class KafkaSink(Sink):
         if self.key is not None and fields is not None and self.key not in fields:
             known = ", ".join(fields)
             raise SinkError(
-                f"{self!r}: the values of the port {port!r} have no field {self.key!r} (they have: {known})"
+                f"{self.cluster.told}: the values of the port {port!r} have no field {self.key!r} (they have: {known})"
             )
         self.cluster.check_installed()
         Offsets(self.cluster, [str(self.topic)]).partitions()
@@ -158,11 +160,12 @@ class _Producer:
     """A client of librdkafka's that waits for a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
-        from confluent_kafka import Producer
+        from confluent_kafka import KafkaException, Producer
 
         self._cluster = cluster
         self._patience = Patience(cluster)
         self._failed: Any = None
+        self._refusal = KafkaException  # looked up here: `produce` is called for each record
         timeout = int(cluster.give_up_after.total_seconds() * 1000)
         own = {
             **_WRITING,
@@ -176,17 +179,14 @@ class _Producer:
         """Take a record, which is sent while others are taken.
 
         :param identity: tells the same record again
-
         :raises SinkError: one before it was not taken by the cluster
         """
-        from confluent_kafka import KafkaException
-
         while True:
             try:
                 self._client.produce(topic, value, key, headers=[(DEDUPLICATION_HEADER, identity)])
             except BufferError:
                 self._progress()
-            except KafkaException as error:
+            except self._refusal as error:
                 self._failed = error.args[0]
                 self._raise_failure()
             else:

@@ -8,8 +8,9 @@ import attrs
 
 from amadou import Param, Secret, Source
 from amadou.errors import SourceError
-from amadou_plugins.connectors._kafka import Cluster, Patience, check_settings, cluster_of
+from amadou_plugins.connectors._kafka import Cluster, Patience, cluster_of
 from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
+from amadou_plugins.connectors._settings import check_count, check_secret, check_time
 
 _AT_ONCE = 2_000
 _WAIT = 0.1
@@ -94,12 +95,11 @@ class KafkaSource(Source):
     key_event: Callable[[KafkaRecord], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        limit = self.max_records_per_batch
-        if limit is not None and not isinstance(limit, Param) and (type(limit) is not int or limit < 1):
-            raise SourceError(f"max_records_per_batch must be a whole number from 1, not {limit!r}")
+        check_count(SourceError, "max_records_per_batch", self.max_records_per_batch, optional=True)
         if not isinstance(self.start, Param):
             check_start(self.start)
-        check_settings(self, SourceError)
+        check_secret(SourceError, "password", self.password)
+        check_time(SourceError, "give_up_after", self.give_up_after)
 
     @property
     def bounded(self) -> bool:

@@ -7,8 +7,10 @@ from typing import IO, Any
 import attrs
 
 from amadou import Param, Source
-from amadou_plugins.connectors._found_files import PACKED, FoundFiles, check_files_per_batch, opened, reading
+from amadou.errors import SourceError
+from amadou_plugins.connectors._found_files import PACKED, FoundFiles, opened, reading
 from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._settings import check_count
 
 _CHUNK = 1 << 20
 _SMALLEST_PART = 1 << 20
@@ -43,7 +45,7 @@ class LinesSource(Source):
     key_event: Callable[[bytes], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_files_per_batch(self.max_files_per_batch)
+        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
     def bounded(self) -> bool:

@@ -9,8 +9,9 @@ import attrs
 from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
-from amadou_plugins.connectors._found_files import FoundFiles, check_files_per_batch, opened, reading
+from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
 from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._settings import check_count
 
 
 @attrs.frozen
@@ -36,7 +37,7 @@ class ParquetSource(Source):
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_files_per_batch(self.max_files_per_batch)
+        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
     def bounded(self) -> bool:

@@ -12,6 +12,7 @@ from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors._postgres_columns import fields_for
 from amadou_plugins.connectors._postgres_server import Server
 from amadou_plugins.connectors._postgres_table import Table, stage
+from amadou_plugins.connectors._settings import check_secret, check_time
 
 _VALUES_PER_ROW = 1000
 _BYTES_PER_ROW = 1 << 20
@@ -65,11 +66,8 @@ class PostgresSink(Sink):
             _check_url(self.url)
         if isinstance(self.table, str) and not re.fullmatch(r"[^.]+(\.[^.]+)?", self.table):
             raise SinkError(f"table must be a name, or a schema and a name with a dot between them, not {self.table!r}")
-        if not isinstance(self.password, Secret | Param | None):
-            raise SinkError("password must be a Secret, or a Param with secret=True")
-        limit = self.give_up_after
-        if not isinstance(limit, Param) and (not isinstance(limit, timedelta) or limit <= timedelta(0)):
-            raise SinkError(f"give_up_after must be a timedelta above zero, not {limit!r}")
+        check_secret(SinkError, "password", self.password)
+        check_time(SinkError, "give_up_after", self.give_up_after)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return _LetterCodec(type_) if type_ in (DeadLetter, LateEvent) else JsonCodec(type_)

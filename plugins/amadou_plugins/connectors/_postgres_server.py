@@ -11,6 +11,7 @@ import attrs
 
 from amadou import Secret
 from amadou.errors import SinkError
+from amadou_plugins.connectors._settings import revealed
 
 T = TypeVar("T")
 _FIRST_PAUSE = 0.1
@@ -110,7 +111,7 @@ class Server:
         import psycopg
         from psycopg.conninfo import conninfo_to_dict
 
-        login = {"user": self.username, "password": None if self.password is None else self.password.reveal()}
+        login = {"user": self.username, "password": revealed(self.password)}
         given = {name: value for name, value in login.items() if value is not None}
         # prepared statements do not pass every pooler
         return psycopg.connect(**{**_SETTINGS, **conninfo_to_dict(self.url), **given}, prepare_threshold=None)

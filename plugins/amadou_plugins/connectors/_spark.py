@@ -3,10 +3,11 @@ from typing import Any
 
 import attrs
 
-from amadou import Codec, Collecting, Param, Secret, Sink, SinkBatch, SinkWriter, Source
+from amadou import Codec, Collecting, Param, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._json import json_lines
+from amadou_plugins.connectors._settings import revealed
 
 
 def _expressions(select: str | Sequence[str] | Param) -> Any:
@@ -46,7 +47,9 @@ class SparkSource(Source):
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         try:
-            reader = reader.format(self.format).options(**_revealed(self.options))
+            reader = reader.format(self.format).options(
+                **{name: revealed(value) for name, value in self.options.items()}
+            )
             if self.schema is not None:
                 reader = reader.schema(self.schema)
             frame = reader.load()
@@ -110,7 +113,7 @@ class SparkSink(Sink):
         assert isinstance(self.format, str)
         try:
             writer = spark.createDataFrame(_table(batch, wires)).write.format(self.format)
-            writer.options(**_revealed(self.options)).mode("append").save()
+            writer.options(**{name: revealed(value) for name, value in self.options.items()}).mode("append").save()
         except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
             told = f"SparkSink({self.format!r}) cannot write batch {batch.number} of the port {batch.port!r}"
             raise SinkError(
@@ -123,10 +126,6 @@ def _table(batch: SinkBatch, wires: Sequence[Any]) -> Any:
     if isinstance(batch.codec, ArrowCodec):
         return batch.codec.table(wires)
     return ArrowCodec(str).table([[line.decode()] for line in json_lines(batch, wires)])
-
-
-def _revealed(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}
 
 
 def _reason(error: Exception) -> str:

@@ -1,0 +1,32 @@
+"""What settings of connectors must be, and what they hold. A `Param` is looked at when it has its value."""
+
+from datetime import timedelta
+from typing import Any
+
+from amadou import Param, Secret
+from amadou.errors import AmadouError
+
+
+def check_count(error: type[AmadouError], name: str, value: Any, *, optional: bool = False) -> None:
+    """Raise unless a setting is a whole number from 1, or `None` where it may be left out."""
+    if value is None and optional:
+        return
+    if not isinstance(value, Param) and (type(value) is not int or value < 1):
+        raise error(f"{name} must be a whole number from 1, not {value!r}")
+
+
+def check_time(error: type[AmadouError], name: str, value: Any) -> None:
+    """Raise unless a setting is a time that passes."""
+    if not isinstance(value, Param) and (not isinstance(value, timedelta) or value <= timedelta(0)):
+        raise error(f"{name} must be a timedelta above zero, not {value!r}")
+
+
+def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
+    """Raise where a setting would be shown that must not be."""
+    if not isinstance(value, Secret | Param | None):
+        raise error(f"{name} must be a Secret, or a Param with secret=True")
+
+
+def revealed(value: Any) -> Any:
+    """What a setting holds that may be a secret."""
+    return value.reveal() if isinstance(value, Secret) else value
