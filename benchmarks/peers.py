@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -67,22 +66,6 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
 def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """The handler of the tumbling-window example."""
     return run_handler(example_job().handler, "sums", spark, views, output, checkpoint)
-
-
-def play_amadou_orjson(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """The same handler, but for the library that parses a line."""
-    import orjson
-
-    from amadou import KeyedEvent
-
-    handler: Any = type(example_job().handler)
-
-    class ViewsByOrjson(handler):  # type: ignore[misc]
-        def key_event(self, record: bytes) -> list[KeyedEvent[None]]:
-            view = orjson.loads(record)
-            return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
-
-    return run_handler(ViewsByOrjson(), "sums", spark, views, output, checkpoint)
 
 
 def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -166,7 +149,6 @@ def example_job() -> Any:
 
 PEERS: dict[str, Play] = {
     "amadou": play_amadou,
-    "amadou-orjson": play_amadou_orjson,
     "spark-sql": play_spark_sql,
     "naive": play_naive,
 }

@@ -1,8 +1,8 @@
 """Says so when a user beats their own best score: a handler with one value of state for each user."""
 
-import json
 from datetime import datetime
 
+import orjson
 from attrs import frozen
 
 from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject, ValueSpec
@@ -24,7 +24,7 @@ class HighScores(Handler):
     records = SinkSpec(HighScore)
 
     def key_event(self, record: bytes) -> KeyedEvent[int]:
-        result = json.loads(record.decode())
+        result = orjson.loads(record)
         return KeyedEvent(result["user"], datetime.fromisoformat(result["timestamp"]), result["score"])
 
     def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:

@@ -1,9 +1,9 @@
 """What a web shop sells each minute, page by page, and how its visits go: two windows in one handler."""
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
+import orjson
 from attrs import frozen
 
 from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, Subject
@@ -34,7 +34,7 @@ class Visits(Handler):
     )
 
     def key_event(self, record: bytes) -> KeyedEvent[dict[str, Any]]:
-        click = json.loads(record.decode())
+        click = orjson.loads(record)
         return KeyedEvent(click["visitor"], datetime.fromisoformat(click["timestamp"]), click)
 
     def on_event(self, subject: Subject, event: KeyedEvent[dict[str, Any]]) -> None:

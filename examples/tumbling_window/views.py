@@ -1,8 +1,8 @@
 """Views of each channel in each minute: a handler with map state and event-time timers."""
 
-import json
 from datetime import datetime, timedelta
 
+import orjson
 from attrs import frozen
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject, truncate
@@ -26,7 +26,7 @@ class ViewsPerMinute(Handler):
     sums = SinkSpec(ViewSum)
 
     def key_event(self, record: bytes) -> list[KeyedEvent]:
-        view = json.loads(record.decode())
+        view = orjson.loads(record)
         return [KeyedEvent(view["channel_id"], datetime.fromisoformat(view["timestamp"]))]
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None:

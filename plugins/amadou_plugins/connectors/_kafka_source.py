@@ -23,6 +23,8 @@ _READING = {
     # What is fetched beyond the end of a range is thrown away.
     "max.partition.fetch.bytes": 262_144,
     "queued.max.messages.kbytes": 2_048,
+    # Where more than that waits, librdkafka would stop for a second.
+    "fetch.queue.backoff.ms": 10,
 }
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
