@@ -28,7 +28,7 @@ def describe(job: Job, given: Mapping[str, str], console: "Console") -> None:
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
         job = job.with_params(given)
     console.print(_job_table(job), "")
-    for table in (_state(job), _ports(job), _sources(job), _params(params, given)):
+    for table in (_state(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
         if table.row_count:
             console.print(table)
 
@@ -83,6 +83,14 @@ def _sources(job: Job) -> "Table":
             "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
         )
         table.add_row(name, _connector(source), bounded, by)
+    return table
+
+
+def _dependencies(job: Job) -> "Table":
+    table = _table("Dependencies", "source", "needs", "no more behind than", "held at most")
+    for each in job.dependencies:
+        most = f"{each.max_held:,} events" if isinstance(each.max_held, int) else _setting(each.max_held)
+        table.add_row(each.dependent, each.on, _setting(each.threshold), most)
     return table
 
 

@@ -1,6 +1,7 @@
 """The embedded engine: one process, one key group, no Java. The twin of Spark."""
 
 import gc
+import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
@@ -11,13 +12,16 @@ from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_mi
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
+from amadou_runtime._dependencies import check_held
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
-from amadou_runtime._operator import Operator, Processed
+from amadou_runtime._operator import Judged, Operator, Processed
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
 from amadou_runtime._trace import Trace
 from amadou_runtime._watermark import END_OF_TIME, Watermark
+
+_logger = logging.getLogger("amadou")
 
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
@@ -38,17 +42,23 @@ class BatchResult(NamedTuple):
     """How many records each source brought."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
+    judged: Judged
 
     @property
     def callback_calls(self) -> dict[str, int]:
         """How often callbacks were called."""
-        return added(({"key_event": sum(self.records.values())} if self.records else {}, self.processed.calls))
+        keyed = {"key_event": sum(self.records.values())} if self.records else {}
+        return added((keyed, self.judged.calls, self.processed.calls))
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
         """What goes to each port, in wire form."""
-        outputs = self.processed.outputs
-        return {**outputs, DEAD_LETTERS: self.letters + outputs.get(DEAD_LETTERS, [])} if self.letters else outputs
+        letters = {DEAD_LETTERS: self.letters} if self.letters else {}
+        whole: dict[str, list[Any]] = {}
+        for part in (letters, self.judged.outputs, self.processed.outputs):
+            for port, wires in part.items():
+                whole[port] = whole.get(port, []) + wires
+        return whole
 
     @property
     def counts(self) -> Counts:
@@ -65,6 +75,7 @@ class BatchResult(NamedTuple):
             keys=played.keys,
             timers_pending=played.pending,
             state_bytes=len(played.state or b""),
+            held={source: count for source, (count, _) in played.held.items()},
         )
 
 
@@ -81,29 +92,47 @@ class Embedded:
     ) -> None:
         self.state: bytes | None = None
         self.memory: bytes | None = None
+        self._job = job
         self._operator = Operator(job, trace)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
 
-    def play(self, records: Mapping[str, Iterable[Any]], watermark: int | None, now: int) -> "BatchResult":
+    def play(
+        self,
+        records: Mapping[str, Iterable[Any]],
+        watermark: int | None,
+        now: int,
+        number: int = 0,
+        judged: bytes | None = None,
+    ) -> "BatchResult":
         """Play one batch.
 
         :param records: the batch's records by source
         :param watermark: the batch's watermark in microseconds
         :param now: the time of the clock in microseconds
+        :param number: the batch's number
+        :param judged: what is kept of the judgement of the batch before
         :raises CallbackError: a callback failed; state is as before the batch
+        :raises TooManyHeldError: more events wait than `DependsOn` allows; state is as before the batch
         """
         # A batch's objects all live until its end: with 100,000 keys, looking for garbage among them took a quarter of
         # its time.
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._play(records, watermark, now)
+            return self._play(records, watermark, now, number, judged)
         finally:
             if collects:
                 gc.enable()
 
-    def _play(self, records: Mapping[str, Iterable[Any]], watermark: int | None, now: int) -> "BatchResult":
+    def _play(
+        self,
+        records: Mapping[str, Iterable[Any]],
+        watermark: int | None,
+        now: int,
+        number: int,
+        before: bytes | None,
+    ) -> "BatchResult":
         chunks, newest, letters, counts = [], {}, [], {}
         stages = {"keying": 0.0, "playing": 0.0}
         for source in self._keying:
@@ -116,12 +145,16 @@ class Embedded:
             if packed.newest is not None:
                 newest[source] = packed.newest
         began = perf_counter()
-        processed = self._operator.process(self.state, chunks, watermark, self.memory)
+        judged = self._operator.judge(before, newest, number, watermark)
+        verdict = judged.verdict
+        processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
+        check_held(self._job, processed.held)
         stages["playing"] = perf_counter() - began
         self.state, self.memory = processed.state, processed.memory
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         callbacks = added(watch.take() for watch in watches)
-        return BatchResult(processed, newest, letters, {s: n for s, n in counts.items() if n}, stages, callbacks)
+        counts = {source: count for source, count in counts.items() if count}
+        return BatchResult(processed, newest, letters, counts, stages, callbacks, judged)
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
         """The events of a source's records, how many records there were, and the seconds that keying took."""
@@ -143,7 +176,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
-    watermark = Watermark(job)
+    watermark, judged = Watermark(job), None
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
     records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
@@ -151,7 +184,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
-        batch = engine.play(records, watermark.follow(now), now)
+        batch = engine.play(records, watermark.follow(now), now, number, judged)
         committing = write_outputs(job, run, number, batch.outputs)
         reached = None if watermark.current is None else from_micros(watermark.current)
         report = BatchReport(
@@ -163,12 +196,18 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             {**batch.stage_seconds, **committing},
             batch.callback_seconds,
             batch.callback_calls,
+            batch.judged.verdict.down,
         )
         summary = summary.with_batch(report)
         hooks.batch_completed(report)
         watermark.observe(batch.newest, now)
+        watermark.hold({source: oldest for source, (_, oldest) in batch.processed.held.items()})
+        judged = batch.judged.verdict.kept
         records = {}
     engine.close()
+    for source, count in summary.counts.held.items():
+        told = "%s: %s events of %s wait for a source that is down, and go with this run: it keeps no checkpoint"
+        _logger.warning(told, job.name, f"{count:,}", source)
     return summary
 
 

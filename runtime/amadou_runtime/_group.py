@@ -3,14 +3,31 @@
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
-from amadou import Component, Key, Whole
+from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
 
 _VERSION = 1
+
+
+class HeldEvents(NamedTuple):
+    """Events of a source that wait, in their order.
+
+    :param number: how many
+    :param oldest: the oldest time of one, in microseconds
+    :param packed: see `pack_events`
+    """
+
+    number: int
+    oldest: int
+    packed: list[bytes]
+
+    def events(self) -> list[KeyedEvent[Any]]:
+        """The events, unpacked."""
+        return [event for packed in self.packed for event in map(KeyedEvent, *map(unpack, unpack(packed)))]
 
 
 class KeyGroup:
@@ -21,12 +38,13 @@ class KeyGroup:
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
     when it is to be woken, how many subjects, one of them]}``, and how many subjects have something that was set apart
-    in memory, as ``{component: subjects}``.
+    in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as ``{source:
+    [how many, the oldest time, packed events]}``.
 
     :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
     """
 
-    __slots__ = ("apart", "columns", "lost", "timers", "wholes")
+    __slots__ = ("apart", "columns", "held", "lost", "timers", "wholes")
 
     def __init__(self, stored: bytes | None, memory: bytes | None = None) -> None:
         self.apart: dict[str, int] = {}
@@ -37,11 +55,14 @@ class KeyGroup:
         self.timers = Timers({}, {})
         self.wholes: dict[str, Whole] = {}
         """What components keep of all subjects at once; those have nothing in `columns`."""
+        self.held: dict[str, HeldEvents] = {}
+        """Events that wait, by source."""
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, alone, shared, tagged, wholes, apart = rest
+            columns, alone, shared, tagged, wholes, apart, held = rest
+            self.held = {source: HeldEvents(*of) for source, of in held.items()}
             if memory is None:
                 self.lost = apart
             else:
@@ -87,6 +108,10 @@ class KeyGroup:
                 column.packed[key] = pack(value)
                 column.wakes[key] = wake_at
 
+    def waiting(self) -> dict[str, tuple[int, int]]:
+        """By source, how many events wait, and the oldest time of one, in microseconds."""
+        return {source: (held.number, held.oldest) for source, held in self.held.items()}
+
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
         return list(dict.fromkeys(chain(*self._holders())))
@@ -130,14 +155,15 @@ class KeyGroup:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
         columns, wholes = _columns_lists(self.columns), _wholes_lists(self.wholes)
-        if not (columns or timers.pending or wholes or self.apart):
+        if not (columns or timers.pending or wholes or self.apart or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
         tagged = {
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
-        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes, self.apart])
+        held = {source: list(of) for source, of in self.held.items()}
+        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes, self.apart, held])
 
 
 def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:

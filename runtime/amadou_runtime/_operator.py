@@ -1,10 +1,11 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 from itertools import repeat
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, in_key_order
@@ -12,17 +13,18 @@ from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
-from amadou._subject import Batch, Port
-from amadou._time import MICROSECOND, from_micros
+from amadou._subject import Batch, KeylessSubject, Port
+from amadou._time import MICROSECOND, from_micros, to_micros
 from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
-from amadou_runtime._events import Chunk, Run, in_order
+from amadou_runtime._dependencies import EVERYTHING, Verdict, judge
+from amadou_runtime._events import Chunk, Run, in_order, pack_events
 from amadou_runtime._failure import callback_error, called
-from amadou_runtime._group import KeyGroup
+from amadou_runtime._group import HeldEvents, KeyGroup
 from amadou_runtime._keying import stands_for
 from amadou_runtime._ports import port_codec
 from amadou_runtime._stopwatch import Stopwatch
-from amadou_runtime._trace import Trace
+from amadou_runtime._trace import HELD, Trace
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
@@ -56,6 +58,16 @@ class Processed(NamedTuple):
     timers_set: int
     calls: dict[str, int]
     """How often callbacks were called, as `BatchReport.callback_calls`."""
+    held: dict[str, tuple[int, int]]
+    """Events that wait, by source: how many, and the oldest time of one in microseconds."""
+
+
+class Judged(NamedTuple):
+    """What a batch's judgement gave; see `Processed`."""
+
+    verdict: Verdict
+    outputs: dict[str, list[Any]]
+    calls: dict[str, int]
 
 
 class Operator:
@@ -78,12 +90,15 @@ class Operator:
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
         self._job = job.name
+        self._whole_job = job
+        self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
         if trace is not None:
             self._on_event = trace.observed_event(self._on_event)
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
             self._wake = trace.observed_wake(self._wake)
+            self._changes = {name: trace.observed_change(name, change) for name, change in self._changes.items()}
         self._taker = _taker(job) if trace is None else None
         self._has_told = False
         self.stopwatch = Stopwatch()
@@ -103,8 +118,36 @@ class Operator:
         """Let the handler clean up."""
         self._guarded("close", self.handler.close)
 
+    def judge(self, kept: bytes | None, newest: Mapping[str, int], number: int, watermark: int | None) -> Judged:
+        """Judge which sources are down, and tell the handler what has changed. Called once for a batch, in one place.
+
+        :param kept: see `_dependencies.judge`, with `newest` and `number`
+        :raises CallbackError: a callback failed; nothing of the batch counts
+        """
+        batch = self._batch(KeyGroup(None), watermark, ())
+        calls: dict[str, int] = {}
+
+        def tell(callback: str, dependency: Any, checkpoint: Any) -> None:
+            checkpoint.subject = KeylessSubject(batch, callback)
+            checkpoint.subject.source = dependency.name
+            calls[callback] = calls.get(callback, 0) + 1
+            self.stopwatch.turn(callback)
+            try:
+                self._changes[callback](dependency, checkpoint)
+            except Exception as error:
+                raise self._failed(error, callback, batch, dependency.name, None, dependency)
+            self.stopwatch.turn()
+
+        verdict = judge(self._whole_job, kept, newest, number, tell)
+        return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
+
     def process(
-        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, memory: bytes | None = None
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        memory: bytes | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
         """Play one batch of one key group: due timers, then events (`semantics.md` 5).
 
@@ -115,11 +158,12 @@ class Operator:
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
         :param memory: what the last `Processed.memory` was; `None` where it is lost
+        :param limits: which events wait; see `Verdict`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         if self._taker is not None:
             try:
-                played = self.process_at_once(self._taker, state, chunks, watermark, memory)
+                played = self.process_at_once(self._taker, state, chunks, watermark, memory, limits)
                 if played is not None:
                     return played
             except Exception:
@@ -129,7 +173,7 @@ class Operator:
                     )
                     _logger.warning(told, self._job, self._taker.name, exc_info=True)
                     self._has_told = True
-        return self.process_one_by_one(state, chunks, watermark, memory)
+        return self.process_one_by_one(state, chunks, watermark, memory, limits)
 
     def process_at_once(
         self,
@@ -138,6 +182,7 @@ class Operator:
         chunks: Sequence[Chunk],
         watermark: int | None,
         memory: bytes | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed | None:
         """Play one batch through a component that takes the events of all subjects at once.
 
@@ -149,7 +194,7 @@ class Operator:
             return None
         batch = self._batch(group, watermark, ())
         subject = Subject(batch)
-        runs = in_order(chunks)
+        runs = self._admitted(group, chunks, limits, batch.watermark)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch.ports)
@@ -173,16 +218,21 @@ class Operator:
         return self._processed(group, batch, count, late, fired, calls, whole.wake_at)
 
     def process_one_by_one(
-        self, state: bytes | None, chunks: Sequence[Chunk], watermark: int | None, memory: bytes | None = None
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        memory: bytes | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
         """Play one batch, callback by callback."""
         group = KeyGroup(state, memory)
         timers = group.timers
         due = timers.due(watermark)
-        runs = in_order(chunks)
-        count = sum(len(run.keys) for run in runs)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
+        runs = self._admitted(group, chunks, limits, batch.watermark)
+        count = sum(len(run.keys) for run in runs)
         self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
         aging = [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
@@ -235,7 +285,44 @@ class Operator:
             pending,
             group.timers.added,
             calls,
+            group.waiting(),
         )
+
+    def _admitted(
+        self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], watermark: datetime | None
+    ) -> list[Run]:
+        """The events that may be played, those that were held among them, in their order; the others are held."""
+        if not limits and not group.held:
+            return in_order(chunks)
+        admitted: list[Chunk] = []
+        waiting: dict[str, list[bytes]] = {source: [] for source in group.held}
+        for chunk in sorted(chunks):
+            if chunk.source in limits or chunk.source in waiting:
+                waiting.setdefault(chunk.source, []).append(chunk.events)
+            else:
+                admitted.append(chunk)
+        for source, packed in waiting.items():
+            held = group.held.pop(source, HeldEvents(0, 0, []))
+            limit = limits.get(source)
+            if limit != EVERYTHING:
+                packed, held = held.packed + packed, HeldEvents(0, 0, [])
+            if limit is not None and packed:
+                (run,) = in_order(_chunks(source, packed))
+                play, wait = _split(run, limit)
+                packed = [pack_events(play)] if play else []
+                if wait:
+                    oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
+                    held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
+                    self._tell_held(source, wait, watermark)
+            if held.number:
+                group.held[source] = held
+            admitted += _chunks(source, packed)
+        return in_order(admitted)
+
+    def _tell_held(self, source: str, wait: list[Any], watermark: datetime | None) -> None:
+        if self._trace is not None:
+            for event in zip(wait[0::3], wait[1::3], wait[2::3], strict=True):
+                self._trace.not_delivered(HELD, source, event, watermark)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
@@ -424,7 +511,7 @@ class Operator:
             raise callback_error(error, handler=self._name, callback=callback)
 
     def _failed(
-        self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key, record: Any
+        self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
     ) -> AmadouError:
         if self._trace is not None:
             self._trace.failed(f"{type(error).__name__}: {error}", [])
@@ -437,6 +524,26 @@ class Operator:
             record=record,
             watermark=batch.watermark,
         )
+
+
+def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
+    return [Chunk(source, position.to_bytes(8), events) for position, events in enumerate(packed)]
+
+
+def _split(run: Run, limit: int) -> tuple[list[Any], list[Any]]:
+    """The events up to a limit, and those after it, with all of the same key that come later: as `pack_events` takes
+    them.
+    """
+    play: list[Any] = []
+    wait: list[Any] = []
+    waiting = set()
+    for event in zip(run.keys, run.timestamps, run.values, run.micros, strict=True):
+        if event[3] > limit or event[0] in waiting:
+            waiting.add(event[0])
+            wait += event[:3]
+        else:
+            play += event[:3]
+    return play, wait
 
 
 def _taker(job: Job) -> Component | None:

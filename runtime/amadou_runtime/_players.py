@@ -9,7 +9,7 @@ import attrs
 
 from amadou import Handler, Job, KeyedEvent
 from amadou.errors import AmadouError, EngineDifferenceError
-from amadou_runtime._embedded import Embedded
+from amadou_runtime._embedded import BatchResult, Embedded
 from amadou_runtime._group import joined
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
 
@@ -38,6 +38,8 @@ class ScriptedBatch:
     :param now: the time of the clock in microseconds
     :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
     :param put: the key group's state, empty for none, instead of what the batch before left
+    :param number: the batch's number
+    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
     """
 
     records: Mapping[str, list[Any]]
@@ -45,6 +47,8 @@ class ScriptedBatch:
     now: int
     crash_after: int | None = None
     put: bytes | None = None
+    number: int = 0
+    judged: bytes | None = None
 
 
 @attrs.frozen
@@ -99,9 +103,12 @@ class EmbeddedPlayer:
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
         self._trace.take()
-        played = self._engine.play(batch.records, batch.watermark, batch.now)
+        played = self._play(batch)
         state = joined(self._engine.state, self._engine.memory)
         return Played(played.letters, played.processed.counts, self._trace.take(), played.newest, state)
+
+    def _play(self, batch: ScriptedBatch) -> BatchResult:
+        return self._engine.play(batch.records, batch.watermark, batch.now, batch.number, batch.judged)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()
@@ -124,7 +131,7 @@ class EmbeddedPlayer:
         state = self._engine.state
         self._trace.crash_after = after
         with suppress(SimulatedCrash):
-            self._engine.play(batch.records, batch.watermark, batch.now)
+            self._play(batch)
         self._begin(attrs.evolve(self._job, handler=self._untouched), state)
 
 

@@ -26,6 +26,7 @@ class Progress:
     :param keys: keys that have state or timers
     :param late: late events so far
     :param timers_pending: timers that are set and not due
+    :param held: events that wait for a source that is down
     :param seconds: since the start of the run
     """
 
@@ -38,6 +39,7 @@ class Progress:
     keys: int
     late: int
     timers_pending: int
+    held: int
     seconds: float
 
 
@@ -112,6 +114,7 @@ def progress_line(progress: Progress) -> str:
             f"state {_shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
             f"{progress.late:,} late",
             f"{progress.timers_pending:,} timers pending",
+            *([f"{progress.held:,} held"] if progress.held else []),
         )
     )
 

@@ -66,6 +66,17 @@ class TestResult:
         """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
+    def held(self, source: str) -> list[KeyedEvent[Any]]:
+        """The events of a source that wait after the last batch for another one that is down (`DependsOn`), in their
+        order.
+
+        :raises ValueError: the job has no such source
+        """
+        if source not in self._job.sources:
+            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
+        held = self._group.held.get(source)
+        return [] if held is None else held.events()
+
     def keys(self) -> list[Key]:
         """The keys that have state or timers."""
         return self._group.keys()

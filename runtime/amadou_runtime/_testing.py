@@ -16,6 +16,7 @@ from amadou._report import added
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError
+from amadou_runtime._dependencies import judge
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
@@ -101,6 +102,7 @@ class TestRun:
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
         self._placed: bytes | None = None
+        self._judged: bytes | None = None
         if snapshot is not None:
             self._resume(snapshot)
         if processing_time is not None:
@@ -259,7 +261,7 @@ class TestRun:
         Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
         next release can take its state over.
         """
-        return pack([_SNAPSHOT, self._state, self._watermark.to_json(), self._now])
+        return pack([_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged])
 
     def told(self, lines: int | None = None) -> str:
         """The callbacks so far as text, those of a batch that failed among them.
@@ -310,7 +312,7 @@ class TestRun:
 
     def _resume(self, snapshot: bytes) -> None:
         try:
-            version, self._state, watermark, self._now = unpack(snapshot)
+            version, self._state, watermark, self._now, self._judged = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
             self._watermark.load(watermark)
@@ -324,7 +326,15 @@ class TestRun:
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
     def _play(self, player: Player, records: Mapping[str, list[Any]], crash_after: int | None = None) -> None:
-        batch = ScriptedBatch(records, self._watermark.follow(self._now), self._now, crash_after, self._placed)
+        batch = ScriptedBatch(
+            records,
+            self._watermark.follow(self._now),
+            self._now,
+            crash_after,
+            self._placed,
+            self._batches,
+            self._judged,
+        )
         self._failed = []
         try:
             played = player.play(batch)
@@ -334,6 +344,10 @@ class TestRun:
         self._placed = None
         self._counts = added((self._counts, played.counts))
         self._watermark.observe(played.newest, self._now)
+        if self._job.dependencies:
+            self._judged = judge(self._job, self._judged, played.newest, self._batches).kept
+        held = KeyGroup(played.state).held
+        self._watermark.hold({source: events.oldest for source, events in held.items()})
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state

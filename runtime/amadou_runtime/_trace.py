@@ -14,6 +14,8 @@ from amadou._wire import unpack
 from amadou.errors import AmadouError
 from amadou_runtime._failure import shown_state
 
+HELD = "held"
+"""What the trace says of an event that waits for another source."""
 DETAILED = 2000
 """Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
 
@@ -35,8 +37,8 @@ class TraceEntry:
     """One callback of a test run, or what became of an event instead.
 
     :param callback: `on_event` or `on_timer_expired`; the name of a component that was woken, such as a window;
-        `dropped` or `diverted` for a late event that is not delivered; `key_event` where that failed and the job goes
-        on
+        `dropped` or `diverted` for a late event that is not delivered, `held` for one that waits for another source;
+        `key_event` where that failed and the job goes on
     :param key: the subject's key; `None` in `key_event`
     :param timestamp: the time of the event or timer; `None` in `key_event`
     :param watermark: the batch's watermark
@@ -74,7 +76,7 @@ class TraceEntry:
     @property
     def is_late(self) -> bool:
         """Whether it is an event behind the watermark of its batch (`semantics.md` 13)."""
-        if self.source is None or self.timestamp is None or self.watermark is None:
+        if self.callback == HELD or self.source is None or self.timestamp is None or self.watermark is None:
             return False
         return self.timestamp < self.watermark
 
@@ -82,7 +84,7 @@ class TraceEntry:
         what = self.callback if self.source is None else f"{self.callback} ({self.source})"
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
-            detail += f" value={self.value!r}"
+            detail += f" value={_told(self.value)}"
         if self.timestamp is None:
             lines = [f"{what}{detail}"]
         else:
@@ -190,6 +192,17 @@ class Trace:
 
         return observed
 
+    def observed_change(self, callback: str, function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        """What is told of a dependency, watched."""
+
+        def observed(dependency: Any, checkpoint: Any) -> None:
+            come = {checkpoint.name: checkpoint.state_marker, dependency.name: dependency.checkpoint_marker}
+            before = self._begin(checkpoint.subject, callback, None, come)
+            function(dependency, checkpoint)
+            self._end(checkpoint.subject, before)
+
+        return observed
+
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """The last callback raised an error.
 
@@ -197,10 +210,12 @@ class Trace:
         """
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
-    def not_delivered(self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime, wire: Any) -> None:
-        """A late event did not come to `on_event`.
+    def not_delivered(
+        self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
+    ) -> None:
+        """An event did not come to `on_event`.
 
-        :param verdict: ``dropped`` or ``diverted``
+        :param verdict: ``dropped`` or ``diverted`` for a late one, ``held`` for one that waits
         :param event: key, timestamp and value
         :param wire: what went to the port of late events, or `None`
         """
@@ -213,7 +228,7 @@ class Trace:
         taken, self._raw = self._raw, []
         return taken
 
-    def _begin(self, subject: Subject, callback: str, timestamp: datetime, value: Any) -> list[int]:
+    def _begin(self, subject: Subject, callback: str, timestamp: datetime | None, value: Any) -> list[int]:
         if self.crash_after is not None:
             if self.crash_after <= 0:
                 raise SimulatedCrash

@@ -24,14 +24,15 @@ class Watermark:
         self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
         self._newest: dict[str, int] = {}
         self._brought: dict[str, int] = {}
+        self._held: dict[str, int] = {}
         self._looked: int | None = None
         self.current: int | None = None
         """The watermark of the batch in hand; `None` before the first event."""
 
     @property
     def newest(self) -> int | None:
-        """The newest event time of all sources."""
-        return max(self._newest.values(), default=None)
+        """The newest event time of all sources, of which nothing is held."""
+        return max(map(self._come, self._newest), default=None)
 
     def observe(self, newest: Mapping[str, int], now: int) -> None:
         """Note the newest event time that each source brought in a batch.
@@ -41,6 +42,17 @@ class Watermark:
         for source, micros in newest.items():
             self._newest[source] = max(micros, self._newest.get(source, micros))
             self._brought[source] = now
+
+    def hold(self, oldest: Mapping[str, int]) -> None:
+        """Note which sources have events that are held, in place of what was noted before: those have not come yet.
+
+        :param oldest: the oldest time of one, by source
+        """
+        self._held = dict(oldest)
+
+    def _come(self, source: str) -> int:
+        """How far a source has come."""
+        return min(self._newest[source], self._held.get(source, self._newest[source]))
 
     def bring(self, source: str, micros: int | None, now: int) -> None:
         """Let the watermark of one source come to a time, as an event that is newer by its delay would.
@@ -93,18 +105,22 @@ class Watermark:
         since = now if counting else max(idle.values())
         if not counting:  # those that were the last to count
             counting = [source for source, at in idle.items() if at == since]
-        reached = min(self._newest[source] - self._delays[source] for source in counting)
+        reached = min(self._come(source) - self._delays[source] for source in counting)
         if self.current is not None:
             reached = max(reached, self.current)
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
 
     def _idle_from(self) -> dict[str, int]:
         """When each source that may become idle will be, should it bring nothing."""
-        return {source: at + self._timeouts[source] for source, at in self._brought.items() if source in self._timeouts}
+        return {
+            source: at + self._timeouts[source]
+            for source, at in self._brought.items()
+            if source in self._timeouts and source not in self._held
+        }
 
     def _may_all_be_idle(self) -> bool:
         """Whether no source that brought something, or might, is waited for without end."""
-        return all(source in self._timeouts for source in self._newest or self._delays)
+        return not self._held and all(source in self._timeouts for source in self._newest or self._delays)
 
     def to_json(self) -> dict[str, Any]:
         """What a checkpoint keeps of it."""
@@ -113,12 +129,13 @@ class Watermark:
             "newest": dict(self._newest),
             "brought": dict(self._brought),
             "looked": self._looked,
+            "held": self._held,
         }
 
     def load(self, kept: Mapping[str, Any]) -> None:
         """Take what `to_json` gave, but for sources that the job no longer has."""
         self.current, self._looked = kept["current"], kept["looked"]
-        self._newest, self._brought = (
+        self._newest, self._brought, self._held = (
             {source: micros for source, micros in kept[name].items() if source in self._delays}
-            for name in ("newest", "brought")
+            for name in ("newest", "brought", "held")
         )

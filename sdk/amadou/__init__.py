@@ -7,6 +7,7 @@ from amadou import errors
 from amadou._codec import Codec, codec_for
 from amadou._component import Call, Component, Events, Part, Whole
 from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
+from amadou._depends_on import DependsOn
 from amadou._event import Key, KeyedEvent, in_key_order
 from amadou._handler import Handler
 from amadou._job import Job
@@ -34,6 +35,7 @@ __all__ = [
     "Component",
     "Counts",
     "DeadLetter",
+    "DependsOn",
     "Events",
     "Handler",
     "Job",

@@ -1,6 +1,6 @@
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import CodeType, FunctionType, MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -9,6 +9,7 @@ import attrs
 
 from amadou._component import Component
 from amadou._connector import Sink, Source
+from amadou._depends_on import DependsOn
 from amadou._handler import Handler
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._params import Param, params_of, with_values
@@ -32,7 +33,7 @@ def _timeout(value: Any) -> Any:
     return None if value is None else _delay(value)
 
 
-def _plugins(value: Any) -> Any:
+def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
 
@@ -84,6 +85,7 @@ class Job:
         to 1,000,000. No more than that many cores can share the job
     :param plugins: modules, ``module:attribute``, or objects with hooks (`amadou.hookspecs`) that are loaded for this
         job, after those that are installed
+    :param dependencies: which sources need others to be up to date, and wait while those are down; see `DependsOn`
     :raises JobError: with one sentence for each mistake
     """
 
@@ -97,7 +99,8 @@ class Job:
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
-    plugins: Sequence[Any] = attrs.field(default=(), converter=_plugins, kw_only=True)
+    plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
+    dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
         self.validate()
@@ -158,7 +161,7 @@ class Job:
     @property
     def params(self) -> list[Param]:
         """The deployment parameters that the job takes."""
-        return params_of((self, self.handler, *self.sources.values(), *self.sinks.values()))
+        return params_of((self, self.handler, *self.sources.values(), *self.sinks.values(), *self.dependencies))
 
     def with_params(self, given: Mapping[str, str] = MappingProxyType({})) -> "Job":
         """The job with each `Param` replaced by its value.
@@ -176,16 +179,24 @@ class Job:
         handler = with_values(self.handler, given, problems)
         sources = {name: with_values(source, given, problems) for name, source in self.sources.items()}
         sinks = {name: with_values(sink, given, problems) for name, sink in self.sinks.items()}
+        dependencies = [with_values(each, given, problems) for each in self.dependencies]
         if problems:
             raise ParamError(tuple(dict.fromkeys(problems)))
-        return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks) if known else self
+        if not known:
+            return self
+        return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks, dependencies=dependencies)
 
     def validate(self) -> None:
         """Look for mistakes. Called on construction.
 
         :raises JobError: with one sentence for each mistake
         """
-        problems = [*self._setting_problems(), *self._handler_problems(), *self._connector_problems()]
+        problems = [
+            *self._setting_problems(),
+            *self._handler_problems(),
+            *self._connector_problems(),
+            *self._dependency_problems(),
+        ]
         if problems:
             raise JobError(str(self.name), tuple(problems))
 
@@ -296,6 +307,38 @@ class Job:
             else:
                 problems.append(f"the sink {name!r} serves no port of {handler} (its ports: {known})")
         return sorted(problems)
+
+    def _dependency_problems(self) -> list[str]:
+        if not isinstance(self.dependencies, tuple) or not all(isinstance(of, DependsOn) for of in self.dependencies):
+            return [f"dependencies must be a list of amadou.DependsOn, not {self.dependencies!r}"]
+        if not isinstance(self.sources, Mapping):
+            return []
+        problems = [problem for each in self.dependencies for problem in each.problems()]
+        pairs = Counter((each.dependent, each.on) for each in self.dependencies)
+        problems += [
+            f"{dependent!r} is said to depend on {on!r} twice" for (dependent, on), n in pairs.items() if n > 1
+        ]
+        unknown = {name for pair in pairs for name in pair if name not in self.sources}
+        known = ", ".join(self.sources) or "none"
+        problems += [f"dependencies name {name!r}, which is none of the sources ({known})" for name in sorted(unknown)]
+        circle = _circle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
+        if len(circle) > 2:
+            problems.append(f"sources depend on each other in a circle: {' → '.join(circle)}")
+        return problems
+
+
+def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
+    """Names of which each needs the next one and the last one the first; empty where there are none."""
+    for first in needs:
+        paths = [[first]]
+        while paths:
+            path = paths.pop()
+            for name in needs.get(path[-1], ()):
+                if name == first:
+                    return [*path, first]
+                if name not in path:
+                    paths.append([*path, name])
+    return []
 
 
 def _timer_setters(handler: type) -> list[str]:

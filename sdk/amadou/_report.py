@@ -36,6 +36,7 @@ class Counts:
     :param keys: keys that have state or timers afterwards
     :param timers_pending: timers that are set and not due afterwards, and times at which components are to be woken
     :param state_bytes: what is stored afterwards
+    :param held: events that wait afterwards for a source that is down, by source (`DependsOn`)
     """
 
     records: Mapping[str, int] = attrs.field(factory=dict)
@@ -48,6 +49,7 @@ class Counts:
     keys: int = 0
     timers_pending: int = 0
     state_bytes: int = 0
+    held: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
     def dead_letters(self) -> int:
@@ -104,6 +106,7 @@ class BatchReport:
         microsecond a call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that was woken,
         with the functions that it called. What takes many at once counts as the callback that it stands for
     :param callback_calls: how often they were called
+    :param down: whether each source that others depend on is down (`DependsOn`)
     """
 
     number: int
@@ -114,6 +117,7 @@ class BatchReport:
     stage_seconds: Mapping[str, float] = attrs.field(factory=dict)
     callback_seconds: Mapping[str, float] = attrs.field(factory=dict)
     callback_calls: Mapping[str, int] = attrs.field(factory=dict)
+    down: Mapping[str, bool] = attrs.field(factory=dict)
 
     @property
     def lag(self) -> timedelta | None:
@@ -152,10 +156,11 @@ class RunSummary:
         outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
         diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
+        held = "".join(f"{count:,} events of {source} held; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
-            f"late: {counts.late:,}{diverted}; {letters}{counters}timers fired: {counts.timers_fired:,}, "
+            f"late: {counts.late:,}{diverted}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "
             f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
         )
 

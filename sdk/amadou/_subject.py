@@ -6,7 +6,7 @@ from amadou._event import Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._time import from_micros, to_micros
-from amadou.errors import PortError, TimerError
+from amadou.errors import KeylessError, PortError, TimerError
 
 
 class Timer(NamedTuple):
@@ -189,3 +189,29 @@ class Subject:
 
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
+
+
+class KeylessSubject(Subject):
+    """Stands in for a subject where a callback belongs to no key: what collects is there, state and timers are not.
+
+    :param callback: the callback's name
+    """
+
+    __slots__ = ("_callback",)
+
+    def __init__(self, batch: Batch, callback: str) -> None:
+        super().__init__(batch)
+        self.key = None  # type: ignore[assignment]
+        self._callback = callback
+
+    def set_timer(self, timestamp: datetime, tag: str = "") -> bool:
+        raise KeylessError(self._callback)
+
+    def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:
+        raise KeylessError(self._callback)
+
+    def timers(self) -> list[Timer]:
+        raise KeylessError(self._callback)
+
+    def _column(self, spec: str) -> Column:
+        raise KeylessError(self._callback)

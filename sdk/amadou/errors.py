@@ -13,6 +13,7 @@
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
+    ├── KeylessError           state or timers were asked for where there is no key
     ├── RecoverError           a window of a former run is due, and the handler has none of that name
     ├── SpecError              a spec does not hold together
     ├── CodecError
@@ -24,6 +25,7 @@
     ├── SinkError              a sink cannot be written
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
+    ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
     ├── PlatformError          Java or pyspark is missing, or is the wrong one
     └── RunError               the engine failed for a reason that is not the handler's
@@ -245,6 +247,23 @@ class TimerError(AmadouError):
         return type(self), (self.handler,)
 
 
+class KeylessError(AmadouError):
+    """State or timers were asked for in a callback that belongs to no key.
+
+    :param callback: the callback's name
+    """
+
+    def __init__(self, callback: str) -> None:
+        self.callback = callback
+        super().__init__(
+            f"{callback} belongs to no key, so there is neither state nor a timer: collect values, and leave what "
+            "belongs to a key to on_event"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.callback,)
+
+
 class RecoverError(AmadouError):
     """A window of a former run is due, and the handler has none of that name.
 
@@ -398,6 +417,30 @@ class CheckpointError(AmadouError):
 
 class PlatformError(AmadouError):
     """Java or pyspark is missing, or is the wrong one."""
+
+
+class TooManyHeldError(AmadouError):
+    """More events wait for a source that is down than `DependsOn(max_held=…)` allows. Nothing of the batch counts.
+
+    :param source: the source whose events are held
+    :param on: the source that it depends on
+    :param held: how many
+    :param max_held: the bound
+    """
+
+    def __init__(self, source: str, on: str, held: int, max_held: int) -> None:
+        self.source = source
+        self.on = on
+        self.held = held
+        self.max_held = max_held
+        super().__init__(
+            f"{held:,} events of {source!r} are held, more than max_held={max_held:,} of DependsOn({source!r}, "
+            f"on={on!r}). Nothing is lost: raise max_held, and start the run again with its checkpoint. It goes on when "
+            f"{on!r} has caught up"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.source, self.on, self.held, self.max_held)
 
 
 class EngineDifferenceError(AmadouError):

@@ -18,6 +18,7 @@ PROGRESS = Progress(
     keys=1000,
     late=3,
     timers_pending=4000,
+    held=0,
     seconds=0.0,
 )
 LINE = (

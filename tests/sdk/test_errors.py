@@ -12,6 +12,7 @@ from amadou.errors import (
     EncodeError,
     EngineDifferenceError,
     JobError,
+    KeylessError,
     KeyTypeError,
     LoadError,
     NaiveTimestampError,
@@ -23,6 +24,7 @@ from amadou.errors import (
     StateDecodeError,
     TimerError,
     TooFarAheadError,
+    TooManyHeldError,
     UnsupportedTypeError,
 )
 
@@ -42,6 +44,8 @@ EXAMPLES: list[AmadouError] = [
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
     EngineDifferenceError("trace", "[]", "[1]"),
+    KeylessError("on_dependency_down"),
+    TooManyHeldError("activities", "weather", 11, 10),
     RecoverError("Traffic", "per_minute", "a"),
     SpecError("ttl must be above zero"),
     TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),

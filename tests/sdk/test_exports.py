@@ -27,6 +27,7 @@ def test_amadou_exports() -> None:
         "Component",
         "Counts",
         "DeadLetter",
+        "DependsOn",
         "Events",
         "Handler",
         "Job",

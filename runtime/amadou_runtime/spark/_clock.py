@@ -17,6 +17,7 @@ import attrs
 from amadou import Job
 from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
+from amadou_runtime._dependencies import all_held
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 from amadou_runtime.spark._call import PlannedCall, plan_call
 from amadou_runtime.spark._files import Files
@@ -39,6 +40,7 @@ class BatchTime:
     :param now: the time of the clock when it began, in microseconds since 1970
     :param crash_after: after how many callbacks the worker crashes, in test runs
     :param put: the state of the only key group instead of what is stored, as hexadecimal digits, in test runs
+    :param judged: what is kept of the judgement of the batch before (`_dependencies.judge`), as hexadecimal digits
     """
 
     number: int
@@ -46,6 +48,7 @@ class BatchTime:
     now: int
     crash_after: int | None = None
     put: str | None = None
+    judged: str | None = None
 
     def tell(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""
@@ -70,7 +73,7 @@ class Clock(Protocol):
     """Says when batches are."""
 
     ranges: dict[int, list[Any]]
-    """Of each key range that was ever called: keys, pending timers, bytes of state and when the next timer is due."""
+    """Of each key range that was ever called: keys, pending timers, bytes of state, next timer, and what is held."""
 
     @property
     def watermark(self) -> int | None:
@@ -79,11 +82,14 @@ class Clock(Protocol):
     def begin(self, number: int) -> BatchTime:
         """Fix the time of a batch."""
 
-    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+    def end(
+        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
+    ) -> None:
         """Note what a batch brought, before it counts as done.
 
         :param newest: the newest event time that each source brought, in microseconds
         :param ranges: see `Clock.ranges`, of those that were called
+        :param judged: what is kept of its judgement; see `_dependencies.judge`
         """
 
 
@@ -104,6 +110,7 @@ class RunClock:
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
+        self._judged: str | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
             self._load(done)
@@ -120,12 +127,17 @@ class RunClock:
     def begin(self, number: int) -> BatchTime:
         self._now = self._beginning(number) if self._looks_at_clock else clock_time()
         bringing = self._bringing(number) if self._may_rise else ()
-        return BatchTime(number, self._watermark.follow(self._now, bringing), self._now)
+        return BatchTime(number, self._watermark.follow(self._now, bringing), self._now, judged=self._judged)
 
-    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+    def end(
+        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
+    ) -> None:
         self._watermark.observe(newest, self._now)
         self.ranges |= ranges
-        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges}
+        held = all_held(kept[4] for kept in self.ranges.values())
+        self._watermark.hold({source: oldest for source, (_, oldest) in held.items()})
+        self._judged = None if judged is None else judged.hex()
+        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": self._judged}
         self._files.write(f"{_DIRECTORY}/{number}", json.dumps(kept))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{_DIRECTORY}/{name}")
@@ -178,6 +190,7 @@ class RunClock:
             kept = json.loads(text)
             self._watermark.load(kept["watermark"])
             self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
+            self._judged = kept["judged"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,

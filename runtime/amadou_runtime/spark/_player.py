@@ -32,12 +32,15 @@ class _ScriptClock:
         self.now = 0
         self.crash_after: int | None = None
         self.put: str | None = None
+        self.judged: str | None = None
         self.ranges: dict[int, list[Any]] = {}
 
     def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now, self.crash_after, self.put)
+        return BatchTime(number, self.watermark, self.now, self.crash_after, self.put, self.judged)
 
-    def end(self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]]) -> None:
+    def end(
+        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
+    ) -> None:
         """Nothing: the script goes on by itself."""
 
 
@@ -73,6 +76,7 @@ class SparkPlayer:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.crash_after = batch.crash_after
         self._clock.put = None if batch.put is None else batch.put.hex()
+        self._clock.judged = None if batch.judged is None else batch.judged.hex()
         self._whole = Summary()
         self._bring([ScriptedRow(source, record) for source, brought in batch.records.items() for record in brought])
         if batch.crash_after is None:

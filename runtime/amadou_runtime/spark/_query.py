@@ -20,6 +20,7 @@ import attrs
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, errors, from_micros
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
+from amadou_runtime._dependencies import Held, all_held, check_held, judge
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
@@ -75,6 +76,7 @@ class RunningJob:
         self._done = self._told = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
         self._error: AmadouError | None = None
+        self._down: Mapping[str, bool] = {}
         self._stopping = self._stopped = False
         self._started = time.monotonic()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
@@ -104,6 +106,7 @@ class RunningJob:
             keys=counts.keys,
             late=counts.late,
             timers_pending=counts.timers_pending,
+            held=sum(counts.held.values()),
             seconds=time.monotonic() - self._started,
         )
 
@@ -189,6 +192,7 @@ class RunningJob:
                 whole.stage_seconds,
                 whole.callback_seconds,
                 whole.callback_calls,
+                self._down,
             )
         )
         self._done = number
@@ -196,7 +200,8 @@ class RunningJob:
             self._on_batch(whole)
 
     def _play(self, identity: Identity, frame: Any, number: int) -> Summary:
-        self._clock.begin(number).tell(frame.sparkSession)
+        moment = self._clock.begin(number)
+        moment.tell(frame.sparkSession)
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
@@ -208,13 +213,27 @@ class RunningJob:
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
+        before = None if moment.judged is None else bytes.fromhex(moment.judged)
+        verdict = judge(self._job, before, whole.newest, number, self._announce)
+        check_held(self._job, self._held(whole.ranges))
+        self._down = verdict.down
         began = time.perf_counter()
         for port, sink in self._job.sinks.items():
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
             sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
-        self._clock.end(number, whole.newest, whole.ranges)
+        self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole
+
+    def _announce(self, callback: str, dependency: Any, checkpoint: Any) -> None:
+        """Log that a source went down, or is back."""
+        if callback == "on_dependency_down":
+            told = "%s: %s has come to %s only, and %s to %s: what is too far ahead is held"
+            reached = dependency.checkpoint_marker, checkpoint.name, checkpoint.state_marker
+            _logger.warning(told, self._job.name, dependency.name, *reached)
+        else:
+            told = "%s: %s has caught up, and come to %s: what was held of %s goes on"
+            _logger.warning(told, self._job.name, dependency.name, dependency.checkpoint_marker, checkpoint.name)
 
     def _tell_spark_progress(self) -> None:
         """Tell what Spark says of batches that are done and were not told."""
@@ -247,7 +266,15 @@ class RunningJob:
     def _kept(self) -> Counts:
         """What the key ranges hold."""
         keys, pending, state_bytes = (sum(kept[field] for kept in self._clock.ranges.values()) for field in range(3))
-        return Counts(keys=keys, timers_pending=pending, state_bytes=state_bytes)
+        held = {source: count for source, (count, _) in self._held().items()}
+        return Counts(keys=keys, timers_pending=pending, state_bytes=state_bytes, held=held)
+
+    def _held(self, also: Mapping[int, list[Any]] = MappingProxyType({})) -> Held:
+        """Which events the key ranges hold.
+
+        :param also: ranges that the clock does not know of yet
+        """
+        return all_held(kept[4] for kept in {**self._clock.ranges, **also}.values())
 
     def _watermark(self) -> datetime | None:
         micros = self._clock.watermark

@@ -1,9 +1,11 @@
 """What Spark keeps one state and one timeout for: a range of key groups."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from amadou.errors import StateDecodeError
+from amadou_runtime._dependencies import Held, all_held
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._operator import Operator, Processed
@@ -29,14 +31,15 @@ class _Kept(NamedTuple):
     keys: int
     pending: int
     in_memory: bool
+    held: Held
 
 
 class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
     Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
-    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory]}, token]``,
-    compressed.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held]},
+    token]``, compressed.
     """
 
     def __init__(self, stored: bytes | None) -> None:
@@ -61,16 +64,22 @@ class KeyRange:
         key_range = cls(None)
         if state:
             group = KeyGroup(state)
-            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending, False)
+            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending, False, group.waiting())
         return key_range
 
     def process(
-        self, operator: Operator, chunks: Iterable[tuple[int, Chunk]], watermark: int | None, *, every: bool = False
+        self,
+        operator: Operator,
+        chunks: Iterable[tuple[int, Chunk]],
+        watermark: int | None,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        *,
+        every: bool = False,
     ) -> dict[int, Processed]:
-        """Play one batch of the key groups that have events or due timers.
+        """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
 
         :param chunks: the batch's events with their key group, in any order
-        :param watermark: see `Operator.process`
+        :param watermark: see `Operator.process`, as of `limits`
         :param every: play the others, too, as test runs do
         :returns: what it gave, by key group
         """
@@ -79,18 +88,22 @@ class KeyRange:
             by_group.setdefault(group, []).append(chunk)
         for group, kept in self._groups.items():
             due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
-            if due or (every and watermark is not None) or (kept.in_memory and group not in self.memory):
+            freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
+            if due or freed or (every and watermark is not None) or (kept.in_memory and group not in self.memory):
                 by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):
             before = self._groups.pop(group, None)
             memory = self.memory.pop(group, None)
-            after = played[group] = operator.process(before and before.state, by_group[group], watermark, memory)
+            after = played[group] = operator.process(
+                before and before.state, by_group[group], watermark, memory, limits
+            )
             if after.memory is not None:
                 self.memory[group] = after.memory
             if after.state is not None:
                 in_memory = after.memory is not None
-                self._groups[group] = _Kept(after.state, after.next_timer, after.keys, after.pending, in_memory)
+                kept = _Kept(after.state, after.next_timer, after.keys, after.pending, in_memory, after.held)
+                self._groups[group] = kept
         return played
 
     @property
@@ -108,6 +121,11 @@ class KeyRange:
     def pending(self) -> int:
         """Timers that are set and not due."""
         return sum(kept.pending for kept in self._groups.values())
+
+    @property
+    def held(self) -> Held:
+        """Events that wait."""
+        return all_held(kept.held for kept in self._groups.values())
 
     def pack(self) -> bytes | None:
         """The range as it is stored; `None` where nothing is left."""

@@ -15,9 +15,10 @@ from amadou import SinkBatch, SinkWriter
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou.errors import AmadouError, CallbackError, RunError
+from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
-from amadou_runtime._keying import Keying
+from amadou_runtime._operator import Judged
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
@@ -90,12 +91,12 @@ class KeyingStage:
     def _keyed(self, worker: Worker, time: BatchTime, records: list[Any], ordering: bytes, began: float) -> "_Rows":
         rows = _Rows(self.payload, time, began)
         if self.source is not None:
-            rows.add_events(self.source, ordering, records, worker.keying[self.source])
+            rows.add_events(self.source, ordering, records, worker)
             return rows
         script = [_scripted_row(cell) for cell in records if cell]
         for source in worker.job.sources:
             brought = [row.record for row in script if row.source == source]
-            rows.add_events(source, ordering, brought, worker.keying[source])
+            rows.add_events(source, ordering, brought, worker)
         if len(script) < len(records):
             (number,) = range_numbers(self.payload.ranges)
             rows.add(number, CALL)
@@ -120,9 +121,10 @@ class _Rows:
         for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
             column.append(cell)
 
-    def add_events(self, source: str, ordering: bytes, records: list[Any], keying: Keying) -> None:
+    def add_events(self, source: str, ordering: bytes, records: list[Any], worker: Worker) -> None:
         if not records:
             return
+        keying = worker.keying[source]
         packed = keying.pack(records, self._now)
         groups, ranges = self._payload.groups, self._payload.ranges
         by_range: dict[int, dict[int, bytes]] = {}
@@ -131,6 +133,10 @@ class _Rows:
         numbers = range_numbers(ranges)
         for position, by_group in by_range.items():
             self.add(numbers[position], pack_compressed([source, ordering, by_group]))
+        if packed.newest is not None and source in watched(worker.job):
+            mark = pack_compressed([source, packed.newest])
+            for number in numbers:
+                self.add(number, mark)
         now = perf_counter()
         report: dict[str, Any] = {
             "records": {source: len(records)},
@@ -229,8 +235,11 @@ class StatefulStage:
         memory = Memory(self.payload.run)
         if token is not None:
             key_range.memory = memory.read(number, token)
+        chunks, newest = _unpacked(packed)
         try:
-            played = key_range.process(worker.operator, _chunks(packed), told.watermark, every=self.payload.traced)
+            judged = self._judge(worker, told, newest, number)
+            limits = judged.verdict.limits
+            played = key_range.process(worker.operator, chunks, told.watermark, limits, every=self.payload.traced)
         except AmadouError as error:
             return packed_error(error, worker.trace)
         if told.crash_after is not None:
@@ -241,9 +250,9 @@ class StatefulStage:
             state.update((kept,))
         elif stored is not None:
             state.remove()
-        if key_range.next_timer is not None:
+        if key_range.next_timer is not None or key_range.held:
             state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
-        outputs: dict[str, list[Any]] = {}
+        outputs = judged.outputs
         for processed in played.values():
             for port, wires in processed.outputs.items():
                 outputs.setdefault(port, []).extend(wires)
@@ -255,23 +264,36 @@ class StatefulStage:
             "timers_set": sum(processed.timers_set for processed in played.values()),
             "fired": sum(processed.fired for processed in played.values()),
             "counts": added(processed.counts for processed in played.values()),
-            "callback_calls": added(processed.calls for processed in played.values()),
+            "callback_calls": added((judged.calls, *(processed.calls for processed in played.values()))),
             "callback_seconds": worker.operator.stopwatch.take(),
             "stage_seconds": {"playing": perf_counter() - began},
-            "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer],
+            "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer, key_range.held],
         }
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
             result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
         return pack_compressed(result)
 
+    def _judge(self, worker: Worker, told: BatchTime, newest: dict[str, int], number: int) -> Judged:
+        """Judge which sources are down. Every range does, and the first one tells the handler."""
+        before = None if told.judged is None else bytes.fromhex(told.judged)
+        if number == range_numbers(self.payload.ranges)[0]:
+            return worker.operator.judge(before, newest, told.number, told.watermark)
+        return Judged(judge(worker.job, before, newest, told.number), {}, {})
 
-def _chunks(packed: list[bytes]) -> Iterator[tuple[int, Chunk]]:
-    """The events of rows, by key group."""
+
+def _unpacked(packed: list[bytes]) -> tuple[list[tuple[int, Chunk]], dict[str, int]]:
+    """What rows bring: events with their key group, and the newest event time of each source that is watched."""
+    chunks: list[tuple[int, Chunk]] = []
+    newest: dict[str, int] = {}
     for row in filter(None, packed):  # what is empty only calls
-        source, ordering, by_group = unpack_compressed(row)
-        for group, events in by_group.items():
-            yield group, Chunk(source, ordering, events)
+        source, *rest = unpack_compressed(row)
+        if len(rest) == 1:
+            newest[source] = max(rest[0], newest.get(source, rest[0]))
+        else:
+            ordering, by_group = rest
+            chunks += [(group, Chunk(source, ordering, events)) for group, events in by_group.items()]
+    return chunks, newest
 
 
 @attrs.frozen

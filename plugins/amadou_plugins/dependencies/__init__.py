@@ -1,0 +1,37 @@
+"""Streams that need others to be up to date: what to do when one of those goes down, and when it is back.
+
+In a job, `DependsOn` says which source depends on which::
+
+    job = Job(
+        "enrich",
+        handler=Enrich(),
+        sources={"activities": …, "weather": …},
+        sinks={"enriched": …},
+        dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
+    )
+
+While the weather is silent, events of the activities are held in the state, in their order, and the rest goes on. The
+handler is told by `on_dependency_down(dependency, checkpoint)` and `on_dependency_recovered(dependency, checkpoint)`.
+
+`Checkpoint` and `Dependency` are what judges there, and work without a job as well: in one process, with streams that
+are async iterables, played by `handle` and `stream`, and a cache that outlives the process, such as `SqliteCache`.
+"""
+
+from amadou import DependsOn
+from amadou_plugins.dependencies._checkpoint import Checkpoint
+from amadou_plugins.dependencies._dependency import Cache, Dependency
+from amadou_plugins.dependencies._errors import DependencyError, MarkerError
+from amadou_plugins.dependencies._sqlite import SqliteCache
+from amadou_plugins.dependencies._streams import handle, stream
+
+__all__ = [
+    "Cache",
+    "Checkpoint",
+    "Dependency",
+    "DependencyError",
+    "DependsOn",
+    "MarkerError",
+    "SqliteCache",
+    "handle",
+    "stream",
+]

@@ -1,0 +1,275 @@
+import inspect
+from asyncio import Event
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from copy import deepcopy
+from typing import Any, TypeAlias
+from urllib.parse import quote
+from weakref import WeakSet
+
+from amadou_plugins.dependencies._dependency import Cache, Dependency, cached
+from amadou_plugins.dependencies._errors import DependencyError
+
+_checkpoints: "WeakSet[Checkpoint]" = WeakSet()
+Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
+
+
+class Checkpoint:
+    """A dependent stream and the streams that it depends on: says when one is down, and when it is back.
+
+    A dependency is down when its newest marker is behind that of the dependent stream by more than its threshold, and
+    back when it is ahead of the dependent stream. Each change is told once; where the process dies meanwhile, the next
+    one tells it again. What a callback raises reaches the caller when all is noted: the change counts, and the
+    dependent stream waits or goes on as it should.
+
+    >>> async def emoji():
+    ...     for emoji in '🏆📞🐟👌':
+    ...         yield emoji
+    >>> dependent, dependency = emoji(), emoji()
+
+    Names must not be changed later, since the cache knows checkpoint and dependency by them:
+
+    >>> c = Checkpoint(
+    ...     'dependent',
+    ...     dependent=dependent,
+    ...     dependencies=[Dependency('dependency', dependency)],
+    ... )
+
+    With `handle` and `stream` the dependent stream is paused while a dependency is down:
+
+    >>> from amadou_plugins.dependencies import handle
+    >>> @handle(dependent)
+    ... async def dependent_handler(msg):
+    ...     await c.check_pulse(marker=msg.value['event_timestamp'])
+    ...     yield msg.key, msg.value
+    >>> @handle(dependency)
+    ... async def dependency_handler(msg):
+    ...     await c.heartbeat(msg.value['event_timestamp'])
+    ...     yield msg.key, msg.value
+
+    As long as a dependency brought nothing, it counts as having come as far as the dependent stream had at first:
+
+    >>> from asyncio import run
+    >>> from datetime import datetime
+    >>> run(c.check_pulse(marker=datetime(2025, 1, 1, 10), offset=8))
+    >>> c['dependency'].checkpoint_marker
+    datetime.datetime(2025, 1, 1, 10, 0)
+
+    Half an hour without a heartbeat is more than the threshold of ten minutes:
+
+    >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 30)))  # doctest: +ELLIPSIS
+    {'is_late': False, ...}
+    >>> run(c.check_pulse(marker=datetime(2025, 1, 1, 11), offset=9))
+    datetime.timedelta(seconds=1800)
+
+    It is back when it has caught up:
+
+    >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 45)))  # doctest: +ELLIPSIS
+    {'is_late': True, ...}
+    >>> run(c.heartbeat(datetime(2025, 1, 1, 11, 1)))  # doctest: +ELLIPSIS
+    {'is_late': False, ...}
+
+    :param name: names it in the cache
+    :param dependent: the dependent stream
+    :param dependencies: what it depends on, at least one
+    :param downtime_callback: is told of each dependency that goes down, may be async
+    :param recovery_callback: is told of each that is back, may be async. The dependent stream goes on once none is down
+    :param cache: keeps all of it over restarts; without it everything begins anew with the process
+    :param cache_key_prefix: begins the cache's keys
+    :param pause_dependent: whether the dependent stream waits while a dependency is down
+    :raises DependencyError: there is no dependency, or two have the same name
+
+    :ivar state: what `check_pulse` was given, newest values
+    :ivar state_marker: the dependent stream's newest marker; `None` before the first one
+    :ivar dependencies: the dependencies by name
+    :ivar subject: in a job, that through which its callbacks collect; `None` elsewhere
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dependent: AsyncIterable[Any] | Any,
+        dependencies: Sequence[Dependency],
+        downtime_callback: Callback | None = None,
+        recovery_callback: Callback | None = None,
+        cache: Cache | None = None,
+        cache_key_prefix: str = "_",
+        pause_dependent: bool = True,
+    ) -> None:
+        self.name = name
+        self.dependent = dependent
+        self.dependencies = {dependency.name: dependency for dependency in dependencies}
+        if not dependencies or len(self.dependencies) < len(dependencies):
+            raise DependencyError(f"{name}: give at least one dependency, and each a name of its own")
+        self.pause_dependent = pause_dependent
+        self.state: dict[str, Any] = {}
+        self.state_marker: Any = None
+        self.subject: Any = None
+        self._downtime_callback = downtime_callback
+        self._recovery_callback = recovery_callback
+        self._cache = cache
+        self._key = f"{cache_key_prefix}/{quote(name, safe='')}"
+        self._may_run = Event()
+        if cache is not None:
+            kept = cached(cache, self._key)
+            if kept is not None:
+                self.state, self.state_marker = deepcopy(kept["state"]), kept["state_marker"]
+            for dependency in dependencies:
+                dependency.load(cache, f"{self._key}/")
+        self._note_pause()
+        _checkpoints.add(self)
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the dependent stream is to wait: a dependency is down, or its recovery is just being told, and
+        `pause_dependent` is wanted.
+        """
+        return not self._may_run.is_set()
+
+    async def resumed(self) -> None:
+        """Wait until the dependent stream may go on."""
+        await self._may_run.wait()
+
+    async def heartbeat(self, marker: Any, dependency_name: str | None = None) -> dict[str, Any]:
+        """Note how far a dependency has come.
+
+        :param marker: typically the event time of what it brought; compared with those of the dependent stream
+        :param dependency_name: which one; needed where there are several
+        :returns: `is_late`, whether it is down and has still to catch up, `dependent_marker` and `dependency_marker`
+        :raises KeyError: there is no dependency of that name
+        :raises ValueError: there are several, and none is named; or the marker is `None`
+        :raises MarkerError: the marker does not fit the others
+        """
+        dependency = self._named(dependency_name)
+        before = dependency.checkpoint_marker if dependency.has_beaten else None
+        if not _is_older(marker, before):
+            dependency.has_beaten = True
+            self._save(dependency, marker)
+        recovered = dependency.is_down and await answer(dependency.recovery_check(self, dependency))
+        if recovered and dependency.is_down:
+            await self._recovered(dependency)
+        return {
+            "is_late": dependency.is_down,
+            "dependent_marker": self.state_marker,
+            "dependency_marker": dependency.checkpoint_marker,
+        }
+
+    async def check_pulse(self, marker: Any, **kwargs: Any) -> Any | None:
+        """Note how far the dependent stream has come, and look whether its dependencies keep up.
+
+        :param marker: typically the event time of what it is about to process
+        :param kwargs: what helps to put right what was sent out while a dependency was down, such as an offset
+        :returns: how far the dependency is behind that is furthest behind of those that are down; `None` where none is
+        :raises ValueError: the marker is `None`
+        :raises MarkerError: the marker does not fit the others
+        """
+        if not _is_older(marker, self.state_marker):
+            self.state_marker = marker
+        self.state.update(kwargs)
+        if self._cache is not None:
+            self._cache[self._key] = {"state": deepcopy(self.state), "state_marker": self.state_marker}
+        downtimes, failures = {}, []
+        for name, dependency in self.dependencies.items():
+            if dependency.checkpoint_marker is None:
+                self._save(dependency, self.state_marker)
+            downtime = await answer(dependency.downtime_check(self, dependency))
+            if downtime and not dependency.is_down:
+                failures += await self._went_down(dependency)
+            if dependency.is_down:
+                downtimes[name] = downtime or dependency.behind(self.state_marker)
+        if failures:
+            raise failures[0]
+        return _longest(downtimes)
+
+    async def _went_down(self, dependency: Dependency) -> list[Exception]:
+        """Note and tell it. Where the telling is cancelled nothing is noted, and the next pulse tells it again."""
+        dependency.is_down = True
+        dependency.down_state, dependency.down_marker = dependency.checkpoint_state, dependency.checkpoint_marker
+        self._note_pause()
+        failures = []
+        try:
+            await self._tell(self._downtime_callback, dependency)
+        except Exception as error:
+            failures.append(error)
+        except BaseException:
+            dependency.is_down, dependency.down_state, dependency.down_marker = False, None, None
+            self._note_pause()
+            raise
+        self._keep(dependency)
+        return failures
+
+    async def _recovered(self, dependency: Dependency) -> None:
+        """Tell and note it. Where the telling is cancelled it stays down, and the next heartbeat tells it again."""
+        dependency.is_down = False
+        try:
+            await self._tell(self._recovery_callback, dependency)
+        except BaseException as error:
+            dependency.is_down = dependency.is_down or not isinstance(error, Exception)
+            raise
+        finally:
+            if not dependency.is_down:
+                dependency.down_state = dependency.down_marker = None
+                self._keep(dependency)
+            self._note_pause()
+
+    def _named(self, name: str | None) -> Dependency:
+        if name is not None:
+            return self.dependencies[name]
+        if len(self.dependencies) > 1:
+            names = ", ".join(self.dependencies)
+            raise ValueError(f"{self.name} has several dependencies: dependency_name must be provided ({names})")
+        return next(iter(self.dependencies.values()))
+
+    def _save(self, dependency: Dependency, marker: Any) -> None:
+        dependency.checkpoint_state, dependency.checkpoint_marker = deepcopy(self.state), marker
+        self._keep(dependency)
+
+    def _keep(self, dependency: Dependency) -> None:
+        if self._cache is not None:
+            kept = dependency.checkpoint_state, dependency.checkpoint_marker
+            dependency.save(self._cache, f"{self._key}/", *kept)
+
+    def _note_pause(self) -> None:
+        if self.pause_dependent and any(dependency.is_down for dependency in self.dependencies.values()):
+            self._may_run.clear()
+        else:
+            self._may_run.set()
+
+    async def _tell(self, callback: Callback | None, dependency: Dependency) -> None:
+        if callback is not None:
+            await answer(callback(self, dependency))
+
+    def __getitem__(self, name: str) -> Dependency:
+        return self.dependencies[name]
+
+    def __repr__(self) -> str:
+        checkpoints = {name: dict(dependency) for name, dependency in self.dependencies.items()}
+        return repr({"state": self.state, "state_marker": self.state_marker, "checkpoints": checkpoints})
+
+
+def checkpoints_of(dependent: Any) -> list[Checkpoint]:
+    """The checkpoints of a dependent stream."""
+    return [checkpoint for checkpoint in _checkpoints if checkpoint.dependent is dependent]
+
+
+async def answer(given: Any) -> Any:
+    """What a function gave that may be async."""
+    return await given if inspect.isawaitable(given) else given
+
+
+def _is_older(marker: Any, newest: Any) -> bool:
+    """Whether a marker is behind the newest one. Where they cannot be compared, as a check of the user's may want, it
+    is not.
+    """
+    if marker is None:
+        raise ValueError("a marker must not be None: give the event time of what came")
+    try:
+        return newest is not None and bool(marker < newest)
+    except TypeError:
+        return False
+
+
+def _longest(downtimes: dict[str, Any]) -> Any | None:
+    try:
+        return max(downtimes.values(), default=None)
+    except TypeError:  # checks of the user's that answer in different terms
+        return downtimes[min(downtimes)]

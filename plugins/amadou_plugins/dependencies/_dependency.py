@@ -1,0 +1,133 @@
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, MutableMapping
+from copy import deepcopy
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from amadou_plugins.dependencies._errors import MarkerError
+
+if TYPE_CHECKING:
+    from amadou_plugins.dependencies._checkpoint import Checkpoint
+
+_KEPT = ("checkpoint_state", "checkpoint_marker", "has_beaten", "is_down", "down_state", "down_marker")
+
+Cache: TypeAlias = MutableMapping[str, Any]
+"""Where checkpoints outlive the process: a `dict`, a `SqliteCache`, the `MapState` of a handler, or whatever is used
+like them. An empty one is one.
+"""
+Check: TypeAlias = Callable[["Checkpoint", "Dependency"], Any | Awaitable[Any]]
+
+
+class Dependency:
+    """A stream that another one depends on: how far it has come, and whether it is down.
+
+    Markers are what the caller gives: aware or naive datetimes, numbers, whatever can be compared and subtracted; 0 is
+    one. They do not go back: an older one changes nothing. There is no clock.
+
+    >>> async def emoji():
+    ...     for emoji in '🏆📞🐟👌':
+    ...         yield emoji
+    >>> Dependency('emoji', emoji())
+    {'checkpoint_state': None, 'checkpoint_marker': None}
+
+    :param name: names it in the cache, and must stay what it is
+    :param dependency: the stream itself, which is only kept
+    :param downtime_threshold: how far it may be behind the dependent stream, in terms of markers' differences: it is
+        down when it is further behind, and not yet when it is just as far
+    :param downtime_check: decides instead, may be async: gives the downtime, or what is false
+    :param recovery_check: decides whether a stream that is down has caught up, may be async; without it where its
+        marker is greater than that of the dependent stream
+
+    :ivar checkpoint_state: the dependent stream's state at the last heartbeat: what was done with this dependency up to
+        date
+    :ivar checkpoint_marker: the newest marker of its heartbeats; before the first one the first of the dependent stream
+    :ivar has_beaten: whether there was a heartbeat
+    :ivar is_down: whether it is down
+    :ivar down_state: what `checkpoint_state` was when it went down, also while the recovery is told; else `None`
+    :ivar down_marker: what `checkpoint_marker` was then. What the dependent stream did between this and its own marker
+        of then was done without what came late
+    """
+
+    def __init__(
+        self,
+        name: str,
+        dependency: AsyncIterable[Any] | Any,
+        downtime_threshold: Any = timedelta(minutes=10),
+        downtime_check: Check | None = None,
+        recovery_check: Check | None = None,
+    ) -> None:
+        self.name = name
+        self.dependency = dependency
+        self.downtime_threshold = downtime_threshold
+        self.checkpoint_state: Any = None
+        self.checkpoint_marker: Any = None
+        self.has_beaten = False
+        self.is_down = False
+        self.down_state: Any = None
+        self.down_marker: Any = None
+        self._downtime_check = downtime_check or _downtime
+        self._recovery_check = recovery_check or _has_recovered
+
+    @property
+    def downtime_check(self) -> Check:
+        """Gives the downtime, or what is false."""
+        return self._downtime_check
+
+    @property
+    def recovery_check(self) -> Check:
+        """Says whether it has caught up."""
+        return self._recovery_check
+
+    def behind(self, marker: Any) -> Any:
+        """How far it is behind a marker; `True` for markers without a difference, as a check of the user's may take."""
+        try:
+            return marker - self.checkpoint_marker
+        except TypeError:
+            return True
+
+    def save(self, cache: Cache, cache_key_prefix: str, checkpoint_state: Any, checkpoint_marker: Any) -> None:
+        """Keep it in a cache as one entry.
+
+        :param checkpoint_state: becomes the `checkpoint_state`
+        :param checkpoint_marker: becomes the `checkpoint_marker`
+        """
+        self.checkpoint_state, self.checkpoint_marker = checkpoint_state, checkpoint_marker
+        cache[cache_key_prefix + self.name] = {name: getattr(self, name) for name in _KEPT}
+
+    def load(self, cache: Cache, cache_key_prefix: str) -> None:
+        """Take what was saved; leaves everything as it is where nothing was."""
+        kept = cached(cache, cache_key_prefix + self.name)
+        if kept is not None:
+            for name in _KEPT:
+                setattr(self, name, deepcopy(kept[name]))
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        yield "checkpoint_state", self.checkpoint_state
+        yield "checkpoint_marker", self.checkpoint_marker
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+
+def cached(cache: Cache, key: str) -> Any:
+    """What a cache has, `None` without."""
+    try:
+        return cache[key]
+    except KeyError:
+        return None
+
+
+def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
+    """How far a dependency is behind, where that is more than its threshold."""
+    try:
+        behind = checkpoint.state_marker - dependency.checkpoint_marker
+        return behind if behind > dependency.downtime_threshold else None
+    except TypeError as error:
+        raise MarkerError(dependency.name, checkpoint.state_marker, dependency.checkpoint_marker) from error
+
+
+def _has_recovered(checkpoint: "Checkpoint", dependency: Dependency) -> bool:
+    """Whether a dependency is ahead of the dependent stream."""
+    try:
+        return bool(dependency.checkpoint_marker > checkpoint.state_marker)
+    except TypeError as error:
+        raise MarkerError(dependency.name, checkpoint.state_marker, dependency.checkpoint_marker) from error

@@ -1,0 +1,29 @@
+from typing import Any
+
+from amadou import AmadouError
+
+
+class DependencyError(AmadouError):
+    """Streams that depend on each other do not hold together, or cannot go on."""
+
+
+class MarkerError(DependencyError, ValueError):
+    """Two markers cannot be compared or subtracted.
+
+    :param dependency: the dependency's name
+    :param marker: the one
+    :param other: the other
+    """
+
+    def __init__(self, dependency: str, marker: Any, other: Any) -> None:
+        self.dependency = dependency
+        self.marker = marker
+        self.other = other
+        super().__init__(
+            f"{dependency}: {marker!r} and {other!r} cannot be compared: give heartbeat and check_pulse markers of one "
+            "kind and the dependency a downtime_threshold that fits their difference, or a downtime_check and a "
+            "recovery_check"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.dependency, self.marker, self.other)

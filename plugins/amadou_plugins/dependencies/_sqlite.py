@@ -1,0 +1,92 @@
+import sqlite3
+from collections.abc import Iterator, MutableMapping
+from datetime import date, datetime, timedelta
+from os import PathLike
+from typing import Any
+
+import msgpack
+
+from amadou_plugins.dependencies._errors import DependencyError
+
+_DATETIME, _DATE, _TIMEDELTA = range(1, 4)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+class SqliteCache(MutableMapping[str, Any]):
+    """A cache in a file, for checkpoints that outlive their process. Each entry is on disk once it is set.
+
+    It keeps what JSON has, bytes, dates, datetimes with or without a zone, and timedeltas; tuples come back as lists.
+
+    :param path: the file, which is made if it is not there
+    :raises DependencyError: the file cannot be opened, or is no such cache
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        self._path = path
+        try:
+            self._database = sqlite3.connect(path, isolation_level=None)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+        try:
+            self._execute("CREATE TABLE IF NOT EXISTS entries (key TEXT PRIMARY KEY, value BLOB NOT NULL)")
+            self._execute("SELECT key, value FROM entries LIMIT 0")
+        except DependencyError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        self._database.close()
+
+    def __getitem__(self, key: str) -> Any:
+        row = self._execute("SELECT value FROM entries WHERE key = ?", key).fetchone()
+        if row is None:
+            raise KeyError(key)
+        return msgpack.unpackb(row[0], ext_hook=_from_extension, strict_map_key=False)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        try:
+            packed = msgpack.packb(value, default=_to_extension)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DependencyError(f"the cache {self._path} cannot keep {value!r}: {error}") from error
+        self._execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", key, packed)
+
+    def __delitem__(self, key: str) -> None:
+        if not self._execute("DELETE FROM entries WHERE key = ?", key).rowcount:
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[str]:
+        return (key for (key,) in self._execute("SELECT key FROM entries ORDER BY key").fetchall())
+
+    def __len__(self) -> int:
+        (count,) = self._execute("SELECT count(*) FROM entries").fetchone()
+        return int(count)
+
+    def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        try:
+            return self._database.execute(statement, values)
+        except sqlite3.Error as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: sqlite3.Error) -> DependencyError:
+        return DependencyError(f"the cache {self._path} cannot be used: {error}")
+
+
+def _to_extension(value: Any) -> msgpack.ExtType:
+    if isinstance(value, datetime):
+        return msgpack.ExtType(_DATETIME, value.isoformat().encode())
+    if isinstance(value, date):
+        return msgpack.ExtType(_DATE, value.isoformat().encode())
+    if isinstance(value, timedelta):
+        return msgpack.ExtType(_TIMEDELTA, str(value // _MICROSECOND).encode())
+    raise TypeError(f"it has a {type(value).__name__}")
+
+
+def _from_extension(code: int, data: bytes) -> Any:
+    text = data.decode()
+    if code == _DATETIME:
+        return datetime.fromisoformat(text)
+    if code == _DATE:
+        return date.fromisoformat(text)
+    assert code == _TIMEDELTA
+    return int(text) * _MICROSECOND

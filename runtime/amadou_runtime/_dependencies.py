@@ -1,0 +1,149 @@
+"""Which sources are down that others depend on, and which events wait for them.
+
+It is judged once for a batch, from the newest event times that its sources bring: by each worker before it plays the
+batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
+"""
+
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from datetime import timedelta
+from graphlib import TopologicalSorter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from amadou import Job, from_micros, to_micros
+from amadou._time import MICROSECOND
+from amadou._wire import pack, unpack
+from amadou.errors import TooManyHeldError
+
+if TYPE_CHECKING:
+    from amadou_plugins.dependencies import Checkpoint, Dependency
+
+EVERYTHING = -(1 << 63)
+"""The limit of a source whose events are all held, in microseconds."""
+
+Held = dict[str, tuple[int, int]]
+"""By source, how many events are held, and the oldest time of one, in microseconds."""
+
+
+class Verdict(NamedTuple):
+    """What is judged for a batch.
+
+    :param kept: the judgement, for the next batch; `None` where nothing depends on anything
+    :param limits: by source, the newest time that an event may have to be played, in microseconds; all of a source that
+        is not named are
+    :param down: whether each source that others depend on is down
+    """
+
+    kept: bytes | None
+    limits: dict[str, int]
+    down: dict[str, bool]
+
+
+def judge(
+    job: Job,
+    kept: bytes | None,
+    newest: Mapping[str, int],
+    number: int,
+    tell: Callable[[str, "Dependency", "Checkpoint"], None] = lambda callback, dependency, checkpoint: None,
+) -> Verdict:
+    """Judge which sources are down in a batch.
+
+    :param kept: what the last `Verdict.kept` was
+    :param newest: the newest event time that each source brings, in microseconds
+    :param number: the batch's number
+    :param tell: is told of each change, as the name of the handler's callback and its arguments
+    """
+    if not job.dependencies:
+        return Verdict(None, {}, {})
+    come, cache = ({}, {}) if kept is None else unpack(kept)
+    for source in watched(job) & newest.keys():
+        come[source] = max(newest[source], come.get(source, newest[source]))
+    needs: dict[str, list[Any]] = {}
+    for each in job.dependencies:
+        needs.setdefault(each.dependent, []).append(each)
+    limits: dict[str, int] = {}
+    down = {each.on: False for each in job.dependencies}
+    for dependent in TopologicalSorter({name: [of.on for of in ons] for name, ons in needs.items()}).static_order():
+        if dependent in needs:
+            checkpoint = _checkpoint(dependent, needs[dependent], cache, tell)
+            limit = _limit(checkpoint, come, limits, newest, number)
+            if limit is not None:
+                limits[dependent] = limit
+            for name, dependency in checkpoint.dependencies.items():
+                down[name] |= dependency.is_down
+    return Verdict(pack([come, cache]), limits, down)
+
+
+def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tell: Callable[..., None]) -> "Checkpoint":
+    from amadou_plugins.dependencies import Checkpoint, Dependency
+
+    return Checkpoint(
+        dependent,
+        dependent,
+        [Dependency(each.on, each.on, each.threshold) for each in needs],
+        lambda checkpoint, dependency: tell("on_dependency_down", dependency, checkpoint),
+        lambda checkpoint, dependency: tell("on_dependency_recovered", dependency, checkpoint),
+        cache=cache,
+    )
+
+
+def _limit(
+    checkpoint: "Checkpoint", come: Mapping[str, int], limits: Mapping[str, int], newest: Collection[str], number: int
+) -> int | None:
+    """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all."""
+    for name, dependency in checkpoint.dependencies.items():
+        # What is held of a source that itself depends on others has not come yet.
+        reached = min(come[name], limits.get(name, come[name])) if name in come else EVERYTHING
+        before = dependency.checkpoint_marker
+        if reached != EVERYTHING and (name in newest or before is None or to_micros(before) < reached):
+            _done(checkpoint.heartbeat(from_micros(reached), name))
+    if checkpoint.is_paused:
+        return EVERYTHING
+    if checkpoint.name not in come:
+        return None
+    _done(checkpoint.check_pulse(from_micros(come[checkpoint.name]), batch=number))
+    if not checkpoint.is_paused:
+        return None
+    return min(
+        to_micros(dependency.checkpoint_marker) + _micros(dependency.downtime_threshold)
+        for dependency in checkpoint.dependencies.values()
+    )
+
+
+def _micros(time: timedelta) -> int:
+    return time // MICROSECOND
+
+
+def _done(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """Run a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration:
+        return
+    raise AssertionError("a callback of a job is not async")
+
+
+def watched(job: Job) -> set[str]:
+    """The sources of which is judged how far they have come."""
+    return {name for each in job.dependencies for name in (each.dependent, each.on)}
+
+
+def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
+    """What is held in several places."""
+    whole: Held = {}
+    for part in parts:
+        for source, (count, oldest) in part.items():
+            before, oldest_before = whole.get(source, (0, oldest))
+            whole[source] = before + count, min(oldest, oldest_before)
+    return whole
+
+
+def check_held(job: Job, held: Held) -> None:
+    """Look whether too much is held.
+
+    :raises TooManyHeldError: it is
+    """
+    for each in job.dependencies:
+        count, _ = held.get(each.dependent, (0, 0))
+        assert isinstance(each.max_held, int)
+        if count > each.max_held:
+            raise TooManyHeldError(each.dependent, each.on, count, each.max_held)

@@ -1,0 +1,47 @@
+from datetime import timedelta
+from typing import Any
+
+import attrs
+
+from amadou._params import Param
+
+
+def _time(value: Any) -> Any:
+    return timedelta(seconds=value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+@attrs.frozen
+class DependsOn:
+    """A source of a job that needs another one to be up to date.
+
+    The other one is *down* when its newest event is older than the newest event of the dependent source by more than
+    the threshold, across all keys; it has *recovered* when its newest event is newer than the one by which it was found
+    down. While it is down, the events of the dependent source are held in the state, and nothing else stops
+    (`docs/dependencies.md`).
+
+    :param dependent: the name of the source that depends
+    :param on: the name of the source that it needs
+    :param threshold: how far behind the other one may be, a `timedelta` or seconds
+    :param max_held: how many events are held at most: with more the run ends, with nothing lost, and may go on with a
+        greater bound
+    """
+
+    dependent: str
+    on: str = attrs.field(kw_only=True)
+    threshold: timedelta | float | Param = attrs.field(default=timedelta(minutes=10), converter=_time, kw_only=True)
+    max_held: int | Param = attrs.field(default=1_000_000, kw_only=True)
+
+    def problems(self) -> list[str]:
+        """What makes no sense of its own, one sentence each."""
+        told = f"DependsOn({self.dependent!r}, on={self.on!r})"
+        problems = []
+        threshold, most = self.threshold, self.max_held
+        if not isinstance(threshold, timedelta | Param) or (
+            isinstance(threshold, timedelta) and threshold < timedelta(0)
+        ):
+            problems.append(f"{told}: threshold must be a timedelta or seconds, not below zero, not {threshold!r}")
+        if not isinstance(most, Param) and (type(most) is not int or most < 1):
+            problems.append(f"{told}: max_held must be a whole number above zero, not {most!r}")
+        if self.dependent == self.on:
+            problems.append(f"{told}: a source cannot depend on itself")
+        return problems

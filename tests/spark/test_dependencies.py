@@ -1,0 +1,121 @@
+"""Sources that need others to be up to date, on all key ranges of a real run."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou.errors import CallbackError, TooManyHeldError
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_runtime import TestRun, start
+
+pytestmark = pytest.mark.spark
+
+KEYS = [f"city-{number}" for number in range(60)]
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+STEPS: list[tuple[list[int], list[int]]] = [  # minutes of activities and of weather, step by step
+    ([1, 2, 3], [0]),
+    ([9, 60, 61], []),
+    ([62, 59], [5, 30]),
+    ([], [62]),
+    ([75, 80], [66]),
+    ([], [90]),
+    ([91], [91]),
+]
+
+
+class Enrich(Handler):
+    weather = MapSpec(str, int)
+    seen = SinkSpec(list[Any])
+    notices = SinkSpec(str)
+    fails_at = Param("FAILS_AT", type=int, default=-1)
+
+    def key_event(self, record: bytes) -> KeyedEvent[int]:
+        city, minute = json.loads(record)
+        return KeyedEvent(city, BEGIN + timedelta(minutes=minute), minute)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        weather = self.weather.state_for(subject)
+        if subject.source == "weather":
+            weather["newest"] = event.value
+            return
+        if event.value == self.fails_at:
+            raise ValueError("not today")
+        self.seen.collect(subject, [subject.key, event.value, weather.get("newest"), subject.is_late])
+
+    def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
+        self.tell("down", dependency, checkpoint)
+
+    def on_dependency_recovered(self, dependency: Any, checkpoint: Any) -> None:
+        self.tell("back", dependency, checkpoint)
+
+    def tell(self, change: str, dependency: Any, checkpoint: Any) -> None:
+        times = dependency.down_marker, dependency.checkpoint_marker, checkpoint.state_marker
+        minutes = [(time - BEGIN) // timedelta(minutes=1) for time in times]
+        self.notices.collect(checkpoint.subject, f"{change} {minutes}")
+
+
+def job(directory: Path, max_held: int = 1_000_000) -> Job:
+    return Job(
+        "enrich",
+        Enrich(),
+        {name: LinesSource(str(directory / name), max_files_per_batch=1) for name in ("activities", "weather")},
+        {name: JsonLinesSink(str(directory / name)) for name in ("seen", "notices")},
+        dependencies=[DependsOn("activities", on="weather", max_held=max_held)],
+    )
+
+
+def bring(directory: Path, steps: range) -> None:
+    """Write the files of some steps, each of which becomes a batch."""
+    for step in steps:
+        for source, records in records_of(step).items():
+            (directory / source).mkdir(exist_ok=True)
+            path = directory / source / f"{step}.jsonl"
+            path.write_bytes(b"".join(line + b"\n" for line in records))
+            os.utime(path, (1_700_000_000 + step, 1_700_000_000 + step))
+
+
+def play(spark: Any, directory: Path, job: Job, **params: str) -> Any:
+    """Run what is there."""
+    running = start(job, spark, checkpoint=str(directory / "checkpoint"), trigger="available-now", params=params)
+    running.await_termination()
+    return running.summary
+
+
+def records_of(step: int) -> dict[str, list[bytes]]:
+    sources = zip(("activities", "weather"), STEPS[step], strict=True)
+    return {name: [json.dumps([key, m]).encode() for m in minutes for key in KEYS] for name, minutes in sources}
+
+
+def lines(directory: Path, port: str) -> list[Any]:
+    return sorted(json.loads(line) for file in (directory / port).glob("*.jsonl") for line in file.read_text().splitlines())
+
+
+def test_runs_that_fail_and_go_on_give_what_a_test_run_gives(spark: Any, tmp_path: Path) -> None:
+    test = TestRun(job(tmp_path))
+    for step in range(len(STEPS)):
+        for source, records in records_of(step).items():
+            test.add_records(records, source)
+        test.end_batch()
+    expected = test.run()
+
+    bring(tmp_path, range(3))
+    with pytest.raises(TooManyHeldError, match="120 events of 'activities' are held, more than max_held=100"):
+        play(spark, tmp_path, job(tmp_path, max_held=100))
+    assert lines(tmp_path, "notices") == [], "nothing of the batch counts"
+    assert play(spark, tmp_path, job(tmp_path)).counts.held == {"activities": 240}
+    assert lines(tmp_path, "notices") == ["down [0, 0, 61]"]
+
+    bring(tmp_path, range(3, len(STEPS)))
+    with pytest.raises(CallbackError, match="not today"):
+        play(spark, tmp_path, job(tmp_path), FAILS_AT="60")
+    assert play(spark, tmp_path, job(tmp_path)).counts.held == {}
+    assert lines(tmp_path, "seen") == sorted(expected.records("seen"))
+    assert len(lines(tmp_path, "seen")) == sum(len(activities) for activities, _ in STEPS) * len(KEYS)
+    assert not any(is_late for *_, is_late in lines(tmp_path, "seen"))
+    assert lines(tmp_path, "notices") == sorted(expected.records("notices"))
+    assert len(lines(tmp_path, "notices")) == 4
