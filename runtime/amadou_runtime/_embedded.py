@@ -206,8 +206,8 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():
-        told = "%s: %s events of %s wait for a source that is down, and go with this run: it keeps no checkpoint"
-        _logger.warning(told, job.name, f"{count:,}", source)
+        told = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
+        _logger.warning(told, job.name, source, f"{count:,}")
     return summary
 
 

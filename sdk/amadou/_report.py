@@ -156,7 +156,7 @@ class RunSummary:
         outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
         diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
-        held = "".join(f"{count:,} events of {source} held; " for source, count in sorted(counts.held.items()))
+        held = "".join(f"held: {count:,} of {source}; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "

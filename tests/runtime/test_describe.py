@@ -6,7 +6,7 @@ import attrs
 import pytest
 from rich.console import Console
 
-from amadou import Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
+from amadou import DependsOn, Handler, Job, MapSpec, MemorySink, MemorySource, Param, SinkSpec, ValueSpec
 from amadou.errors import ParamError
 from amadou_plugins.connectors import ConsoleSink, HttpSink, JsonLinesSink, LinesSource
 from amadou_plugins.windows import TumblingWindow
@@ -162,6 +162,11 @@ def test_secrets_are_not_shown() -> None:
 
 def test_the_plugins_that_a_job_names_are_shown() -> None:
     assert row(described(job_of(Views(), plugins=["my_company.audit"])), "plugins")[-1] == "my_company.audit"
+
+
+def test_dependencies_are_shown() -> None:
+    waiting = job_of(Views(), dependencies=[DependsOn("views", on="memory", threshold=90, max_held=5000)])
+    assert "views    memory   90 s                  5,000 events" in described(waiting)
 
 
 def test_mappings_of_connectors_are_shown_with_their_parameters() -> None:

@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 
-from amadou import BatchReport, Handler, Job, KeyedEvent, MemorySink, MemorySource, Metric, Run, Subject, hookimpl
+from amadou import (
+    BatchReport,
+    DependsOn,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    Metric,
+    Run,
+    Subject,
+    hookimpl,
+)
 from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
 from amadou_runtime import run
 from amadou_runtime._plugins import Plugins
@@ -225,3 +237,16 @@ def test_metrics_that_cannot_be_registered_name_their_plugin(
     usual = [metric.name for metric in Plugins().metrics()]
     assert [metric.name for metric in Plugins([Registering(metrics)]).metrics()] == usual
     assert f"Registering failed in amadou_register_metrics: {why}" in caplog.text
+
+
+def test_what_is_held_and_what_is_down_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    reports = Reports()
+    sources = {"in": MemorySource([(0, ""), (60, "")]), "other": MemorySource([(0, "")])}
+    dependencies = [DependsOn("in", on="other", threshold=10)]
+    summary = run(Job("job", Scripted(), sources, {}, plugins=[reports], dependencies=dependencies), engine="embedded")
+    assert [(batch.counts.held, batch.down) for batch in reports.batches] == [({"in": 1}, {"other": True})] * 2
+    assert reports.read[-1]["amadou_held"] == {"in": 1}
+    assert reports.read[-1]["amadou_dependency_down"] == {"other": 1}
+    assert "; held: 1 of in; " in str(summary)
+    assert "job: events of in wait for a source that is down (1), and go with this run" in caplog.text
+    assert reports.batches[0].callback_calls["on_dependency_down"] == 1

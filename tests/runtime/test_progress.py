@@ -36,6 +36,10 @@ def at(seconds: float) -> Progress:
     return attrs.evolve(PROGRESS, seconds=seconds)
 
 
+def test_held_events_are_told() -> None:
+    assert progress_line(attrs.evolve(PROGRESS, held=1500)).endswith("4,000 timers pending · 1,500 held")
+
+
 def test_a_line_tells_where_a_run_stands() -> None:
     assert progress_line(at(65.9)) == f"1:05 · {LINE}"
     assert progress_line(at(3600 * 30 + 1)) == f"30:00:01 · {LINE}"

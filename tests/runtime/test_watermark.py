@@ -78,6 +78,18 @@ def test_a_source_that_the_job_no_longer_has_holds_nothing_back() -> None:
     assert resumed.follow(now) == 8 * SECOND
 
 
+def test_what_is_held_has_not_come() -> None:
+    watermark, now = watermark_after([(0, {"a": 10, "b": 30})], None)
+    assert watermark.newest == 30 * SECOND
+    watermark.hold({"b": 7 * SECOND})
+    assert watermark.newest == 10 * SECOND
+    assert watermark.reaches(100 * SECOND, now) is None
+    before = watermark.follow(now)
+    assert before == 5 * SECOND
+    watermark.hold({})
+    assert watermark.follow(now) == 8 * SECOND
+
+
 def test_a_watermark_of_sources_that_are_gone_rises_and_comes_when_it_was_foretold() -> None:
     kept, now = watermark_after([(0, {"a": 10}), (1, {"a": 10})], None)
     kept.follow(now)

@@ -8,6 +8,7 @@ import attrs
 import pytest
 
 from amadou import (
+    DependsOn,
     Handler,
     Job,
     KeyedEvent,
@@ -49,6 +50,8 @@ def problems_of(handler: Any = None, **settings: Any) -> tuple[str, ...]:
     assert all(f"- {problem}" in str(caught.value) for problem in caught.value.problems)
     return caught.value.problems
 
+
+TWO = {"in": MemorySource(), "other": MemorySource()}
 
 sys.modules["nowhere"] = ModuleType("nowhere")
 
@@ -168,6 +171,28 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             {"handler": Shared(), "sinks": {"port": MemorySink()}},
             "the name 'same' is used by 2 specs of Shared (first, second): state and ports need a name each",
         ),
+        ({"dependencies": "weather"}, "dependencies must be a list of amadou.DependsOn, not 'weather'"),
+        (
+            {"dependencies": [DependsOn("in", on="weather")]},
+            "dependencies name 'weather', which is none of the sources (in)",
+        ),
+        ({"dependencies": [DependsOn("in", on="in")]}, "a source cannot depend on itself"),
+        (
+            {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=timedelta(0) - timedelta(1))]},
+            "DependsOn('in', on='other'): threshold must be a timedelta or seconds, not below zero",
+        ),
+        (
+            {"sources": TWO, "dependencies": [DependsOn("in", on="other", max_held=0)]},
+            "DependsOn('in', on='other'): max_held must be a whole number above zero, not 0",
+        ),
+        (
+            {"sources": TWO, "dependencies": [DependsOn("in", on="other"), DependsOn("in", on="other", threshold=5)]},
+            "'in' is said to depend on 'other' twice",
+        ),
+        (
+            {"sources": TWO, "dependencies": [DependsOn("in", on="other"), DependsOn("other", on="in")]},
+            "sources depend on each other in a circle: in → other → in",
+        ),
     ],
     ids=lambda value: str(value)[:60],
 )
@@ -274,3 +299,11 @@ def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
 def test_a_parameter_is_checked_like_any_setting() -> None:
     with pytest.raises(JobError, match="key_groups must be"):
         job(key_groups=Param("GROUPS", type=int)).with_params({"GROUPS": "0"})
+
+
+def test_dependencies_take_parameters() -> None:
+    threshold = Param("THRESHOLD", type=timedelta)
+    waiting = job(sources=TWO, dependencies=[DependsOn("in", on="other", threshold=threshold)])
+    assert [param.name for param in waiting.params] == ["THRESHOLD"]
+    (given,) = waiting.with_params({"THRESHOLD": "90"}).dependencies
+    assert given.threshold == timedelta(seconds=90)
