@@ -435,7 +435,7 @@ class TooManyHeldError(AmadouError):
         self.max_held = max_held
         super().__init__(
             f"{held:,} events of {source!r} are held, more than max_held={max_held:,} of DependsOn({source!r}, "
-            f"on={on!r}). Nothing is lost: raise max_held, and start the run again with its checkpoint. It goes on when "
+            f"on={on!r}). Nothing is lost: raise max_held, and start the run again with its checkpoint. They run when "
             f"{on!r} has caught up"
         )
 
