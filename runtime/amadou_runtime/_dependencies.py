@@ -4,7 +4,7 @@ It is judged once for a batch, from the newest event times that its sources brin
 batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,7 +65,7 @@ def judge(
     for dependent in TopologicalSorter({name: [of.on for of in ons] for name, ons in needs.items()}).static_order():
         if dependent in needs:
             checkpoint = _checkpoint(dependent, needs[dependent], cache, tell)
-            limit = _limit(checkpoint, come, limits, newest, number)
+            limit = _limit(checkpoint, come, limits, number)
             if limit is not None:
                 limits[dependent] = limit
             for name, dependency in checkpoint.dependencies.items():
@@ -86,15 +86,15 @@ def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tel
     )
 
 
-def _limit(
-    checkpoint: "Checkpoint", come: Mapping[str, int], limits: Mapping[str, int], newest: Collection[str], number: int
-) -> int | None:
+def _limit(checkpoint: "Checkpoint", come: Mapping[str, int], limits: Mapping[str, int], number: int) -> int | None:
     """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all."""
+    if not checkpoint.is_paused:
+        checkpoint.state["batch"] = number
     for name, dependency in checkpoint.dependencies.items():
         # What is held of a source that itself depends on others has not come yet.
         reached = min(come[name], limits.get(name, come[name])) if name in come else EVERYTHING
-        before = dependency.checkpoint_marker
-        if reached != EVERYTHING and (name in newest or before is None or to_micros(before) < reached):
+        before = to_micros(dependency.checkpoint_marker) if dependency.has_beaten else EVERYTHING
+        if reached > before:
             _done(checkpoint.heartbeat(from_micros(reached), name))
     if checkpoint.is_paused:
         return EVERYTHING

@@ -28,6 +28,7 @@ _BUILT_IN = {
     "commands": "amadou_runtime._commands",
     "connectors": "amadou_plugins.connectors.plugin",
     "metrics": "amadou_plugins.metrics.plugin",
+    "window-node": "amadou_plugins.window_node.plugin",
 }
 """What comes with amadou, by name, in the order in which it is loaded."""
 _ANSWER_LENGTH = 100

@@ -60,9 +60,8 @@ class Handler:
         :param dependency: the `amadou_plugins.dependencies.Dependency`: its name is the source's, its `down_marker` the
             time of its newest event
         :param checkpoint: the `amadou_plugins.dependencies.Checkpoint`: its name is the dependent source's, its
-            `state_marker` the time of that one's newest event, by which the other was found down. Its state has the
-            number of that event's batch, as ``batch``; the dependency's `down_state` that of the last one in which all
-            was well
+            `state_marker` the time of that one's newest event, by which the other was found down. ``state["batch"]`` is
+            the number of that event's batch, and ``down_state["batch"]`` of the dependency that of its own newest event
         """
 
     def on_dependency_recovered(self, dependency: Any, checkpoint: Any) -> None:

@@ -270,7 +270,7 @@ def test_the_state_tells_the_batches(test_run: MakeRun) -> None:
     play.batch(weather=["a 10:00"], activities=["a 10:00"])
     play.batch(weather=["a 10:05"])
     play.batch(activities=["a 10:06"])
-    assert play.batch(activities=["a 11:00"]) == ["{'batch': 0} {'batch': 3}"]
+    assert play.batch(activities=["a 11:00"]) == ["{'batch': 1} {'batch': 3}"]
 
 
 def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:

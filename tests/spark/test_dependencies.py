@@ -92,7 +92,9 @@ def records_of(step: int) -> dict[str, list[bytes]]:
 
 
 def lines(directory: Path, port: str) -> list[Any]:
-    return sorted(json.loads(line) for file in (directory / port).glob("*.jsonl") for line in file.read_text().splitlines())
+    return sorted(
+        json.loads(line) for file in (directory / port).glob("*.jsonl") for line in file.read_text().splitlines()
+    )
 
 
 def test_runs_that_fail_and_go_on_give_what_a_test_run_gives(spark: Any, tmp_path: Path) -> None:

@@ -183,7 +183,8 @@ class Checkpoint:
     async def _went_down(self, dependency: Dependency) -> list[Exception]:
         """Note and tell it. Where the telling is cancelled nothing is noted, and the next pulse tells it again."""
         dependency.is_down = True
-        dependency.down_state, dependency.down_marker = dependency.checkpoint_state, dependency.checkpoint_marker
+        dependency.down_state = deepcopy(dependency.checkpoint_state)
+        dependency.down_marker = dependency.checkpoint_marker
         self._note_pause()
         failures = []
         try:

@@ -61,7 +61,7 @@ class _Playing:
     def __init__(self, streams: list[_Stream]) -> None:
         self.streams = streams
         self._left = len(streams)
-        self._paused: dict[int, str] = {}
+        self._paused: dict[int, Checkpoint] = {}
 
     async def play(self, stream: _Stream) -> None:
         async for item in stream.iterable:
@@ -75,15 +75,16 @@ class _Playing:
         self._look()
 
     async def _resumed(self, stream: _Stream, checkpoint: Checkpoint) -> None:
-        self._paused[id(stream.iterable)] = checkpoint.name
+        self._paused[id(stream.iterable)] = checkpoint
         self._look()
         await checkpoint.resumed()
         del self._paused[id(stream.iterable)]
 
     def _look(self) -> None:
-        if self._paused and len(self._paused) == self._left:
+        paused = [checkpoint.name for checkpoint in self._paused.values() if checkpoint.is_paused]
+        if paused and len(paused) == self._left:
             told = "all streams that are left wait for their dependencies (%s): only a heartbeat from elsewhere helps"
-            _logger.warning(told, ", ".join(self._paused.values()))
+            _logger.warning(told, ", ".join(paused))
 
 
 async def _values(given: Any) -> AsyncIterator[Any]:

@@ -1,0 +1,128 @@
+"""Runs and rides of people, each with the weather of its city at that time; where the weather came late, corrected."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import orjson
+from attrs import evolve, frozen
+
+from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.dependencies import Checkpoint, Dependency
+from amadou_runtime import main
+
+
+@frozen
+class Reading:
+    at: datetime
+    celsius: float
+    sky: str
+
+
+@frozen
+class Enriched:
+    id: str
+    who: str
+    sport: str
+    city: str
+    at: datetime
+    weather: Reading | None
+    revision: int = 0
+
+
+@frozen
+class Notice:
+    """A source went down, or is back: what left in these batches and is of a time after `since` may be corrected.
+
+    :param since: the time of the newest event before it went down
+    :param until: how far the source that needs it had come then; how far it has come itself where it is back
+    :param first_batch: the batch of its newest event before it went down
+    :param last_batch: the batch that found it down
+    """
+
+    what: str
+    source: str
+    since: datetime
+    until: datetime
+    first_batch: int
+    last_batch: int
+
+
+class Enrich(Handler):
+    """Gives each activity the newest weather of its city up to its time, at once.
+
+    What was sent is remembered until the watermark is past it, as weather that comes until then may be nearer.
+    """
+
+    readings = MapSpec(datetime, Reading)
+    sent = MapSpec(str, Enriched)
+    enriched = SinkSpec(Enriched)
+    notices = SinkSpec(Notice)
+
+    def key_event(self, record: bytes) -> KeyedEvent[dict[str, Any]] | None:
+        told = orjson.loads(record)
+        if "error" in told:  # the weather service was asked, and had nothing
+            return None
+        return KeyedEvent(told["city"], datetime.fromisoformat(told["at"]), told)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[dict[str, Any]]) -> None:
+        if subject.source == "weather":
+            self.weather(subject, Reading(event.timestamp, event.value["celsius"], event.value["sky"]))
+        else:
+            self.activity(subject, event.timestamp, event.value)
+
+    def activity(self, subject: Subject, at: datetime, told: dict[str, Any]) -> None:
+        readings = self.readings.state_for(subject)
+        before = max((time for time in readings if time <= at), default=None)
+        weather = None if before is None else readings[before]
+        self.send(subject, Enriched(told["id"], told["who"], told["sport"], subject.key, at, weather))
+
+    def weather(self, subject: Subject, reading: Reading) -> None:
+        self.readings.state_for(subject)[reading.at] = reading
+        subject.set_timer(reading.at + timedelta(seconds=1))
+        for each in list(self.sent.state_for(subject).values()):
+            if reading.at <= each.at and (each.weather is None or each.weather.at < reading.at):
+                self.send(subject, evolve(each, weather=reading, revision=each.revision + 1))
+
+    def send(self, subject: Subject, enriched: Enriched) -> None:
+        self.enriched.collect(subject, enriched)
+        if subject.set_timer(enriched.at + timedelta(seconds=1)):
+            self.sent.state_for(subject)[enriched.id] = enriched
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        sent, readings = self.sent.state_for(subject), self.readings.state_for(subject)
+        for id in [id for id, each in sent.items() if each.at < timestamp]:
+            del sent[id]
+        for at in sorted(at for at in readings if at < timestamp)[:-1]:  # the newest of them is needed for what comes
+            del readings[at]
+
+    def on_dependency_down(self, dependency: Dependency, checkpoint: Checkpoint) -> None:
+        self.tell("down", dependency, checkpoint, until=checkpoint.state_marker)
+
+    def on_dependency_recovered(self, dependency: Dependency, checkpoint: Checkpoint) -> None:
+        self.tell("recovered", dependency, checkpoint, until=dependency.checkpoint_marker)
+
+    def tell(self, what: str, dependency: Dependency, checkpoint: Checkpoint, until: datetime) -> None:
+        first = dependency.down_state["batch"]
+        last = checkpoint.state["batch"]
+        self.notices.collect(
+            checkpoint.subject, Notice(what, dependency.name, dependency.down_marker, until, first, last)
+        )
+
+
+job = Job(
+    "weather",
+    handler=Enrich(),
+    sources={
+        "activities": LinesSource(Param("ACTIVITIES", default="activities/"), max_files_per_batch=1),
+        "weather": LinesSource(Param("WEATHER", default="weather/"), max_files_per_batch=1),
+    },
+    sinks={
+        "enriched": JsonLinesSink(Param("ENRICHED", default="enriched/")),
+        "notices": JsonLinesSink(Param("NOTICES", default="notices/")),
+    },
+    dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
+)
+
+if __name__ == "__main__":
+    main(job)

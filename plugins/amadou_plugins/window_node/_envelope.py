@@ -1,0 +1,69 @@
+"""What is around the body of a message, and what a reply has of it."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from amadou_plugins.window_node._errors import MessageError
+
+MOST_BYTES: Final = 16 * 2**20
+"""How long a line may be."""
+
+
+# A named tuple, not attrs: one is made for every message.
+class Envelope(NamedTuple):
+    """Where a message came from, which is where its reply goes. What it has may be any JSON.
+
+    :param is_bare: whether the line was a body alone
+    """
+
+    src: Any = None
+    dest: Any = None
+    msg_id: Any = None
+    is_bare: bool = True
+
+    def reply(self, kind: str, told: dict[str, Any]) -> bytes:
+        """A reply as a line.
+
+        :param kind: its type
+        :param told: the rest of its body
+        """
+        reply: dict[str, Any] = {"type": kind, "in_reply_to": self.msg_id, **told}
+        if not self.is_bare:
+            reply = {"src": self.dest, "dest": self.src, "body": reply}
+        try:
+            return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
+        except orjson.JSONEncodeError:  # it reads what is nested four times as deep as what it writes
+            if self == (nowhere := Envelope(is_bare=self.is_bare)):
+                raise
+            return nowhere.reply(kind, told)
+
+    def refusal(self, error: MessageError) -> bytes:
+        """A reply that tells an error."""
+        return self.reply("error", {"code": error.code, "text": error.text})
+
+
+# half the time of calling the class
+_new_envelope: Callable[[Any], Envelope] = partial(tuple.__new__, Envelope)
+
+
+def opened(line: bytes) -> tuple[Envelope, Any]:
+    """The envelope and the body of a message.
+
+    :raises MessageError: the line is no JSON object
+    """
+    if len(line) > MOST_BYTES:
+        raise MessageError("too_long", f"a message has at most {MOST_BYTES:,} bytes")
+    try:
+        told = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise MessageError("malformed_json", f"a line is one JSON object: {error}") from None
+    if type(told) is not dict:
+        raise MessageError("bad_message", "a message is a JSON object")
+    if "body" not in told:
+        return Envelope(msg_id=told.get("msg_id")), told
+    body = told["body"]
+    msg_id = body.get("msg_id") if type(body) is dict else None
+    return _new_envelope((told.get("src"), told.get("dest"), msg_id, False)), body

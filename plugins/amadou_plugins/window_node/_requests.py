@@ -1,0 +1,185 @@
+"""What messages ask for: read from their bodies, and checked before anything is played."""
+
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
+
+from amadou import from_millis, to_millis
+from amadou.errors import NaiveTimestampError
+from amadou_plugins.window_node._errors import MessageError
+from amadou_plugins.window_node._window import start_of, window
+
+EventId: TypeAlias = int | str
+
+
+# Named tuples, not attrs: one is made for every message.
+class Assign(NamedTuple):
+    """Put events into one window, and say which it is.
+
+    :param size: the window's size in milliseconds
+    :param events: the ids of events by where their window begins, in milliseconds since 1970
+    """
+
+    size: int
+    events: dict[int, list[EventId]]
+
+
+# half the time of calling the class
+_new_assign: Callable[[Any], Assign] = partial(tuple.__new__, Assign)
+
+
+class ProcessWindow(NamedTuple):
+    """Put events into their windows, and say what each window got. The parameters are those of `Assign`."""
+
+    size: int
+    events: dict[int, list[EventId]]
+
+
+class Close(NamedTuple):
+    """Give what a window has, and forget it.
+
+    :param start: where it begins, in milliseconds since 1970
+    :param size: its size in milliseconds; `None` for the only one that begins there
+    """
+
+    start: int
+    size: int | None
+
+
+class ListWindows(NamedTuple):
+    """Say which windows are open.
+
+    :param starts: where windows begin that may be, in milliseconds since 1970
+    """
+
+    starts: tuple[int, ...] = ()
+
+
+Request: TypeAlias = Assign | ProcessWindow | Close | ListWindows
+
+
+def read_request(body: Any) -> Request:
+    """What the body of a message asks for.
+
+    :raises MessageError: something of it is missing or makes no sense
+    """
+    if type(body) is not dict:
+        raise MessageError("bad_message", "the body of a message is a JSON object")
+    kind = body.get("type")
+    reader = _READERS.get(kind) if type(kind) is str else None
+    if reader is None:
+        known = f"the types are {', '.join(_READERS)}"
+        if kind is None:
+            raise MessageError("missing_field", f"type is missing: {known}")
+        raise MessageError("unknown_type", f"there is no type {_shown(kind)}: {known}")
+    return reader(body)
+
+
+def _assign(body: dict[str, Any]) -> Assign:
+    size = _size(body.get("window_size_ms"))
+    events = _events(body.get("events"), size)
+    if len(events) != 1:
+        told = "they belong to several: process_window takes those" if events else "there is none"
+        raise MessageError("bad_events", f"assign takes events of one window, and {told}")
+    return _new_assign((size, events))
+
+
+def _process_window(body: dict[str, Any]) -> ProcessWindow:
+    size = _size(body.get("window_size_ms"))
+    return ProcessWindow(size, _events(body.get("events"), size))
+
+
+def _close(body: dict[str, Any]) -> Close:
+    window_id, size = body.get("window_id"), body.get("window_size_ms")
+    if window_id is None:
+        raise MessageError("missing_field", "window_id is missing: that of an assigned event")
+    start = start_of(window_id) if type(window_id) is str else None
+    if start is None:
+        raise MessageError("bad_window_id", f"a window_id is a text like window-1705305600000, not {_shown(window_id)}")
+    return Close(start, None if size is None else _size(size))
+
+
+def _list(body: dict[str, Any]) -> ListWindows:
+    return ListWindows()
+
+
+_READERS: Final[dict[str, Callable[[dict[str, Any]], Request]]] = {
+    "assign": _assign,
+    "process_window": _process_window,
+    "close": _close,
+    "list": _list,
+}
+
+
+def _size(value: Any) -> int:
+    if type(value) is int and value > 0:
+        return value
+    size = _whole(value)
+    if size is not None and size > 0:
+        return size
+    if value is None:
+        raise MessageError("missing_field", "window_size_ms is missing: how long windows are, in milliseconds")
+    raise MessageError("bad_window_size", f"window_size_ms is a whole number above zero, not {_shown(value)}")
+
+
+def _events(events: Any, size: int) -> dict[int, list[EventId]]:
+    """Ids of events by where their window begins."""
+    if type(events) is not list:
+        if events is None:
+            raise MessageError("missing_field", "events is missing: a list of objects with id and timestamp")
+        raise MessageError("bad_events", f"events is a list, not {_shown(events)}")
+    found: dict[int, list[EventId]] = {}
+    for event in events:
+        if type(event) is not dict:
+            raise MessageError("bad_events", f"an event is an object with id and timestamp, not {_shown(event)}")
+        event_id = event.get("id")
+        if type(event_id) is not int and type(event_id) is not str:
+            if event_id is None:
+                raise MessageError("missing_field", "an event has no id")
+            told = f"an event's id is a text or a whole number of at most 64 bits, not {_shown(event_id)}"
+            raise MessageError("bad_events", told)
+        start = window(_millis(event.get("timestamp")) // size, size).start
+        ids = found.get(start)
+        if ids is None:
+            found[start] = [event_id]
+        else:
+            ids.append(event_id)
+    return found
+
+
+def _millis(timestamp: Any) -> int:
+    """A timestamp in milliseconds since 1970, rounded down."""
+    try:
+        if type(timestamp) is str:
+            return to_millis(datetime.fromisoformat(timestamp))
+        millis = _whole(timestamp)
+        if millis is not None:
+            from_millis(millis)
+            return millis
+    except NaiveTimestampError:
+        told = f"the timestamp {_shown(timestamp)} has no zone: end it with Z or with an offset such as +02:00"
+        raise MessageError("bad_timestamp", told) from None
+    except (ValueError, OverflowError):
+        pass
+    if timestamp is None:
+        raise MessageError("missing_field", "an event has no timestamp")
+    told = (
+        "a timestamp is a text like 2024-01-15T10:00:10.250Z, or whole milliseconds since 1970, in the years 1 to 9999"
+    )
+    raise MessageError("bad_timestamp", f"{told}, not {_shown(timestamp)}")
+
+
+def _whole(value: Any) -> int | None:
+    """A whole number; `None` where it is none. JSON's parser makes floats of those beyond 64 bits."""
+    if type(value) is float and value.is_integer() and abs(value) < 2**63:
+        return int(value)
+    return value if type(value) is int else None
+
+
+def _shown(value: Any) -> str:
+    """A value as errors show it."""
+    if type(value) is list or type(value) is dict:
+        return "a list" if type(value) is list else "an object"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"

@@ -1,0 +1,61 @@
+"""Which window a time belongs to, and what the window is called."""
+
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+import attrs
+
+from amadou import from_millis
+from amadou_plugins.window_node._errors import MessageError
+
+_PREFIX: Final = "window-"
+
+
+@attrs.frozen
+class Window:
+    """A window of time.
+
+    :param start: its beginning in milliseconds since 1970
+    :param size: its length in milliseconds
+    :param told: its id and its bounds, as replies have them
+    """
+
+    start: int
+    size: int
+    told: dict[str, str]
+
+
+@lru_cache(10_000)  # neighbouring messages are about the same windows
+def window(number: int, size: int) -> Window:
+    """A window of a size by its number: that of a time is the time by the size, rounded down, before 1970, too.
+
+    :param size: the size in milliseconds, above zero
+    :raises MessageError: it is not within the years 1 to 9999
+    """
+    start = number * size
+    try:
+        bounds = {"window_start": from_millis(start), "window_end": from_millis(start + size)}
+    except OverflowError:
+        told = f"a window of {size} ms there is not within the years 1 to 9999"
+        raise MessageError("window_out_of_range", told) from None
+    shown = {name: _text(bound) for name, bound in bounds.items()}
+    return Window(start, size, {"window_id": f"{_PREFIX}{start}", **shown})
+
+
+def start_of(window_id: str) -> int | None:
+    """Where the windows of an id begin, in milliseconds since 1970; `None` where no window can have it."""
+    digits = window_id.removeprefix(_PREFIX)
+    if len(digits) > 16 or not digits.removeprefix("-").isdecimal():
+        return None
+    start = int(digits)
+    try:
+        from_millis(start)
+    except OverflowError:
+        return None
+    return start if window_id == f"{_PREFIX}{start}" else None
+
+
+def _text(timestamp: datetime) -> str:
+    precision = "milliseconds" if timestamp.microsecond else "seconds"
+    return timestamp.isoformat(timespec=precision).replace("+00:00", "Z")

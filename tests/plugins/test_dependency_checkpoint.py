@@ -1,0 +1,999 @@
+"""Checkpoints and dependencies without a job: what is noted, told, kept and paused."""
+
+import asyncio
+import doctest
+import json
+import logging
+import pickle
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
+from datetime import UTC, date, datetime, timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject
+from amadou_plugins.dependencies import (
+    Checkpoint,
+    Dependency,
+    DependencyError,
+    MarkerError,
+    SqliteCache,
+    handle,
+    stream,
+)
+from amadou_plugins.dependencies._streams import _streams
+from amadou_runtime import TestRun
+
+TEN = datetime(2025, 1, 1, 10)
+
+
+def minutes(number: float) -> datetime:
+    return TEN + timedelta(minutes=number)
+
+
+def run(*calls: Coroutine[Any, Any, Any]) -> list[Any]:
+    """Await one after the other, and give what each gave."""
+
+    async def all_of_them() -> list[Any]:
+        return [await call for call in calls]
+
+    return asyncio.run(all_of_them())
+
+
+@pytest.fixture(autouse=True)
+def _streams_of_one_test() -> Iterator[None]:
+    """Leaves no stream to the next test that this one did not play."""
+    yield
+    _streams.clear()
+
+
+class Told:
+    """Callbacks that note what they are told, as (what, dependency, down_marker, down_state, state)."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Any, ...]] = []
+
+    def down(self, checkpoint: Checkpoint, dependency: Dependency) -> None:
+        self._note("down", checkpoint, dependency)
+
+    def recovered(self, checkpoint: Checkpoint, dependency: Dependency) -> None:
+        self._note("recovered", checkpoint, dependency)
+
+    def _note(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+        down_state = None if dependency.down_state is None else dict(dependency.down_state)
+        self.told.append((what, dependency.name, dependency.down_marker, down_state, dict(checkpoint.state)))
+
+    @property
+    def changes(self) -> list[tuple[str, str]]:
+        return [(what, name) for what, name, *_ in self.told]
+
+
+def checkpoint(told: Told | None = None, *names: str, threshold: Any = timedelta(minutes=10), **settings: Any) -> Any:
+    told = told or Told()
+    dependencies = [Dependency(name, None, threshold) for name in names or ("weather",)]
+    return Checkpoint("activities", None, dependencies, told.down, told.recovered, **settings)
+
+
+# What is noted and told
+
+
+def test_the_acceptance_case(shared_data: Callable[[str], Path]) -> None:
+    case = json.loads(shared_data("vectors/dependency_checkpoint.json").read_text())
+
+    def at(time: str) -> datetime:
+        return datetime.fromisoformat(f"2025-01-01T{time}:00+00:00")
+
+    checked = checkpoint()
+    for step in case["steps"]:
+        if "check_pulse" in step:
+            (downtime,) = run(checked.check_pulse(at(step["check_pulse"]), **step["state"]))
+            seconds = step.get("returns_seconds")
+            assert downtime == (None if seconds is None else timedelta(seconds=seconds))
+            assert checked.state == step["state"]
+        else:
+            (given,) = run(checked.heartbeat(at(step["heartbeat"])))
+            assert given["is_late"] is step["is_late"]
+        if "dependency_marker" in step:
+            assert checked["weather"].checkpoint_marker == at(step["dependency_marker"])
+        if "is_down" in step:
+            assert checked["weather"].is_down is step["is_down"]
+        if "dependent" in step:
+            assert checked.is_paused is (step["dependent"] == "paused")
+
+
+def test_the_examples_of_the_document_that_it_was_conceived_from(shared_data: Callable[[str], Path]) -> None:
+    document = shared_data("seeds/002_2797259246cf3899.txt").read_text()
+    document = document.replace("from slipstream import handle", "from amadou_plugins.dependencies import handle")
+    document = document.replace("}\nproperty", "}\n\nproperty")  # an empty line ends what is expected
+    names = {"Checkpoint": Checkpoint, "Dependency": Dependency, "datetime": datetime}
+    test = doctest.DocTestParser().get_doctest(document, names, "seed", None, 0)
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+
+    assert runner.run(test).attempted == 15
+    assert runner.summarize(verbose=False).failed == 0
+
+
+@pytest.mark.parametrize("module", ["_checkpoint", "_dependency"])
+def test_the_examples_in_the_docstrings_hold(module: str) -> None:
+    tested = doctest.testmod(import_module(f"amadou_plugins.dependencies.{module}"))
+
+    assert tested.attempted > 0
+    assert tested.failed == 0
+
+
+def test_each_change_is_told_once_with_what_was_done_when_all_was_well() -> None:
+    told = Told()
+    checked = checkpoint(told)
+    run(
+        checked.check_pulse(minutes(0), offset=1),
+        checked.heartbeat(minutes(1)),
+        checked.check_pulse(minutes(5), offset=2),
+        checked.check_pulse(minutes(12), offset=3),
+        checked.check_pulse(minutes(13), offset=4),
+        checked.heartbeat(minutes(2)),
+        checked.heartbeat(minutes(14)),
+        checked.heartbeat(minutes(15)),
+    )
+
+    assert told.told == [
+        ("down", "weather", minutes(1), {"offset": 1}, {"offset": 3}),
+        ("recovered", "weather", minutes(1), {"offset": 1}, {"offset": 4}),
+    ]
+    assert (checked["weather"].down_state, checked["weather"].down_marker) == (None, None)
+
+
+def test_a_dependency_that_is_behind_by_just_the_threshold_is_not_down() -> None:
+    checked = checkpoint()
+
+    assert run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(10)))[1] is None
+    assert run(checked.check_pulse(minutes(10.01))) == [timedelta(minutes=10.01)]
+
+
+def test_a_dependency_that_has_come_just_as_far_has_not_recovered() -> None:
+    checked = checkpoint()
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+
+    assert [given["is_late"] for given in run(checked.heartbeat(minutes(11)), checked.heartbeat(minutes(11.01)))] == [
+        True,
+        False,
+    ]
+
+
+def test_a_heartbeat_tells_how_far_both_have_come() -> None:
+    checked = checkpoint()
+
+    assert run(checked.check_pulse(minutes(1)), checked.heartbeat(minutes(2)))[1] == {
+        "is_late": False,
+        "dependent_marker": minutes(1),
+        "dependency_marker": minutes(2),
+    }
+
+
+def test_a_dependency_that_brought_nothing_counts_from_where_the_dependent_stream_began() -> None:
+    told = Told()
+    checked = checkpoint(told)
+
+    assert run(*(checked.check_pulse(minutes(m)) for m in (0, 10, 11))) == [None, None, timedelta(minutes=11)]
+    assert told.changes == [("down", "weather")]
+
+
+def test_the_first_heartbeat_replaces_the_assumed_marker_even_where_it_is_older() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0)), checked.heartbeat(minutes(-30)))
+
+    assert checked["weather"].checkpoint_marker == minutes(-30)
+    assert run(checked.check_pulse(minutes(0))) == [timedelta(minutes=30)]
+
+
+def test_an_older_heartbeat_changes_nothing() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0), n=1), checked.heartbeat(minutes(5)), checked.check_pulse(minutes(6), n=2))
+    run(checked.heartbeat(minutes(4)))
+
+    assert dict(checked["weather"]) == {"checkpoint_state": {"n": 1}, "checkpoint_marker": minutes(5)}
+
+
+def test_an_older_pulse_leaves_the_marker_and_notes_what_it_is_given() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(5), offset=1), checked.check_pulse(minutes(4), offset=2, part=7))
+
+    assert checked.state_marker == minutes(5)
+    assert checked.state == {"offset": 2, "part": 7}
+
+
+def test_zero_is_a_marker() -> None:
+    checked = checkpoint(threshold=3)
+    run(checked.heartbeat(0), checked.check_pulse(-5))
+    assert (checked["weather"].checkpoint_marker, checked.state_marker) == (0, -5)
+
+    run(checked.check_pulse(0))
+    assert (checked["weather"].checkpoint_marker, checked.state_marker) == (0, 0)
+    assert run(checked.check_pulse(4), checked.heartbeat(3), checked.check_pulse(4)) == [
+        4,
+        {"is_late": True, "dependent_marker": 4, "dependency_marker": 3},
+        1,
+    ]
+
+
+def test_a_pulse_of_zero_is_assumed_of_a_dependency_that_brought_nothing() -> None:
+    checked = checkpoint(threshold=3)
+
+    assert run(checked.check_pulse(0), checked.check_pulse(4)) == [None, 4]
+
+
+def test_the_state_that_a_dependency_has_is_a_copy() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0), seen=["a"]), checked.heartbeat(minutes(1)))
+    checked.state["seen"].append("b")
+    run(checked.check_pulse(minutes(12)))
+    checked["weather"].checkpoint_state["seen"].append("c")
+
+    assert checked.state == {"seen": ["a", "b"]}
+    assert checked["weather"].down_state == {"seen": ["a"]}
+
+
+# Several dependencies
+
+
+def test_the_dependent_stream_waits_until_none_is_down_and_each_recovery_is_told() -> None:
+    told = Told()
+    checked = checkpoint(told, "weather", "traffic")
+    run(*(checked.heartbeat(minutes(0), name) for name in ("weather", "traffic")), checked.check_pulse(minutes(20)))
+    assert told.changes == [("down", "weather"), ("down", "traffic")]
+
+    run(checked.heartbeat(minutes(21), "traffic"))
+    assert told.changes[2:] == [("recovered", "traffic")]
+    assert checked.is_paused
+
+    run(checked.heartbeat(minutes(21), "weather"))
+    assert told.changes[3:] == [("recovered", "weather")]
+    assert not checked.is_paused
+
+
+@pytest.mark.parametrize("order", [("weather", "traffic"), ("traffic", "weather")])
+def test_the_longest_downtime_is_answered_whatever_the_order(order: tuple[str, str]) -> None:
+    checked = checkpoint(None, *order)
+    run(checked.heartbeat(minutes(0), "weather"), checked.heartbeat(minutes(5), "traffic"))
+
+    assert run(checked.check_pulse(minutes(20))) == [timedelta(minutes=20)]
+
+
+def test_a_dependency_that_is_down_and_nearly_back_is_still_answered_for() -> None:
+    checked = checkpoint()
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(20)), checked.heartbeat(minutes(18)))
+
+    assert run(checked.check_pulse(minutes(20))) == [timedelta(minutes=2)]
+
+
+def test_with_several_a_heartbeat_must_say_which_one() -> None:
+    checked = checkpoint(None, "weather", "traffic")
+
+    with pytest.raises(ValueError, match=r"dependency_name must be provided \(weather, traffic\)"):
+        run(checked.heartbeat(minutes(0)))
+    with pytest.raises(KeyError, match="tides"):
+        run(checked.heartbeat(minutes(0), "tides"))
+
+
+@pytest.mark.parametrize("names", [(), ("weather", "weather")])
+def test_a_checkpoint_needs_dependencies_with_names_of_their_own(names: tuple[str, ...]) -> None:
+    with pytest.raises(DependencyError, match="at least one dependency, and each a name of its own"):
+        Checkpoint("activities", None, [Dependency(name, None) for name in names])
+
+
+# Markers that make no sense
+
+
+def test_none_is_no_marker_and_changes_nothing() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0), offset=1))
+
+    with pytest.raises(ValueError, match="must not be None"):
+        run(checked.check_pulse(None, offset=2))
+    with pytest.raises(ValueError, match="must not be None"):
+        run(checked.heartbeat(None))
+    assert (checked.state, checked.state_marker) == ({"offset": 1}, minutes(0))
+    assert not checked["weather"].has_beaten
+
+
+def test_markers_that_cannot_be_compared_are_an_error_that_says_what_to_do() -> None:
+    checked = checkpoint()
+    run(checked.heartbeat(minutes(0)))
+
+    with pytest.raises(MarkerError, match="give heartbeat and check_pulse markers of one kind") as raised:
+        run(checked.check_pulse(minutes(0).replace(tzinfo=UTC)))
+    assert raised.value.dependency == "weather"
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+    assert run(checked.check_pulse(minutes(0))) == [None]  # the right one goes on
+
+
+def test_a_heartbeat_of_another_kind_is_an_error_while_its_dependency_is_down() -> None:
+    checked = checkpoint()
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+
+    with pytest.raises(MarkerError):
+        run(checked.heartbeat(7))
+    assert run(checked.heartbeat(minutes(12)))[0]["is_late"] is False
+
+
+# Callbacks and checks
+
+
+def test_callbacks_may_be_async() -> None:
+    told = Told()
+
+    async def down(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        await asyncio.sleep(0)
+        told.down(checkpoint, dependency)
+
+    async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        await asyncio.sleep(0)
+        told.recovered(checkpoint, dependency)
+
+    checked = Checkpoint("activities", None, [Dependency("weather", None)], down, recovered)
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)), checked.heartbeat(minutes(12)))
+
+    assert told.changes == [("down", "weather"), ("recovered", "weather")]
+
+
+def test_there_need_be_no_callbacks() -> None:
+    checked = Checkpoint("activities", None, [Dependency("weather", None)])
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+    assert checked["weather"].is_down
+
+    run(checked.heartbeat(minutes(12)))
+    assert not checked["weather"].is_down
+
+
+class Broken(Told):
+    """Callbacks that fail once they have noted what they were told."""
+
+    def _note(self, what: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+        super()._note(what, checkpoint, dependency)
+        raise OSError(f"{dependency.name} {what}")
+
+
+def test_what_the_downtime_callback_raises_reaches_the_caller_and_the_change_counts() -> None:
+    told = Broken()
+    cache: dict[str, Any] = {}
+    checked = checkpoint(told, "weather", "traffic", cache=cache)
+
+    with pytest.raises(OSError, match="weather down"):
+        run(
+            *(checked.heartbeat(minutes(0), name) for name in ("weather", "traffic")),
+            checked.check_pulse(minutes(11)),
+        )
+    assert told.changes == [("down", "weather"), ("down", "traffic")]
+    assert checked.is_paused
+    assert run(checked.check_pulse(minutes(12))) == [timedelta(minutes=12)]  # told once
+    assert checkpoint(None, "weather", "traffic", cache=cache).is_paused
+
+
+def test_what_the_recovery_callback_raises_reaches_the_caller_and_the_dependent_stream_goes_on() -> None:
+    told = Broken()
+    cache: dict[str, Any] = {}
+    checked = checkpoint(told, cache=cache)
+    with pytest.raises(OSError, match="down"):
+        run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+
+    with pytest.raises(OSError, match="weather recovered"):
+        run(checked.heartbeat(minutes(12)))
+    assert not checked.is_paused
+    assert (checked["weather"].is_down, checked["weather"].down_state) == (False, None)
+    assert not checkpoint(cache=cache).is_paused
+    assert run(checked.heartbeat(minutes(13)))[0]["is_late"] is False  # told once
+
+
+@pytest.mark.parametrize("what", ["down", "recovered"])
+def test_a_change_is_told_again_where_the_process_dies_while_it_is_told(what: str) -> None:
+    class Dying(Told):
+        def _note(self, now: str, checkpoint: Checkpoint, dependency: Dependency) -> None:
+            super()._note(now, checkpoint, dependency)
+            if now == what:
+                raise KeyboardInterrupt
+
+    cache: dict[str, Any] = {}
+    dying = checkpoint(Dying(), cache=cache)
+    run(dying.heartbeat(minutes(0)))
+    if what == "recovered":
+        run(dying.check_pulse(minutes(11), n=1))
+    with pytest.raises(KeyboardInterrupt):
+        run(dying.check_pulse(minutes(11), n=1) if what == "down" else dying.heartbeat(minutes(12)))
+
+    told = Told()
+    again = checkpoint(told, cache=cache)
+    run(again.check_pulse(minutes(11), n=1), again.heartbeat(minutes(13)))
+    assert told.changes == [("down", "weather"), ("recovered", "weather")][what == "recovered" :]
+    assert {marker for _, _, marker, *_ in told.told} == {minutes(0)}
+
+
+@pytest.mark.parametrize("what", ["down", "recovered"])
+def test_a_change_is_told_again_where_the_telling_is_cancelled(what: str) -> None:
+    told: list[str] = []
+
+    async def tell(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        told.append("down" if checkpoint.state_marker == minutes(11) and not dependency.checkpoint_marker else "")
+        await asyncio.sleep(3600 if len(told) == (1 if what == "down" else 2) else 0)
+
+    checked = Checkpoint("activities", None, [Dependency("weather", None)], tell, tell)
+
+    async def interrupted() -> None:
+        await checked.heartbeat(minutes(0))
+        for call in (lambda: checked.check_pulse(minutes(11)), lambda: checked.heartbeat(minutes(12))):
+            try:
+                await asyncio.wait_for(call(), 0.01)
+            except TimeoutError:
+                await call()
+
+    asyncio.run(interrupted())
+    assert len(told) == 3
+    assert not checked.is_paused
+
+
+def test_checks_of_ones_own_decide() -> None:
+    def downtime(checkpoint: Checkpoint, dependency: Dependency) -> Any:
+        return "gone" if checkpoint.state_marker == "b" else None
+
+    def recovery(checkpoint: Checkpoint, dependency: Dependency) -> bool:
+        return bool(dependency.checkpoint_marker == "back")
+
+    checked = Checkpoint("activities", None, [Dependency("weather", None, None, downtime, recovery)])
+
+    assert run(checked.check_pulse("a"), checked.check_pulse("b")) == [None, "gone"]
+    assert [given["is_late"] for given in run(checked.heartbeat("not yet"), checked.heartbeat("zzz back"))] == [
+        True,
+        True,
+    ]
+    assert run(checked.check_pulse("c")) == [True]  # there is no difference of texts
+    assert checked["weather"].downtime_check is downtime
+    assert checked["weather"].recovery_check is recovery
+
+
+def test_checks_of_ones_own_may_be_async_and_take_any_markers() -> None:
+    async def downtime(checkpoint: Checkpoint, dependency: Dependency) -> Any:
+        await asyncio.sleep(0)
+        return checkpoint.state["behind"] > 2 and checkpoint.state["behind"]
+
+    async def recovery(checkpoint: Checkpoint, dependency: Dependency) -> bool:
+        await asyncio.sleep(0)
+        return dependency.checkpoint_marker == {"is": "up"}
+
+    checked = Checkpoint("activities", None, [Dependency("weather", None, None, downtime, recovery)])
+
+    assert run(checked.check_pulse({"a": 1}, behind=2), checked.check_pulse({"a": 2}, behind=3)) == [None, 3]
+    assert run(checked.heartbeat({"is": "near"}))[0]["is_late"] is True
+    assert run(checked.heartbeat({"is": "up"}))[0]["is_late"] is False
+
+
+def test_downtimes_in_different_terms_are_answered_by_name() -> None:
+    dependencies = [
+        Dependency("weather", None, downtime_check=lambda checkpoint, dependency: "long"),
+        Dependency("traffic", None, downtime_check=lambda checkpoint, dependency: 7),
+    ]
+
+    for order in (dependencies, dependencies[::-1]):
+        assert run(Checkpoint("activities", None, order).check_pulse(1)) == [7]
+
+
+# Caches
+
+
+@pytest.fixture(params=["dict", "sqlite"])
+def reopened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], MutableMapping[str, Any]]]:
+    """Opens the same cache again and again."""
+    kept: dict[str, Any] = {}
+    opened: list[SqliteCache] = []
+
+    def reopen() -> MutableMapping[str, Any]:
+        if request.param == "dict":
+            return kept
+        for cache in opened:
+            cache.close()
+        opened.append(SqliteCache(tmp_path / "cache.db"))
+        return opened[-1]
+
+    yield reopen
+    for cache in opened:
+        cache.close()
+
+
+@pytest.mark.parametrize(
+    ("markers", "threshold"),
+    [
+        ([minutes(0), minutes(11), minutes(12)], timedelta(minutes=10)),
+        ([minutes(m).replace(tzinfo=UTC) for m in (0, 11, 12)], timedelta(minutes=10)),
+        ([date(2025, 1, 1), date(2025, 1, 3), date(2025, 1, 4)], timedelta(days=1)),
+        ([timedelta(0), timedelta(3), timedelta(4)], timedelta(2)),
+        ([0, 11, 12], 10),
+        ([0.5, 11.5, 12.25], 10),
+    ],
+    ids=["naive", "aware", "date", "timedelta", "int", "float"],
+)
+def test_everything_survives_a_restart(
+    reopened: Callable[[], MutableMapping[str, Any]], markers: list[Any], threshold: Any
+) -> None:
+    first, found_down, back = markers
+    before = checkpoint(cache=reopened(), threshold=threshold)
+    run(before.check_pulse(first, offset=1), before.heartbeat(first), before.check_pulse(found_down, offset=2))
+
+    told = Told()
+    after = checkpoint(told, cache=reopened(), threshold=threshold)
+    assert after["weather"].is_down
+    assert after.is_paused
+    assert repr(after) == repr(before)
+
+    assert run(after.check_pulse(found_down, offset=2)) == [found_down - first]
+    run(after.heartbeat(back))
+    assert told.told == [("recovered", "weather", first, {"offset": 1}, {"offset": 2})]
+
+    last = checkpoint(cache=reopened(), threshold=threshold)
+    assert (last["weather"].is_down, last["weather"].checkpoint_marker) == (False, back)
+    assert not last.is_paused
+
+
+def test_a_first_heartbeat_is_known_as_such_after_a_restart(reopened: Callable[[], MutableMapping[str, Any]]) -> None:
+    run(checkpoint(cache=reopened()).check_pulse(minutes(0)))
+    run(checkpoint(cache=reopened()).heartbeat(minutes(-5)))
+    run(checkpoint(cache=reopened()).heartbeat(minutes(-6)))
+
+    assert checkpoint(cache=reopened())["weather"].checkpoint_marker == minutes(-5)
+
+
+def test_a_cache_that_is_false_is_a_cache() -> None:
+    class Falsy(dict[str, Any]):
+        def __bool__(self) -> bool:
+            return False
+
+    cache = Falsy()
+    run(checkpoint(cache=cache).check_pulse(minutes(0), offset=1))
+
+    assert checkpoint(cache=cache).state == {"offset": 1}
+
+
+def test_without_a_cache_all_begins_anew() -> None:
+    run(checkpoint().check_pulse(minutes(0), offset=1))
+
+    assert (checkpoint().state, checkpoint().state_marker) == ({}, None)
+
+
+def test_what_is_kept_does_not_change_with_what_a_program_does_to_a_state() -> None:
+    cache: dict[str, Any] = {}
+    before = checkpoint(cache=cache)
+    run(before.check_pulse(minutes(0), seen=["a"]))
+    before.state["seen"].append("b")
+    after = checkpoint(cache=cache)
+    after.state["seen"].append("c")
+
+    assert checkpoint(cache=cache).state == {"seen": ["a"]}
+
+
+def test_checkpoints_and_dependencies_do_not_get_in_each_others_way_in_a_cache() -> None:
+    cache: dict[str, Any] = {}
+    names = [("a", "b"), ("a/b", "c"), ("a", "b/c"), ("a%2Fb", "c"), ("", "a"), ("state", "state_marker")]
+    checkpoints = [
+        [Checkpoint(name, None, [Dependency(needs, None, 10)], cache=cache) for name, needs in names] for _ in range(2)
+    ]
+    for n, checked in enumerate(checkpoints[0]):
+        run(checked.check_pulse(n, n=n))
+
+    assert len(cache) == 2 * len(names) - 1  # two are the same checkpoint with different dependencies
+    for n, (name, needs) in enumerate(names):
+        again = Checkpoint(name, None, [Dependency(needs, None, 10)], cache=cache)
+        assert again[needs].checkpoint_marker == n
+        assert name == "a" or again.state == {"n": n}
+
+
+def test_a_prefix_begins_the_keys_of_a_cache_and_keeps_programs_apart() -> None:
+    cache: dict[str, Any] = {}
+    for marker, prefix in enumerate(("_", "mine")):
+        run(checkpoint(cache=cache, cache_key_prefix=prefix).check_pulse(minutes(marker)))
+
+    assert list(cache) == ["_/activities", "_/activities/weather", "mine/activities", "mine/activities/weather"]
+    assert checkpoint(cache=cache, cache_key_prefix="mine").state_marker == minutes(1)
+
+
+def test_a_dependency_is_saved_and_loaded_by_itself() -> None:
+    cache: dict[str, Any] = {}
+    Dependency("weather", None).save(cache, "mine/", {"offset": 1}, minutes(0))
+    loaded = Dependency("weather", None)
+    loaded.load(cache, "mine/")
+    unknown = Dependency("tides", None)
+    unknown.load(cache, "mine/")
+
+    assert dict(loaded) == {"checkpoint_state": {"offset": 1}, "checkpoint_marker": minutes(0)}
+    assert dict(unknown) == {"checkpoint_state": None, "checkpoint_marker": None}
+
+
+def test_a_sqlite_cache_is_a_mapping(tmp_path: Path) -> None:
+    value = {"a": [None, True, -1, 0.5, "é", b"\x00", minutes(0), date(2025, 1, 1), timedelta(days=-1, microseconds=1)]}
+    cache = SqliteCache(tmp_path / "cache.db")
+    cache["b"] = cache["a"] = value
+    cache["a"] = (1, {2: "two"})
+
+    assert dict(cache) == {"a": [1, {2: "two"}], "b": value}
+    assert (len(cache), "a" in cache, cache.pop("a"), "a" in cache) == (2, True, [1, {2: "two"}], False)
+    with pytest.raises(KeyError, match="a"):
+        del cache["a"]
+    cache.close()
+
+
+@pytest.mark.parametrize("value", [object(), {"a": {1}}, 1 << 64], ids=["object", "set", "int"])
+def test_what_a_sqlite_cache_cannot_keep_is_an_error(value: Any, tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+
+    with pytest.raises(DependencyError, match="cannot keep"):
+        cache["a"] = value
+    cache.close()
+
+
+def test_a_path_that_is_no_cache_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("this is no database, though long enough to be looked at as if it were one\n" * 100)
+    with sqlite3.connect(tmp_path / "other.db") as other:
+        other.execute("CREATE TABLE entries (id INTEGER)")
+    other.close()
+
+    for path in (tmp_path, tmp_path / "nowhere" / "cache.db", tmp_path / "text", tmp_path / "other.db"):
+        with pytest.raises(DependencyError, match="cannot be used"):
+            SqliteCache(path)
+
+
+def test_a_cache_that_cannot_be_written_any_more_is_an_error(tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    checked = checkpoint(cache=cache)
+    cache.close()
+
+    with pytest.raises(DependencyError, match="cannot be used"):
+        run(checked.check_pulse(minutes(0)))
+
+
+class Rides(Handler):
+    """Judges the dependency of each key by itself, in its own state."""
+
+    kept = MapSpec(str, Any)
+    told = SinkSpec(str)
+
+    def key_event(self, record: tuple[str, int]) -> KeyedEvent[Any]:
+        key, minute = record
+        return KeyedEvent(key, minutes(minute).replace(tzinfo=UTC))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        def tell(checkpoint: Checkpoint, dependency: Dependency) -> None:
+            self.told.collect(subject, f"{subject.key} {'down' if dependency.is_down else 'recovered'}")
+
+        cache = self.kept.state_for(subject)
+        checked = Checkpoint("rides", None, [Dependency("weather", None)], tell, tell, cache=cache)
+        if subject.source == "weather":
+            asyncio.run(checked.heartbeat(event.timestamp))
+        else:
+            asyncio.run(checked.check_pulse(event.timestamp))
+
+
+def test_the_state_of_a_key_is_a_cache() -> None:
+    job = Job("rides", Rides(), {"rides": MemorySource(), "weather": MemorySource()}, {"told": MemorySink()})
+    played = TestRun(job)
+    for source, key, minute in (
+        ("weather", "Delft", 0),
+        ("weather", "Ghent", 0),
+        ("rides", "Delft", 5),
+        ("rides", "Ghent", 11),
+        ("weather", "Delft", 12),
+        ("rides", "Delft", 13),
+        ("weather", "Ghent", 14),
+    ):
+        played.add_record((key, minute), source).end_batch().restart()
+
+    result = played.run()
+    assert result.records("told") == ["Ghent down", "Ghent recovered"]
+    assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=UTC)
+
+
+# Streams
+
+
+async def items(*given: Any) -> AsyncIterator[Any]:
+    for item in given:
+        await asyncio.sleep(0)
+        yield item
+
+
+def play(limit: float = 5) -> None:
+    async def within() -> None:
+        await asyncio.wait_for(stream(), limit)
+
+    asyncio.run(within())
+
+
+def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
+    down = asyncio.Event()
+    seen: list[tuple[str, int]] = []
+
+    async def late_weather() -> AsyncIterator[int]:
+        yield 0
+        await down.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for minute in (5, 10, 15, 20, 21):
+            yield minute
+
+    activities, weather = items(1, 9, 20, 22, 23), late_weather()
+    told: list[str] = []
+
+    async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        for _ in range(5):
+            await asyncio.sleep(0)  # nothing goes on before it is done
+        told.append(f"recovered after {seen[-1]}")
+
+    checked = Checkpoint(
+        "activities",
+        activities,
+        [Dependency("weather", weather, 10)],
+        lambda checkpoint, dependency: down.set(),
+        recovered,
+    )
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        seen.append(("activity", minute))
+        await checked.check_pulse(minute)
+
+    @handle(weather)
+    async def reading(minute: int) -> None:
+        seen.append(("weather", minute))
+        await checked.heartbeat(minute)
+
+    play()
+    assert [minute for source, minute in seen if source == "activity"] == [1, 9, 20, 22, 23]
+    assert seen.index(("activity", 22)) == seen.index(("weather", 21)) + 1
+    assert told == ["recovered after ('weather', 21)"]
+
+
+def test_pause_dependent_false_lets_the_dependent_stream_go_on() -> None:
+    activities = items(1, 20, 21)
+    checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)], pause_dependent=False)
+    downtimes = []
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        downtimes.append(await checked.check_pulse(minute))
+
+    play()
+    assert downtimes == [None, 19, 20]
+    assert checked["weather"].is_down
+    assert not checked.is_paused
+
+
+def test_a_dependent_stream_that_was_paused_waits_after_a_restart_too() -> None:
+    cache: dict[str, Any] = {}
+    before = checkpoint(cache=cache, threshold=10)
+    run(before.check_pulse(0), before.check_pulse(11))
+    activities, weather = items(12), items(5, 13)
+    checked = Checkpoint("activities", activities, [Dependency("weather", weather, 10)], cache=cache)
+    seen = []
+
+    @handle(activities, weather)
+    async def either(minute: int) -> None:
+        seen.append(minute)
+        if minute != 12:
+            await checked.heartbeat(minute)
+
+    play()
+    assert seen == [5, 13, 12]
+
+
+@pytest.mark.parametrize("last", ["weather", "tides"])
+def test_a_stream_that_two_checkpoints_watch_waits_for_both(last: str) -> None:
+    activities = items(0, 20, 21)
+    checkpoints = [Checkpoint("activities", activities, [Dependency(name, None, 10)]) for name in ("weather", "tides")]
+    seen: list[Any] = []
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        seen.append(minute)
+        for checked in checkpoints:
+            await checked.check_pulse(minute)
+
+    async def beat(checked: Checkpoint) -> None:
+        (name,) = checked.dependencies
+        await asyncio.sleep(0.02 if name == last else 0.01)
+        await checked.heartbeat(21)
+        seen.append(name)
+
+    async def all_of_them() -> None:
+        await asyncio.gather(stream(), *map(beat, checkpoints))
+
+    asyncio.run(asyncio.wait_for(all_of_them(), 5))
+    assert seen[:2] == [0, 20]
+    assert seen[3:] == [last, 21]
+
+
+def test_nothing_of_the_dependent_stream_goes_on_before_the_recovery_is_told() -> None:
+    recovering = asyncio.Event()
+    seen: list[Any] = []
+
+    async def comes_meanwhile() -> AsyncIterator[int]:
+        yield 0
+        yield 20
+        await recovering.wait()
+        yield 21
+
+    async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        recovering.set()
+        await asyncio.sleep(0.01)
+        seen.append("recovered")
+
+    activities, weather = comes_meanwhile(), items(*[0] * 10, 30)
+    checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)], None, recovered)
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        seen.append(minute)
+        await checked.check_pulse(minute)
+
+    @handle(weather)
+    async def reading(minute: int) -> None:
+        await checked.heartbeat(minute)
+
+    play()
+    assert seen == [0, 20, "recovered", 21]
+
+
+def test_handlers_may_be_of_any_kind_and_give_to_any_number_of_sinks() -> None:
+    source = items(1, 2)
+    given: list[Any] = []
+
+    async def later(value: Any) -> None:
+        await asyncio.sleep(0)
+        given.append(("later", value))
+
+    @handle(source)
+    def plain(item: int) -> str:
+        return "to nobody"
+
+    @handle(source, sink=given.append)
+    def nothing(item: int) -> None:
+        return None
+
+    @handle(source, sink=given.append)
+    async def one(item: int) -> Any:
+        return item
+
+    @handle(source, sink=(given.append, later))
+    def several(item: int) -> Iterator[Any]:
+        yield item * 10
+        yield item * 100
+
+    @handle(source, sink=later)
+    async def several_later(item: int) -> AsyncIterator[Any]:
+        yield item * 1000
+
+    play()
+    assert given == [
+        value
+        for n in (1, 2)
+        for value in (n, n * 10, ("later", n * 10), n * 100, ("later", n * 100), ("later", n * 1000))
+    ]
+    assert plain(1) == "to nobody"  # a handler stays what it is
+
+
+def test_streams_are_played_once() -> None:
+    source = items(1)
+    seen: list[int] = []
+    handle(source, sink=seen.append)(lambda item: item)
+    play()
+    play()
+
+    assert seen == [1]
+
+
+def test_an_error_in_a_handler_ends_all_streams() -> None:
+    closed: list[str] = []
+
+    async def endless() -> AsyncIterator[int]:
+        try:
+            while True:
+                await asyncio.sleep(0)
+                yield 1
+        finally:
+            closed.append("endless")
+
+    ticks, bad = endless(), items(1, 2)
+    handle(ticks)(lambda item: None)
+
+    @handle(bad)
+    def fails(item: int) -> None:
+        if item == 2:
+            raise OSError("the handler failed")
+
+    async def both() -> None:
+        with pytest.raises(OSError, match="the handler failed"):
+            await stream()
+        assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+
+    asyncio.run(both())
+    assert closed == ["endless"]
+
+
+def test_it_is_told_when_all_that_is_left_waits(caplog: pytest.LogCaptureFixture) -> None:
+    activities, weather = items(0, 20, 21), items(0)
+    checked = Checkpoint("activities", activities, [Dependency("weather", weather, 10)])
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        await checked.check_pulse(minute)
+
+    @handle(weather)
+    async def reading(minute: int) -> None:
+        await checked.heartbeat(minute)
+
+    with caplog.at_level(logging.WARNING, "amadou"), pytest.raises(TimeoutError):
+        play(0.1)
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        "all streams that are left wait for their dependencies (activities): only a heartbeat from elsewhere helps"
+    )
+
+
+def test_a_stream_whose_dependency_came_back_with_its_last_event_does_not_wait(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    activities, weather = items(0, 20, 21), items(*[0] * 10, 21)
+    checked = Checkpoint("activities", activities, [Dependency("weather", weather, 10)])
+    seen: list[int] = []
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        seen.append(minute)
+        await checked.check_pulse(minute)
+
+    @handle(weather)
+    async def reading(minute: int) -> None:
+        await checked.heartbeat(minute)
+
+    play()
+    assert seen == [0, 20, 21]
+    assert caplog.records == []
+
+
+def test_a_heartbeat_from_elsewhere_lets_what_waits_go_on() -> None:
+    activities = items(0, 20, 21)
+    checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)])
+    seen = []
+
+    @handle(activities)
+    async def activity(minute: int) -> None:
+        seen.append(minute)
+        if await checked.check_pulse(minute):
+            asyncio.get_running_loop().call_later(
+                0.01, lambda: beats.append(asyncio.create_task(checked.heartbeat(21)))
+            )
+
+    beats: list[asyncio.Task[Any]] = []
+    play()
+    assert seen == [0, 20, 21]
+
+
+def test_two_streams_may_wait_whose_checkpoints_have_one_name() -> None:
+    streams = [items(0, 20, 21), items(0, 20, 21)]
+    checkpoints = [Checkpoint("same", each, [Dependency("weather", None, 10)]) for each in streams]
+    weather = items(*[0] * 20, 21)
+    seen: list[int] = []
+
+    def activity(checked: Checkpoint) -> Callable[[int], Any]:
+        async def handler(minute: int) -> None:
+            seen.append(minute)
+            await checked.check_pulse(minute)
+
+        return handler
+
+    for each, checked in zip(streams, checkpoints, strict=True):
+        handle(each)(activity(checked))
+
+    @handle(weather)
+    async def reading(minute: int) -> None:
+        for checked in checkpoints:
+            await checked.heartbeat(minute)
+
+    play()
+    assert sorted(seen) == [0, 0, 20, 20, 21, 21]
