@@ -4,7 +4,7 @@ It is judged once for a batch, from the newest event times that its sources brin
 batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
 """
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +17,7 @@ from amadou.errors import TooManyHeldError
 if TYPE_CHECKING:
     from amadou_plugins.dependencies import Checkpoint, Dependency
 
-EVERYTHING = -(1 << 63)
+HOLD_ALL = -(1 << 63)
 """The limit of a source whose events are all held, in microseconds."""
 
 Held = dict[str, tuple[int, int]]
@@ -27,15 +27,15 @@ Held = dict[str, tuple[int, int]]
 class Verdict(NamedTuple):
     """What is judged for a batch.
 
-    :param kept: the judgement, for the next batch; `None` where nothing depends on anything
+    :param kept: what the next batch is judged from; `None` where nothing depends on anything
     :param limits: by source, the newest time that an event may have to be played, in microseconds; all of a source that
         is not named are
-    :param down: whether each source that others depend on is down
+    :param down: which dependencies are down, as pairs of the source that waits and the one that it needs
     """
 
     kept: bytes | None
     limits: dict[str, int]
-    down: dict[str, bool]
+    down: set[tuple[str, str]]
 
 
 def judge(
@@ -53,24 +53,26 @@ def judge(
     :param tell: is told of each change, as the name of the handler's callback and its arguments
     """
     if not job.dependencies:
-        return Verdict(None, {}, {})
-    come, cache = ({}, {}) if kept is None else unpack(kept)
+        return Verdict(None, {}, set())
+    come, batches, cache = ({}, {}, {}) if kept is None else unpack(kept)
     for source in watched(job) & newest.keys():
-        come[source] = max(newest[source], come.get(source, newest[source]))
+        if source not in come or newest[source] > come[source]:
+            come[source], batches[source] = newest[source], number
     needs: dict[str, list[Any]] = {}
     for each in job.dependencies:
         needs.setdefault(each.dependent, []).append(each)
     limits: dict[str, int] = {}
-    down = {each.on: False for each in job.dependencies}
+    down: set[tuple[str, str]] = set()
     for dependent in TopologicalSorter({name: [of.on for of in ons] for name, ons in needs.items()}).static_order():
         if dependent in needs:
             checkpoint = _checkpoint(dependent, needs[dependent], cache, tell)
-            limit = _limit(checkpoint, come, limits, number)
+            # Of a source that itself waits, what is held has not come, and what else has is not known here.
+            reached = {name: at for name, at in come.items() if at <= limits.get(name, at)}
+            limit = _limit(checkpoint, reached, number, come.get(dependent), batches.get(dependent))
             if limit is not None:
                 limits[dependent] = limit
-            for name, dependency in checkpoint.dependencies.items():
-                down[name] |= dependency.is_down
-    return Verdict(pack([come, cache]), limits, down)
+            down |= {(dependent, name) for name, dependency in checkpoint.dependencies.items() if dependency.is_down}
+    return Verdict(pack([come, batches, cache]), limits, down)
 
 
 def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tell: Callable[..., None]) -> "Checkpoint":
@@ -86,21 +88,25 @@ def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tel
     )
 
 
-def _limit(checkpoint: "Checkpoint", come: Mapping[str, int], limits: Mapping[str, int], number: int) -> int | None:
-    """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all."""
-    if not checkpoint.is_paused:
-        checkpoint.state["batch"] = number
+def _limit(
+    checkpoint: "Checkpoint", reached: Mapping[str, int], number: int, come: int | None, batch: int | None
+) -> int | None:
+    """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all.
+
+    :param reached: how far the sources have come of which that is known
+    :param number: the batch's number
+    :param come: how far the source itself has, what is held included
+    :param batch: the number of the batch that brought it there
+    """
     for name, dependency in checkpoint.dependencies.items():
-        # What is held of a source that itself depends on others has not come yet.
-        reached = min(come[name], limits.get(name, come[name])) if name in come else EVERYTHING
-        before = to_micros(dependency.checkpoint_marker) if dependency.has_beaten else EVERYTHING
-        if reached > before:
-            _done(checkpoint.heartbeat(from_micros(reached), name))
+        before = to_micros(dependency.checkpoint_marker) if dependency.has_beaten else HOLD_ALL
+        if reached.get(name, HOLD_ALL) > before:
+            _done(checkpoint.heartbeat(from_micros(reached[name]), name, batch=number))
     if checkpoint.is_paused:
-        return EVERYTHING
-    if checkpoint.name not in come:
+        return HOLD_ALL
+    if come is None:
         return None
-    _done(checkpoint.check_pulse(from_micros(come[checkpoint.name]), batch=number))
+    _done(checkpoint.check_pulse(from_micros(come), batch=batch))
     if not checkpoint.is_paused:
         return None
     return min(
@@ -137,13 +143,19 @@ def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
     return whole
 
 
-def check_held(job: Job, held: Held) -> None:
+def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
     """Look whether too much is held.
 
+    :param down: see `Verdict`
     :raises TooManyHeldError: it is
     """
     for each in job.dependencies:
         count, _ = held.get(each.dependent, (0, 0))
         assert isinstance(each.max_held, int)
-        if count > each.max_held:
+        if (each.dependent, each.on) in down and count > each.max_held:
             raise TooManyHeldError(each.dependent, each.on, count, each.max_held)
+
+
+def downs(job: Job, down: Collection[tuple[str, str]]) -> dict[str, bool]:
+    """Whether each source that others need is down for one of them."""
+    return {each.on: any(on == each.on for _, on in down) for each in job.dependencies}

@@ -12,7 +12,7 @@ from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_mi
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
-from amadou_runtime._dependencies import check_held
+from amadou_runtime._dependencies import check_held, downs
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
 from amadou_runtime._operator import Judged, Operator, Processed
@@ -148,7 +148,7 @@ class Embedded:
         judged = self._operator.judge(before, newest, number, watermark)
         verdict = judged.verdict
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
-        check_held(self._job, processed.held)
+        check_held(self._job, processed.held, verdict.down)
         stages["playing"] = perf_counter() - began
         self.state, self.memory = processed.state, processed.memory
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
@@ -196,7 +196,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             {**batch.stage_seconds, **committing},
             batch.callback_seconds,
             batch.callback_calls,
-            batch.judged.verdict.down,
+            downs(job, batch.judged.verdict.down),
         )
         summary = summary.with_batch(report)
         hooks.batch_completed(report)

@@ -10,7 +10,7 @@ from amadou._group import Column, Timers
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
 
-_VERSION = 1
+_VERSION = 2
 
 
 class HeldEvents(NamedTuple):

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
+from amadou._port import declared_specs
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._keying import Keying
@@ -23,12 +24,13 @@ class InProcess:
     """
 
     def __init__(self, name: str, handler: Handler) -> None:
-        ports = [spec.name for spec in vars(type(handler)).values() if isinstance(spec, SinkSpec)]
+        ports = [spec.name for spec in declared_specs(handler).values() if isinstance(spec, SinkSpec)]
         job = Job(name, handler, {_SOURCE: MemorySource()}, {port: MemorySink() for port in ports})
         self._operator = Operator(job)
         self._keying = Keying(job, _SOURCE, handler.key_event, _GROUPS)
         self._codecs = {port: port_codec(job, port) for port in job.ports}
-        self._states: dict[int, bytes | None] = {}
+        self._groups: dict[int, tuple[bytes | None, bytes | None]] = {}
+        """What is stored of each key group, and what components keep in memory beside it."""
         self._operator.open()
 
     def play(self, record: Any) -> dict[str, list[Any]]:
@@ -38,16 +40,21 @@ class InProcess:
         :returns: what was collected, by port
         :raises CallbackError: a callback failed; state is as before
         """
-        states: dict[int, bytes | None] = {}
+        groups: dict[int, tuple[bytes | None, bytes | None]] = {}
         outputs: dict[str, list[Any]] = {port: [] for port in self._codecs}
         for group, events in self._keying.pack([record], 0).events.items():
-            played = self._operator.process(self._states.get(group), [Chunk(_SOURCE, b"", events)], None)
-            states[group] = played.state
+            state, memory = self._groups.get(group, (None, None))
+            played = self._operator.process(state, [Chunk(_SOURCE, b"", events)], None, memory)
+            groups[group] = played.state, played.memory
             for port, wires in played.outputs.items():
                 outputs[port] += map(self._codecs[port].decode, wires)
-        self._states |= states
+        self._groups |= groups
         return outputs
 
     def keys(self) -> list[Key]:
         """The keys that have state."""
-        return [key for state in self._states.values() for key in KeyGroup(state).keys()]  # noqa: SIM118
+        return [key for stored in self._groups.values() for key in KeyGroup(*stored).keys()]  # noqa: SIM118
+
+    def close(self) -> None:
+        """Let the handler clean up."""
+        self._operator.close()

@@ -17,7 +17,7 @@ from amadou._subject import Batch, KeylessSubject, Port
 from amadou._time import MICROSECOND, from_micros, to_micros
 from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
-from amadou_runtime._dependencies import EVERYTHING, Verdict, judge
+from amadou_runtime._dependencies import HOLD_ALL, Verdict, judge
 from amadou_runtime._events import Chunk, Run, in_order, pack_events
 from amadou_runtime._failure import callback_error, called
 from amadou_runtime._group import HeldEvents, KeyGroup
@@ -89,8 +89,7 @@ class Operator:
         self._wake: Wake = self._wake_component
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
-        self._job = job.name
-        self._whole_job = job
+        self._job = job
         self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
@@ -138,7 +137,7 @@ class Operator:
                 raise self._failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
 
-        verdict = judge(self._whole_job, kept, newest, number, tell)
+        verdict = judge(self._job, kept, newest, number, tell)
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(
@@ -171,7 +170,7 @@ class Operator:
                     told = (
                         "%s: %s did not take many events at once; they are played one by one, now and whenever it fails"
                     )
-                    _logger.warning(told, self._job, self._taker.name, exc_info=True)
+                    _logger.warning(told, self._job.name, self._taker.name, exc_info=True)
                     self._has_told = True
         return self.process_one_by_one(state, chunks, watermark, memory, limits)
 
@@ -303,25 +302,25 @@ class Operator:
                 admitted.append(chunk)
         for source, packed in waiting.items():
             held = group.held.pop(source, HeldEvents(0, 0, []))
-            limit = limits.get(source)
-            if limit != EVERYTHING:
-                packed, held = held.packed + packed, HeldEvents(0, 0, [])
+            limit, known = limits.get(source), 0
+            if limit != HOLD_ALL:
+                known, packed, held = held.number, held.packed + packed, HeldEvents(0, 0, [])
             if limit is not None and packed:
                 (run,) = in_order(_chunks(source, packed))
-                play, wait = _split(run, limit)
+                play, wait, fresh = _split(run, limit, known)
                 packed = [pack_events(play)] if play else []
                 if wait:
                     oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
                     held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
-                    self._tell_held(source, wait, watermark)
+                    self._tell_held(source, fresh, watermark)
             if held.number:
                 group.held[source] = held
             admitted += _chunks(source, packed)
         return in_order(admitted)
 
-    def _tell_held(self, source: str, wait: list[Any], watermark: datetime | None) -> None:
+    def _tell_held(self, source: str, events: list[tuple[Any, ...]], watermark: datetime | None) -> None:
         if self._trace is not None:
-            for event in zip(wait[0::3], wait[1::3], wait[2::3], strict=True):
+            for event in events:
                 self._trace.not_delivered(HELD, source, event, watermark)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
@@ -346,7 +345,7 @@ class Operator:
             group.timers,
             touched,
             self._components,
-            self._job,
+            self._job.name,
         )
 
     def _without_late(self, runs: list[Run], micros: int, ports: dict[str, Port]) -> tuple[list[Run], int]:
@@ -367,7 +366,7 @@ class Operator:
                 wire = None
                 if self._encode_late is not None:
                     try:
-                        wire = self._encode_late(LateEvent(self._job, run.source, *event, watermark))
+                        wire = self._encode_late(LateEvent(self._job.name, run.source, *event, watermark))
                     except Exception as error:
                         raise callback_error(
                             error,
@@ -530,20 +529,26 @@ def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
     return [Chunk(source, position.to_bytes(8), events) for position, events in enumerate(packed)]
 
 
-def _split(run: Run, limit: int) -> tuple[list[Any], list[Any]]:
-    """The events up to a limit, and those after it, with all of the same key that come later: as `pack_events` takes
-    them.
+def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
+    """The events up to a limit, and those after it, with all of the same key that come later, as `pack_events` takes
+    them; and which of these did not wait before.
+
+    :param known: how many of the first ones did
     """
     play: list[Any] = []
     wait: list[Any] = []
+    fresh = []
     waiting = set()
-    for event in zip(run.keys, run.timestamps, run.values, run.micros, strict=True):
-        if event[3] > limit or event[0] in waiting:
-            waiting.add(event[0])
-            wait += event[:3]
-        else:
-            play += event[:3]
-    return play, wait
+    events = zip(run.keys, run.timestamps, run.values, strict=True)
+    for position, (event, micros) in enumerate(zip(events, run.micros, strict=True)):
+        if micros <= limit and event[0] not in waiting:
+            play += event
+            continue
+        waiting.add(event[0])
+        wait += event
+        if position >= known:
+            fresh.append(event)
+    return play, wait, fresh
 
 
 def _taker(job: Job) -> Component | None:

@@ -41,7 +41,7 @@ class Defaults:
 
 defaults = Defaults()
 _numbers = count()
-_SNAPSHOT = 1
+_SNAPSHOT = 2
 """The version of snapshots."""
 
 
@@ -312,9 +312,10 @@ class TestRun:
 
     def _resume(self, snapshot: bytes) -> None:
         try:
-            version, self._state, watermark, self._now, self._judged = unpack(snapshot)
+            version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
+            self._state, watermark, self._now, self._judged = rest
             self._watermark.load(watermark)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"that is no snapshot of a test run: {error}") from error
@@ -344,10 +345,9 @@ class TestRun:
         self._placed = None
         self._counts = added((self._counts, played.counts))
         self._watermark.observe(played.newest, self._now)
-        if self._job.dependencies:
-            self._judged = judge(self._job, self._judged, played.newest, self._batches).kept
-        held = KeyGroup(played.state).held
-        self._watermark.hold({source: events.oldest for source, events in held.items()})
+        held = KeyGroup(played.state).waiting()
+        self._judged = judge(self._job, self._judged, played.newest, self._batches).kept
+        self._watermark.hold({source: oldest for source, (_, oldest) in held.items()})
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state

@@ -36,14 +36,14 @@ class Moment:
 class TraceEntry:
     """One callback of a test run, or what became of an event instead.
 
-    :param callback: `on_event` or `on_timer_expired`; the name of a component that was woken, such as a window;
-        `dropped` or `diverted` for a late event that is not delivered, `held` for one that waits for another source;
-        `key_event` where that failed and the job goes on
-    :param key: the subject's key; `None` in `key_event`
-    :param timestamp: the time of the event or timer; `None` in `key_event`
+    :param callback: `on_event`, `on_timer_expired`, `on_dependency_down` or `on_dependency_recovered`; the name of a
+        component that was woken, such as a window; `dropped` or `diverted` for a late event that is not delivered,
+        `held` for one that waits for another source; `key_event` where that failed and the job goes on
+    :param key: the subject's key; `None` in `key_event` and where a dependency changed
+    :param timestamp: the time of the event or timer; `None` likewise
     :param watermark: the batch's watermark
-    :param source: the event's source; `None` for a timer
-    :param value: the event's value
+    :param source: the event's source, or that which is down or back; `None` for a timer
+    :param value: the event's value; where a dependency changed how far both sources had come, by name
     :param tag: the timer's tag
     :param before: what the subject was before; `None` where no callback ran, and after some thousands of callbacks
     :param after: what it was afterwards

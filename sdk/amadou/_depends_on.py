@@ -7,7 +7,12 @@ from amadou._params import Param
 
 
 def _time(value: Any) -> Any:
-    return timedelta(seconds=value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return value
+    try:
+        return timedelta(seconds=value)
+    except (ValueError, OverflowError):  # no number, or beyond measure: `problems` says so
+        return value
 
 
 @attrs.frozen

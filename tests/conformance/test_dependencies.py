@@ -238,15 +238,38 @@ def test_what_is_held_of_a_source_has_not_come_for_those_that_need_it(test_run: 
     play.batch(stations=["a 10:00"], weather=["a 10:00"], activities=["a 10:00"])
     assert play.batch(weather=["a 11:00"], activities=["a 11:00"]) == [
         "weather without stations 10:00 11:00",
-        "activities without weather 10:10 11:00",
+        "activities without weather 10:00 11:00",
     ]
     assert play.held("weather") == ["a 11:00"]
     assert play.batch(stations=["a 11:05"]) == ["weather with stations 10:00 11:00 11:05"]
     assert play.held() == ["a 11:00"]
     assert play.batch(weather=["a 11:06"]) == [
-        "activities with weather 10:10 11:00 11:06",
+        "activities with weather 10:00 11:00 11:06",
         "a 11:00: stations 11:05 weather 11:00",
     ]
+
+
+def test_a_held_event_is_no_sign_of_life(test_run: MakeRun) -> None:
+    play = Play(test_run(job(ON_WEATHER, DependsOn("weather", on="stations"))))
+    play.batch(stations=["a 10:00"], weather=["a 09:50"], activities=["a 09:50"])
+    assert play.batch(activities=["a 10:05"]) == ["activities without weather 09:50 10:05"]
+    assert play.batch(weather=["a 11:00"]) == ["weather without stations 10:00 11:00"]
+    assert play.batch(activities=["a 10:06"]) == []
+    assert play.held() == ["a 10:05", "a 10:06"]
+    assert play.batch(stations=["a 11:01"])[:2] == [
+        "weather with stations 10:00 11:00 11:01",
+        "activities with weather 09:50 10:05 11:00",
+    ]
+    assert play.held() == []
+
+
+def test_a_bound_is_that_of_what_is_down(test_run: MakeRun) -> None:
+    wide = DependsOn("activities", on="roads", threshold=timedelta(hours=5), max_held=1)
+    play = Play(test_run(job(wide, DependsOn("activities", on="weather", max_held=2))))
+    play.batch(weather=["a 10:00"], roads=["a 10:00"])
+    play.batch(activities=["a 11:00", "a 11:01"])
+    with pytest.raises(TooManyHeldError, match=r"DependsOn\('activities', on='weather'\)"):
+        play.batch(activities=["a 11:02"])
 
 
 def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
@@ -264,13 +287,16 @@ def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
 def test_the_state_tells_the_batches(test_run: MakeRun) -> None:
     class Batches(Enrich):
         def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-            self.seen.collect(checkpoint.subject, f"{dependency.down_state} {checkpoint.state}")
+            self.seen.collect(checkpoint.subject, f"{dependency.down_state['batch']} {checkpoint.state['batch']}")
 
     play = Play(test_run(job(ON_WEATHER, handler=Batches())))
     play.batch(weather=["a 10:00"], activities=["a 10:00"])
     play.batch(weather=["a 10:05"])
     play.batch(activities=["a 10:06"])
-    assert play.batch(activities=["a 11:00"]) == ["{'batch': 1} {'batch': 3}"]
+    assert play.batch(activities=["a 10:20"]) == ["1 3"]
+    play.batch(activities=["a 11:30"])
+    told = play.batch(weather=["a 10:31"])
+    assert told[1] == "5 4", "found down by an event that was held already"
 
 
 def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
@@ -320,3 +346,7 @@ def test_the_trace_tells_what_is_held(test_run: MakeRun) -> None:
     assert "2025-01-01T11:00:00+00:00  held (activities)  key='a' value='11:00'" in told
     assert any(line.startswith("on_dependency_down (weather) value={'activities': 2025-01-01T11:00") for line in told)
     assert play.run.run().late == []
+    play.batch(activities=["a 11:30"])
+    play.batch(weather=["a 11:01"])
+    held = [entry.value for entry in play.run.run().trace if entry.callback == "held"]
+    assert held == ["11:00", "11:30"], "each once"

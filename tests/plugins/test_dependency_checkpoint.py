@@ -309,9 +309,10 @@ def test_markers_that_cannot_be_compared_are_an_error_that_says_what_to_do() -> 
     assert run(checked.check_pulse(minutes(0))) == [None]  # the right one goes on
 
 
-def test_a_heartbeat_of_another_kind_is_an_error_while_its_dependency_is_down() -> None:
+@pytest.mark.parametrize("pulse", [1, 11])
+def test_a_heartbeat_of_another_kind_is_an_error(pulse: int) -> None:
     checked = checkpoint()
-    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(pulse)))
 
     with pytest.raises(MarkerError):
         run(checked.heartbeat(7))
@@ -997,3 +998,24 @@ def test_two_streams_may_wait_whose_checkpoints_have_one_name() -> None:
 
     play()
     assert sorted(seen) == [0, 0, 20, 20, 21, 21]
+
+
+def test_a_heartbeat_may_tell_what_the_state_does_not_know() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0), offset=1), checked.heartbeat(minutes(1), batch=7))
+    assert checked["weather"].checkpoint_state == {"offset": 1, "batch": 7}
+    assert checked.state == {"offset": 1}
+
+
+def test_a_sqlite_cache_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    with pytest.raises(DependencyError, match="cannot keep"):
+        cache["offsets"] = {("topic", 0): 5}
+    assert list(cache) == []
+    cache.close()
+
+
+def test_one_that_has_caught_up_and_is_not_ahead_is_behind_by_nothing() -> None:
+    checked = checkpoint()
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)), checked.heartbeat(minutes(11)))
+    assert run(checked.check_pulse(minutes(11))) == [timedelta(0)]

@@ -332,7 +332,7 @@ def test_what_is_nested_too_deep_to_be_written_again_is_left_out(node: Node):
 
     (reply,) = replies(node, b'{"src": "c", "body": {"type": "list", "msg_id": %b}}' % deep)
 
-    assert reply == {"src": None, "dest": None, "body": {"type": "windows", "in_reply_to": None, "windows": []}}
+    assert reply == {"src": None, "dest": "c", "body": {"type": "windows", "in_reply_to": None, "windows": []}}
 
 
 # mistakes
@@ -648,3 +648,11 @@ def test_the_example_of_its_page_runs():
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout == expected
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, which Linux has")
+def test_an_output_that_cannot_be_written_is_told():
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(COMMAND, input=b"{}\n", stdout=full, stderr=subprocess.PIPE, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == b"window-node: standard input or output cannot be used: No space left on device\n"

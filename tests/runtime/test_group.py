@@ -51,8 +51,8 @@ def test_nothing_is_stored_of_nothing() -> None:
 def test_state_of_another_release_is_told() -> None:
     from amadou._wire import pack
 
-    with pytest.raises(StateDecodeError, match="this release reads version 1"):
-        KeyGroup(pack([2, {}]))
+    with pytest.raises(StateDecodeError, match="this release reads version 2"):
+        KeyGroup(pack([1, {}]))
 
 
 def stored_and_read(group: KeyGroup) -> KeyGroup:

@@ -3,10 +3,13 @@
 from datetime import timedelta
 from itertools import permutations
 
+import pytest
 from tests.conformance.handlers import Recorder, TimerSetter, at, job
 
-from amadou import KeyedEvent, Subject, ValueSpec
+from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec, from_micros
 from amadou._time import to_micros
+from amadou.errors import CallbackError
+from amadou_runtime import InProcess
 from amadou_runtime._events import Chunk, in_order, pack_events
 from amadou_runtime._operator import Operator
 
@@ -56,3 +59,28 @@ def test_a_batch_is_counted() -> None:
         second = operator.process(first.state, [Chunk("events", b"", pack_events(events))], to_micros(at(10)))
         assert (second.events, second.late, second.fired, second.keys, second.pending) == (3, 1, 1, 2, 3)
         assert len(second.outputs["answers"]) == 3 * delivered
+
+
+def test_a_program_of_ones_own_plays_a_handler() -> None:
+    class Base(Handler):
+        totals = SinkSpec(int)
+        total = ValueSpec(int, default=0)
+
+        def key_event(self, record: list[int]) -> list[KeyedEvent]:
+            return [KeyedEvent("all", from_micros(0), number) for number in record]
+
+        def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+            state = self.total.state_for(subject)
+            state.value += event.value
+            self.totals.collect(subject, state.value // (event.value != 13))
+
+    class Sums(Base):
+        """Its port is its base's."""
+
+    sums = InProcess("sums", Sums())
+    assert sums.play([1, 2]) == {"totals": [1, 3]}
+    with pytest.raises(CallbackError, match="ZeroDivisionError"):
+        sums.play([5, 13])
+    assert sums.play([4]) == {"totals": [7]}
+    assert sums.keys() == ["all"]
+    sums.close()

@@ -182,6 +182,10 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             "DependsOn('in', on='other'): threshold must be a timedelta or seconds, not below zero",
         ),
         (
+            {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=float("inf"))]},
+            "threshold must be a timedelta or seconds, not below zero, not inf",
+        ),
+        (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", max_held=0)]},
             "DependsOn('in', on='other'): max_held must be a whole number above zero, not 0",
         ),

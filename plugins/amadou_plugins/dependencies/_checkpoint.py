@@ -1,13 +1,13 @@
 import inspect
 from asyncio import Event
-from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
 from copy import deepcopy
 from typing import Any, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
 from amadou_plugins.dependencies._dependency import Cache, Dependency, cached
-from amadou_plugins.dependencies._errors import DependencyError
+from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
 _checkpoints: "WeakSet[Checkpoint]" = WeakSet()
 Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
@@ -129,21 +129,23 @@ class Checkpoint:
         """Wait until the dependent stream may go on."""
         await self._may_run.wait()
 
-    async def heartbeat(self, marker: Any, dependency_name: str | None = None) -> dict[str, Any]:
+    async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Note how far a dependency has come.
 
         :param marker: typically the event time of what it brought; compared with those of the dependent stream
         :param dependency_name: which one; needed where there are several
+        :param kwargs: what the dependency's `checkpoint_state` has besides the state, or instead
         :returns: `is_late`, whether it is down and has still to catch up, `dependent_marker` and `dependency_marker`
         :raises KeyError: there is no dependency of that name
         :raises ValueError: there are several, and none is named; or the marker is `None`
         :raises MarkerError: the marker does not fit the others
         """
         dependency = self._named(dependency_name)
-        before = dependency.checkpoint_marker if dependency.has_beaten else None
-        if not _is_older(marker, before):
+        _check_fits(marker, self.state_marker, [dependency])
+        _check_fits(marker, dependency.checkpoint_marker, [dependency])
+        if not (dependency.has_beaten and _is_older(marker, dependency.checkpoint_marker)):
             dependency.has_beaten = True
-            self._save(dependency, marker)
+            self._save(dependency, marker, kwargs)
         recovered = dependency.is_down and await answer(dependency.recovery_check(self, dependency))
         if recovered and dependency.is_down:
             await self._recovered(dependency)
@@ -158,10 +160,14 @@ class Checkpoint:
 
         :param marker: typically the event time of what it is about to process
         :param kwargs: what helps to put right what was sent out while a dependency was down, such as an offset
-        :returns: how far the dependency is behind that is furthest behind of those that are down; `None` where none is
+        :returns: how far the dependency is behind that is furthest behind of those that are down, which may be
+            no time at all for one that has caught up and is not ahead; `None` where none is down
         :raises ValueError: the marker is `None`
         :raises MarkerError: the marker does not fit the others
         """
+        _check_fits(marker, self.state_marker, self.dependencies.values())
+        for dependency in self.dependencies.values():
+            _check_fits(marker, dependency.checkpoint_marker, [dependency])
         if not _is_older(marker, self.state_marker):
             self.state_marker = marker
         self.state.update(kwargs)
@@ -170,7 +176,7 @@ class Checkpoint:
         downtimes, failures = {}, []
         for name, dependency in self.dependencies.items():
             if dependency.checkpoint_marker is None:
-                self._save(dependency, self.state_marker)
+                self._save(dependency, self.state_marker, {})
             downtime = await answer(dependency.downtime_check(self, dependency))
             if downtime and not dependency.is_down:
                 failures += await self._went_down(dependency)
@@ -220,8 +226,8 @@ class Checkpoint:
             raise ValueError(f"{self.name} has several dependencies: dependency_name must be provided ({names})")
         return next(iter(self.dependencies.values()))
 
-    def _save(self, dependency: Dependency, marker: Any) -> None:
-        dependency.checkpoint_state, dependency.checkpoint_marker = deepcopy(self.state), marker
+    def _save(self, dependency: Dependency, marker: Any, state: dict[str, Any]) -> None:
+        dependency.checkpoint_state, dependency.checkpoint_marker = deepcopy({**self.state, **state}), marker
         self._keep(dependency)
 
     def _keep(self, dependency: Dependency) -> None:
@@ -257,12 +263,25 @@ async def answer(given: Any) -> Any:
     return await given if inspect.isawaitable(given) else given
 
 
-def _is_older(marker: Any, newest: Any) -> bool:
-    """Whether a marker is behind the newest one. Where they cannot be compared, as a check of the user's may want, it
-    is not.
+def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> None:
+    """Look whether a marker can be compared with another one, before anything is noted.
+
+    :param dependencies: those that may compare them
+    :raises ValueError: the marker is `None`
+    :raises MarkerError: it cannot
     """
     if marker is None:
         raise ValueError("a marker must not be None: give the event time of what came")
+    comparing = [dependency.name for dependency in dependencies if dependency.compares]
+    if other is not None and comparing:
+        try:
+            bool(marker < other)
+        except TypeError as error:
+            raise MarkerError(comparing[0], marker, other) from error
+
+
+def _is_older(marker: Any, newest: Any) -> bool:
+    """Whether a marker is behind the newest one. Those that only checks of the user's can compare are not."""
     try:
         return newest is not None and bool(marker < newest)
     except TypeError:

@@ -77,6 +77,11 @@ class Dependency:
         """Says whether it has caught up."""
         return self._recovery_check
 
+    @property
+    def compares(self) -> bool:
+        """Whether its markers must be comparable: not where both checks are the user's."""
+        return self._downtime_check is _downtime or self._recovery_check is _has_recovered
+
     def behind(self, marker: Any) -> Any:
         """How far it is behind a marker; `True` for markers without a difference, as a check of the user's may take."""
         try:

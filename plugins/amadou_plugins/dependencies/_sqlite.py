@@ -42,11 +42,12 @@ class SqliteCache(MutableMapping[str, Any]):
         row = self._execute("SELECT value FROM entries WHERE key = ?", key).fetchone()
         if row is None:
             raise KeyError(key)
-        return msgpack.unpackb(row[0], ext_hook=_from_extension, strict_map_key=False)
+        return _unpacked(row[0])
 
     def __setitem__(self, key: str, value: Any) -> None:
         try:
             packed = msgpack.packb(value, default=_to_extension)
+            _unpacked(packed)  # a key that is a tuple would come back as a list, which is none
         except (TypeError, ValueError, OverflowError) as error:
             raise DependencyError(f"the cache {self._path} cannot keep {value!r}: {error}") from error
         self._execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", key, packed)
@@ -70,6 +71,10 @@ class SqliteCache(MutableMapping[str, Any]):
 
     def _unusable(self, error: sqlite3.Error) -> DependencyError:
         return DependencyError(f"the cache {self._path} cannot be used: {error}")
+
+
+def _unpacked(packed: bytes) -> Any:
+    return msgpack.unpackb(packed, ext_hook=_from_extension, strict_map_key=False)
 
 
 def _to_extension(value: Any) -> msgpack.ExtType:

@@ -36,13 +36,24 @@ class Envelope(NamedTuple):
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
         except orjson.JSONEncodeError:  # it reads what is nested four times as deep as what it writes
-            if self == (nowhere := Envelope(is_bare=self.is_bare)):
+            src, dest, msg_id = map(_shallow, self[:3])
+            shallow = Envelope(src, dest, msg_id, self.is_bare)
+            if self == shallow:
                 raise
-            return nowhere.reply(kind, told)
+            return shallow.reply(kind, told)
 
     def refusal(self, error: MessageError) -> bytes:
         """A reply that tells an error."""
         return self.reply("error", {"code": error.code, "text": error.text})
+
+
+def _shallow(given: Any) -> Any:
+    """What the envelope has, `None` where it is nested too deep to be written."""
+    try:
+        orjson.dumps([[given]])  # as deep as it stands in a reply
+    except orjson.JSONEncodeError:
+        return None
+    return given
 
 
 # half the time of calling the class

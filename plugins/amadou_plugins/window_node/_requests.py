@@ -96,7 +96,7 @@ def _close(body: dict[str, Any]) -> Close:
         raise MessageError("missing_field", "window_id is missing: that of an assigned event")
     start = start_of(window_id) if type(window_id) is str else None
     if start is None:
-        raise MessageError("bad_window_id", f"a window_id is a text like window-1705305600000, not {_shown(window_id)}")
+        raise MessageError("bad_window_id", f"a window_id is a text like window-1705312800000, not {_shown(window_id)}")
     return Close(start, None if size is None else _size(size))
 
 

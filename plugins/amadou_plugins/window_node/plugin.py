@@ -28,6 +28,9 @@ def window_node() -> None:
         serve(Node(InProcess("window-node", MessageWindows())), 0, 1)
     except BrokenPipeError:
         raise typer.Exit(1) from None
+    except OSError as error:
+        typer.echo(f"window-node: standard input or output cannot be used: {error.strerror}", err=True)
+        raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
 

@@ -20,7 +20,7 @@ import attrs
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, errors, from_micros
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
-from amadou_runtime._dependencies import Held, all_held, check_held, judge
+from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
@@ -215,8 +215,9 @@ class RunningJob:
             raise error_from(whole.error)
         before = None if moment.judged is None else bytes.fromhex(moment.judged)
         verdict = judge(self._job, before, whole.newest, number, self._announce)
-        check_held(self._job, self._held(whole.ranges))
-        self._down = verdict.down
+        held = self._held(whole.ranges)
+        check_held(self._job, held, verdict.down)
+        self._down = downs(self._job, verdict.down)
         began = time.perf_counter()
         for port, sink in self._job.sinks.items():
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))

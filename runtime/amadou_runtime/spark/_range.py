@@ -15,7 +15,7 @@ RANGES_PER_PARTITION = 8
 """Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
 than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
 
-_VERSION = 1
+_VERSION = 2
 
 
 def range_count(key_groups: int, partitions: int) -> int:
