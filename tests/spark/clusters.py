@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 90
+PATIENCE = 240
 ROOT = Path(__file__).parents[2]
 
 
@@ -109,7 +109,7 @@ def wait_for(what: Callable[[], bool], told: Callable[[], str] = lambda: "it did
 
     :param told: what a test says that waited in vain
     """
-    until = time.monotonic() + 60
+    until = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < until, told()
         time.sleep(0.05)

@@ -102,7 +102,7 @@ def test_a_run_that_ended_between_a_batch_and_the_timers_it_made_due_fires_them_
     sink = MemorySink()
     job = Job("counter", LastMinute(), {"keys": MemorySource(records)}, {"counts": sink})
     running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="1 hour")
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while running.progress.batches == 0:
         assert time.monotonic() < until, "no batch came"
         time.sleep(0.05)

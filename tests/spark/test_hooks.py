@@ -30,7 +30,7 @@ from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
 START = datetime(2025, 1, 1, tzinfo=UTC)
-PATIENCE = 120  # seconds
+PATIENCE = 300  # seconds
 
 
 class MoreCodec:

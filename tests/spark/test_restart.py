@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("slow_views.py")
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tumbling_window"
-PATIENCE = 120
+PATIENCE = 300
 
 
 @pytest.fixture
