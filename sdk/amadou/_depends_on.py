@@ -1,18 +1,9 @@
 from datetime import timedelta
-from typing import Any
 
 import attrs
 
 from amadou._params import Param
-
-
-def _time(value: Any) -> Any:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return value
-    try:
-        return timedelta(seconds=value)
-    except (ValueError, OverflowError):  # no number, or beyond measure: `problems` says so
-        return value
+from amadou._time import seconds_or_time
 
 
 @attrs.frozen
@@ -33,7 +24,9 @@ class DependsOn:
 
     dependent: str
     on: str = attrs.field(kw_only=True)
-    threshold: timedelta | float | Param = attrs.field(default=timedelta(minutes=10), converter=_time, kw_only=True)
+    threshold: timedelta | float | Param = attrs.field(
+        default=timedelta(minutes=10), converter=seconds_or_time, kw_only=True
+    )
     max_held: int | Param = attrs.field(default=1_000_000, kw_only=True)
 
     def problems(self) -> list[str]:

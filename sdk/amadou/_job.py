@@ -15,18 +15,14 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
 from amadou._spec import Spec
+from amadou._time import seconds_or_time
 from amadou.errors import AmadouError, JobError, ParamError
 
 
 def _delay(value: Any) -> Any:
     if isinstance(value, Mapping):
         return MappingProxyType({source: _delay(each) for source, each in value.items()})
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        return value
-    try:
-        return timedelta(seconds=value)
-    except (ValueError, OverflowError):  # no number, or beyond measure: `validate` says so
-        return value
+    return seconds_or_time(value)
 
 
 def _timeout(value: Any) -> Any:
