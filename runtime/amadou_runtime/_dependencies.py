@@ -5,7 +5,6 @@ batch, and by the driver, which keeps the judgement, afterwards. All come to the
 """
 
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from datetime import timedelta
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -55,7 +54,7 @@ def judge(
     if not job.dependencies:
         return Verdict(None, {}, set())
     come, batches, cache = ({}, {}, {}) if kept is None else unpack(kept)
-    for source in watched(job) & newest.keys():
+    for source in sorted(watched(job) & newest.keys()):
         if source not in come or newest[source] > come[source]:
             come[source], batches[source] = newest[source], number
     needs: dict[str, list[Any]] = {}
@@ -110,13 +109,9 @@ def _limit(
     if not checkpoint.is_paused:
         return None
     return min(
-        to_micros(dependency.checkpoint_marker) + _micros(dependency.downtime_threshold)
+        to_micros(dependency.checkpoint_marker) + dependency.downtime_threshold // MICROSECOND
         for dependency in checkpoint.dependencies.values()
     )
-
-
-def _micros(time: timedelta) -> int:
-    return time // MICROSECOND
 
 
 def _done(coroutine: Coroutine[Any, Any, Any]) -> None:

@@ -15,7 +15,7 @@ from amadou._time import clock_time
 from amadou_runtime._dependencies import check_held, downs
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
-from amadou_runtime._operator import Judged, Operator, Processed
+from amadou_runtime._operator import Judged, Operator, Processed, together
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
 from amadou_runtime._trace import Trace
@@ -54,11 +54,7 @@ class BatchResult(NamedTuple):
     def outputs(self) -> dict[str, list[Any]]:
         """What goes to each port, in wire form."""
         letters = {DEAD_LETTERS: self.letters} if self.letters else {}
-        whole: dict[str, list[Any]] = {}
-        for part in (letters, self.judged.outputs, self.processed.outputs):
-            for port, wires in part.items():
-                whole[port] = whole.get(port, []) + wires
-        return whole
+        return together((letters, self.judged.outputs, self.processed.outputs))
 
     @property
     def counts(self) -> Counts:
@@ -201,7 +197,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         summary = summary.with_batch(report)
         hooks.batch_completed(report)
         watermark.observe(batch.newest, now)
-        watermark.hold({source: oldest for source, (_, oldest) in batch.processed.held.items()})
+        watermark.hold(batch.processed.held)
         judged = batch.judged.verdict.kept
         records = {}
     engine.close()

@@ -9,6 +9,7 @@ from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
 from amadou._wire import pack, unpack
 from amadou.errors import StateDecodeError
+from amadou_runtime._dependencies import Held
 
 _VERSION = 2
 
@@ -108,8 +109,8 @@ class KeyGroup:
                 column.packed[key] = pack(value)
                 column.wakes[key] = wake_at
 
-    def waiting(self) -> dict[str, tuple[int, int]]:
-        """By source, how many events wait, and the oldest time of one, in microseconds."""
+    def waiting(self) -> Held:
+        """What is held, in figures."""
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
     def keys(self) -> list[Key]:

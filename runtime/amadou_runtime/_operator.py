@@ -1,7 +1,7 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 from itertools import repeat
@@ -14,17 +14,18 @@ from amadou._event import keyed_events
 from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
-from amadou._time import MICROSECOND, from_micros, to_micros
+from amadou._time import MICROSECOND, from_micros
 from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
-from amadou_runtime._dependencies import HOLD_ALL, Verdict, judge
-from amadou_runtime._events import Chunk, Run, in_order, pack_events
+from amadou_runtime._dependencies import Held, Verdict, judge
+from amadou_runtime._events import Chunk, Run
 from amadou_runtime._failure import callback_error, called
-from amadou_runtime._group import HeldEvents, KeyGroup
+from amadou_runtime._group import KeyGroup
+from amadou_runtime._held import admitted
 from amadou_runtime._keying import stands_for
 from amadou_runtime._ports import port_codec
 from amadou_runtime._stopwatch import Stopwatch
-from amadou_runtime._trace import HELD, Trace
+from amadou_runtime._trace import Trace
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
@@ -58,8 +59,8 @@ class Processed(NamedTuple):
     timers_set: int
     calls: dict[str, int]
     """How often callbacks were called, as `BatchReport.callback_calls`."""
-    held: dict[str, tuple[int, int]]
-    """Events that wait, by source: how many, and the oldest time of one in microseconds."""
+    held: Held
+    """Events that wait."""
 
 
 class Judged(NamedTuple):
@@ -193,7 +194,7 @@ class Operator:
             return None
         batch = self._batch(group, watermark, ())
         subject = Subject(batch)
-        runs = self._admitted(group, chunks, limits, batch.watermark)
+        runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch.ports)
@@ -230,7 +231,7 @@ class Operator:
         due = timers.due(watermark)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
-        runs = self._admitted(group, chunks, limits, batch.watermark)
+        runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count = sum(len(run.keys) for run in runs)
         self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
@@ -286,42 +287,6 @@ class Operator:
             calls,
             group.waiting(),
         )
-
-    def _admitted(
-        self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], watermark: datetime | None
-    ) -> list[Run]:
-        """The events that may be played, those that were held among them, in their order; the others are held."""
-        if not limits and not group.held:
-            return in_order(chunks)
-        admitted: list[Chunk] = []
-        waiting: dict[str, list[bytes]] = {source: [] for source in group.held}
-        for chunk in sorted(chunks):
-            if chunk.source in limits or chunk.source in waiting:
-                waiting.setdefault(chunk.source, []).append(chunk.events)
-            else:
-                admitted.append(chunk)
-        for source, packed in waiting.items():
-            held = group.held.pop(source, HeldEvents(0, 0, []))
-            limit, known = limits.get(source), 0
-            if limit != HOLD_ALL:
-                known, packed, held = held.number, held.packed + packed, HeldEvents(0, 0, [])
-            if limit is not None and packed:
-                (run,) = in_order(_chunks(source, packed))
-                play, wait, fresh = _split(run, limit, known)
-                packed = [pack_events(play)] if play else []
-                if wait:
-                    oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
-                    held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
-                    self._tell_held(source, fresh, watermark)
-            if held.number:
-                group.held[source] = held
-            admitted += _chunks(source, packed)
-        return in_order(admitted)
-
-    def _tell_held(self, source: str, events: list[tuple[Any, ...]], watermark: datetime | None) -> None:
-        if self._trace is not None:
-            for event in events:
-                self._trace.not_delivered(HELD, source, event, watermark)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
@@ -525,30 +490,16 @@ class Operator:
         )
 
 
-def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
-    return [Chunk(source, position.to_bytes(8), events) for position, events in enumerate(packed)]
-
-
-def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
-    """The events up to a limit, and those after it, with all of the same key that come later, as `pack_events` takes
-    them; and which of these did not wait before.
-
-    :param known: how many of the first ones did
-    """
-    play: list[Any] = []
-    wait: list[Any] = []
-    fresh = []
-    waiting = set()
-    events = zip(run.keys, run.timestamps, run.values, strict=True)
-    for position, (event, micros) in enumerate(zip(events, run.micros, strict=True)):
-        if micros <= limit and event[0] not in waiting:
-            play += event
-            continue
-        waiting.add(event[0])
-        wait += event
-        if position >= known:
-            fresh.append(event)
-    return play, wait, fresh
+def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
+    """Several outputs by port as one, in their order."""
+    given = [each for each in outputs if each]
+    if len(given) == 1:
+        return dict(given[0])
+    whole: dict[str, list[Any]] = {}
+    for each in given:
+        for port, wires in each.items():
+            whole.setdefault(port, []).extend(wires)
+    return whole
 
 
 def _taker(job: Job) -> Component | None:

@@ -9,6 +9,7 @@ import attrs
 
 from amadou import Handler, Job, KeyedEvent
 from amadou.errors import AmadouError, EngineDifferenceError
+from amadou_runtime._dependencies import Held
 from amadou_runtime._embedded import BatchResult, Embedded
 from amadou_runtime._group import joined
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
@@ -60,6 +61,8 @@ class Played:
     :param trace: raw entries of the callbacks
     :param newest: each source's newest event time in microseconds
     :param state: the key group's state after the batch
+    :param held: what waits after it
+    :param judged: what is kept of its judgement
     """
 
     letters: list[Any]
@@ -67,6 +70,8 @@ class Played:
     trace: list[RawEntry]
     newest: dict[str, int]
     state: bytes | None
+    held: Held
+    judged: bytes | None
 
 
 class Player(Protocol):
@@ -104,8 +109,15 @@ class EmbeddedPlayer:
             self._crash(batch, batch.crash_after)
         self._trace.take()
         played = self._play(batch)
-        state = joined(self._engine.state, self._engine.memory)
-        return Played(played.letters, played.processed.counts, self._trace.take(), played.newest, state)
+        return Played(
+            played.letters,
+            played.processed.counts,
+            self._trace.take(),
+            played.newest,
+            joined(self._engine.state, self._engine.memory),
+            played.processed.held,
+            played.judged.verdict.kept,
+        )
 
     def _play(self, batch: ScriptedBatch) -> BatchResult:
         return self._engine.play(batch.records, batch.watermark, batch.now, batch.number, batch.judged)

@@ -16,7 +16,6 @@ from amadou._report import added
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError
-from amadou_runtime._dependencies import judge
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
@@ -345,9 +344,8 @@ class TestRun:
         self._placed = None
         self._counts = added((self._counts, played.counts))
         self._watermark.observe(played.newest, self._now)
-        held = KeyGroup(played.state).waiting()
-        self._judged = judge(self._job, self._judged, played.newest, self._batches).kept
-        self._watermark.hold({source: oldest for source, (_, oldest) in held.items()})
+        self._watermark.hold(played.held)
+        self._judged = played.judged
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state

@@ -6,6 +6,7 @@ from typing import Any
 
 from amadou import Job
 from amadou._time import MICROSECOND, to_micros
+from amadou_runtime._dependencies import Held
 
 END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
@@ -43,12 +44,9 @@ class Watermark:
             self._newest[source] = max(micros, self._newest.get(source, micros))
             self._brought[source] = now
 
-    def hold(self, oldest: Mapping[str, int]) -> None:
-        """Note which sources have events that are held, in place of what was noted before: those have not come yet.
-
-        :param oldest: the oldest time of one, by source
-        """
-        self._held = dict(oldest)
+    def hold(self, held: Held) -> None:
+        """Note which events are held, in place of what was noted before: those have not come yet."""
+        self._held = {source: oldest for source, (_, oldest) in held.items()}
 
     def _come(self, source: str) -> int:
         """How far a source has come."""

@@ -81,7 +81,7 @@ def test_a_source_that_the_job_no_longer_has_holds_nothing_back() -> None:
 def test_what_is_held_has_not_come() -> None:
     watermark, now = watermark_after([(0, {"a": 10, "b": 30})], None)
     assert watermark.newest == 30 * SECOND
-    watermark.hold({"b": 7 * SECOND})
+    watermark.hold({"b": (1, 7 * SECOND)})
     assert watermark.newest == 10 * SECOND
     assert watermark.reaches(100 * SECOND, now) is None
     before = watermark.follow(now)

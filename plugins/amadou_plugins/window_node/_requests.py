@@ -161,7 +161,7 @@ def _millis(timestamp: Any) -> int:
         told = f"the timestamp {_shown(timestamp)} has no zone: end it with Z or with an offset such as +02:00"
         raise MessageError("bad_timestamp", told) from None
     except (ValueError, OverflowError):
-        pass
+        pass  # told below, with what is no timestamp at all
     if timestamp is None:
         raise MessageError("missing_field", "an event has no timestamp")
     told = (

@@ -39,20 +39,20 @@ class BatchTime:
     :param watermark: its watermark in microseconds, `None` before the first event
     :param now: the time of the clock when it began, in microseconds since 1970
     :param crash_after: after how many callbacks the worker crashes, in test runs
-    :param put: the state of the only key group instead of what is stored, as hexadecimal digits, in test runs
-    :param judged: what is kept of the judgement of the batch before (`_dependencies.judge`), as hexadecimal digits
+    :param put: the state of the only key group instead of what is stored, in test runs
+    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
     """
 
     number: int
     watermark: int | None
     now: int
     crash_after: int | None = None
-    put: str | None = None
-    judged: str | None = None
+    put: bytes | None = None
+    judged: bytes | None = None
 
     def tell(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""
-        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self)))
+        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
 
     @classmethod
     def told(cls) -> "BatchTime":
@@ -63,10 +63,15 @@ class BatchTime:
         text = None if context is None else context.getLocalProperty(_PROPERTY)
         if context is None or text is None:
             raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
-        told = cls(**json.loads(text))
+        fields = json.loads(text)
+        told = cls(**fields | {name: _bytes(fields[name]) for name in ("put", "judged")})
         if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task of another batch has the time of batch {told.number}")
         return told
+
+
+def _bytes(digits: str | None) -> bytes | None:
+    return None if digits is None else bytes.fromhex(digits)
 
 
 class Clock(Protocol):
@@ -110,7 +115,7 @@ class RunClock:
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
-        self._judged: str | None = None
+        self._judged: bytes | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
             self._load(done)
@@ -134,11 +139,10 @@ class RunClock:
     ) -> None:
         self._watermark.observe(newest, self._now)
         self.ranges |= ranges
-        held = all_held(kept[4] for kept in self.ranges.values())
-        self._watermark.hold({source: oldest for source, (_, oldest) in held.items()})
-        self._judged = None if judged is None else judged.hex()
-        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": self._judged}
-        self._files.write(f"{_DIRECTORY}/{number}", json.dumps(kept))
+        self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
+        self._judged = judged
+        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": judged}
+        self._files.write(f"{_DIRECTORY}/{number}", json.dumps(kept, default=bytes.hex))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{_DIRECTORY}/{name}")
         self._plan_call(number)
@@ -190,7 +194,7 @@ class RunClock:
             kept = json.loads(text)
             self._watermark.load(kept["watermark"])
             self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
-            self._judged = kept["judged"]
+            self._judged = _bytes(kept["judged"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,

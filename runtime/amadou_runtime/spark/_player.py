@@ -14,6 +14,7 @@ import attrs
 
 from amadou import Handler, Job
 from amadou.errors import RunError
+from amadou_runtime._dependencies import all_held
 from amadou_runtime._players import Played, ScriptedBatch
 from amadou_runtime._trace import RawEntry
 from amadou_runtime.spark._checkpoint import Identity
@@ -31,8 +32,8 @@ class _ScriptClock:
         self.watermark: int | None = None
         self.now = 0
         self.crash_after: int | None = None
-        self.put: str | None = None
-        self.judged: str | None = None
+        self.put: bytes | None = None
+        self.judged: bytes | None = None
         self.ranges: dict[int, list[Any]] = {}
 
     def begin(self, number: int) -> BatchTime:
@@ -41,7 +42,7 @@ class _ScriptClock:
     def end(
         self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
     ) -> None:
-        """Nothing: the script goes on by itself."""
+        self.judged = judged
 
 
 class SparkPlayer:
@@ -75,8 +76,7 @@ class SparkPlayer:
     def play(self, batch: ScriptedBatch) -> Played:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.crash_after = batch.crash_after
-        self._clock.put = None if batch.put is None else batch.put.hex()
-        self._clock.judged = None if batch.judged is None else batch.judged.hex()
+        self._clock.put, self._clock.judged = batch.put, batch.judged
         self._whole = Summary()
         self._bring([ScriptedRow(source, record) for source, brought in batch.records.items() for record in brought])
         if batch.crash_after is None:
@@ -90,7 +90,8 @@ class SparkPlayer:
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
-        return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state)
+        held = all_held(kept[4] for kept in whole.ranges.values())
+        return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state, held, self._clock.judged)
 
     def restart(self, handler: Handler | None) -> None:
         self._stop()

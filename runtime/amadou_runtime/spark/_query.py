@@ -76,7 +76,6 @@ class RunningJob:
         self._done = self._told = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
         self._error: AmadouError | None = None
-        self._down: Mapping[str, bool] = {}
         self._stopping = self._stopped = False
         self._started = time.monotonic()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
@@ -178,7 +177,7 @@ class RunningJob:
         self._tell_spark_progress()
         began = time.monotonic()
         try:
-            whole = self._play(identity, frame, number)
+            whole, down = self._play(identity, frame, number)
         except AmadouError as error:
             self._error = error
             raise
@@ -192,14 +191,15 @@ class RunningJob:
                 whole.stage_seconds,
                 whole.callback_seconds,
                 whole.callback_calls,
-                self._down,
+                down,
             )
         )
         self._done = number
         if self._on_batch is not None:
             self._on_batch(whole)
 
-    def _play(self, identity: Identity, frame: Any, number: int) -> Summary:
+    def _play(self, identity: Identity, frame: Any, number: int) -> tuple[Summary, dict[str, bool]]:
+        """Play and commit a batch. Returns what it gave, and which sources are down."""
         moment = self._clock.begin(number)
         moment.tell(frame.sparkSession)
         try:
@@ -213,18 +213,15 @@ class RunningJob:
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
-        before = None if moment.judged is None else bytes.fromhex(moment.judged)
-        verdict = judge(self._job, before, whole.newest, number, self._announce)
-        held = self._held(whole.ranges)
-        check_held(self._job, held, verdict.down)
-        self._down = downs(self._job, verdict.down)
+        verdict = judge(self._job, moment.judged, whole.newest, number, self._announce)
+        check_held(self._job, self._held(whole.ranges), verdict.down)
         began = time.perf_counter()
         for port, sink in self._job.sinks.items():
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
             sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
-        return whole
+        return whole, downs(self._job, verdict.down)
 
     def _announce(self, callback: str, dependency: Any, checkpoint: Any) -> None:
         """Log that a source went down, or is back."""

@@ -18,7 +18,7 @@ from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
-from amadou_runtime._operator import Judged
+from amadou_runtime._operator import Judged, together
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime.spark._call import CALL
@@ -230,7 +230,7 @@ class StatefulStage:
         if worker.trace is not None:
             worker.trace.take()
             worker.trace.crash_after = told.crash_after
-        key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(bytes.fromhex(told.put))
+        key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(told.put)
         token = key_range.token
         memory = Memory(self.payload.run)
         if token is not None:
@@ -250,12 +250,10 @@ class StatefulStage:
             state.update((kept,))
         elif stored is not None:
             state.remove()
-        if key_range.next_timer is not None or key_range.held:
+        next_timer, held = key_range.next_timer, key_range.held
+        if next_timer is not None or held:
             state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
-        outputs = judged.outputs
-        for processed in played.values():
-            for port, wires in processed.outputs.items():
-                outputs.setdefault(port, []).extend(wires)
+        outputs = together((judged.outputs, *(processed.outputs for processed in played.values())))
         result: dict[str, Any] = {
             "range": number,
             "outputs": outputs,
@@ -267,7 +265,7 @@ class StatefulStage:
             "callback_calls": added((judged.calls, *(processed.calls for processed in played.values()))),
             "callback_seconds": worker.operator.stopwatch.take(),
             "stage_seconds": {"playing": perf_counter() - began},
-            "kept": [key_range.keys, key_range.pending, len(kept or b""), key_range.next_timer, key_range.held],
+            "kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held],
         }
         if worker.trace is not None:
             result["trace"] = worker.trace.take()
@@ -276,10 +274,9 @@ class StatefulStage:
 
     def _judge(self, worker: Worker, told: BatchTime, newest: dict[str, int], number: int) -> Judged:
         """Judge which sources are down. Every range does, and the first one tells the handler."""
-        before = None if told.judged is None else bytes.fromhex(told.judged)
         if number == range_numbers(self.payload.ranges)[0]:
-            return worker.operator.judge(before, newest, told.number, told.watermark)
-        return Judged(judge(worker.job, before, newest, told.number), {}, {})
+            return worker.operator.judge(told.judged, newest, told.number, told.watermark)
+        return Judged(judge(worker.job, told.judged, newest, told.number), {}, {})
 
 
 def _unpacked(packed: list[bytes]) -> tuple[list[tuple[int, Chunk]], dict[str, int]]:
