@@ -28,7 +28,7 @@ from amadou import (
 from amadou.errors import CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
 from amadou_plugins.connectors._kafka import Patience
-from amadou_plugins.connectors._kafka_offsets import Range, limited, shares
+from amadou_plugins.connectors._kafka_offsets import LATEST, Range, limited, shares
 from amadou_runtime import TestRun, run
 from amadou_runtime._ports import port_codec
 
@@ -445,6 +445,20 @@ def test_a_broker_that_comes_back_is_no_reason_to_fail(own_kafka: OwnService, ca
     back.join()
     assert len(ids(contents(server, outgoing))) == 1000
     assert f"Kafka at {server} answers again" in caplog.text
+
+
+def test_a_broker_may_go_between_two_questions_about_a_topic(own_kafka: OwnService) -> None:
+    server = own_kafka.address
+    topic = make_topic(server)
+    fill(server, topic, [b"1"])
+    offsets = KafkaSource(topic, server, give_up_after=timedelta(seconds=60)).offsets()
+    partitions = offsets.partitions()
+    assert offsets.at(LATEST, partitions) == {(topic, 0): 1}
+    own_kafka.stop()
+    back = threading.Timer(4, own_kafka.start)
+    back.start()
+    assert offsets.at(LATEST, partitions) == {(topic, 0): 1}
+    back.join()
 
 
 def test_the_sink_waits_for_a_broker_that_comes_back(own_kafka: OwnService) -> None:

@@ -194,10 +194,14 @@ class Admin:
         from confluent_kafka import KafkaException
 
         self._patience.begins()
+        is_lost = False
         while True:
             try:
+                if is_lost:
+                    self._client.list_topics(timeout=ANSWER_WITHIN)  # without it lost leaders stay lost
                 answer = ask()
             except KafkaException as error:
+                is_lost = True
                 self._client.poll(_PAUSE)  # lets the client tell its troubles
                 self._patience.waits(error.args[0])
             else:
