@@ -1,6 +1,6 @@
 """Which sources are down that others depend on, and which events wait for them.
 
-It is judged once for a batch, from the newest event times that its sources bring: by each worker before it plays the
+It is judged once for a batch, from the event times that its sources bring: by each worker before it plays the
 batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
 """
 
@@ -41,6 +41,7 @@ def judge(
     job: Job,
     kept: bytes | None,
     newest: Mapping[str, int],
+    oldest: Mapping[str, int],
     number: int,
     tell: Callable[[str, "Dependency", "Checkpoint"], None] = lambda callback, dependency, checkpoint: None,
 ) -> Verdict:
@@ -48,6 +49,7 @@ def judge(
 
     :param kept: what the last `Verdict.kept` was
     :param newest: the newest event time that each source brings, in microseconds
+    :param oldest: the oldest one of each source that depends on others
     :param number: the batch's number
     :param tell: is told of each change, as the name of the handler's callback and its arguments
     """
@@ -67,7 +69,9 @@ def judge(
             checkpoint = _checkpoint(dependent, needs[dependent], cache, tell)
             # Of a source that itself waits, what is held has not come, and what else has is not known here.
             reached = {name: at for name, at in come.items() if at <= limits.get(name, at)}
-            limit = _limit(checkpoint, reached, number, come.get(dependent), batches.get(dependent))
+            limit = _limit(
+                checkpoint, reached, number, oldest.get(dependent), come.get(dependent), batches.get(dependent)
+            )
             if limit is not None:
                 limits[dependent] = limit
             down |= {(dependent, name) for name, dependency in checkpoint.dependencies.items() if dependency.is_down}
@@ -88,12 +92,18 @@ def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tel
 
 
 def _limit(
-    checkpoint: "Checkpoint", reached: Mapping[str, int], number: int, come: int | None, batch: int | None
+    checkpoint: "Checkpoint",
+    reached: Mapping[str, int],
+    number: int,
+    began: int | None,
+    come: int | None,
+    batch: int | None,
 ) -> int | None:
     """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all.
 
     :param reached: how far the sources have come of which that is known
     :param number: the batch's number
+    :param began: the oldest event time that the source itself brings
     :param come: how far the source itself has, what is held included
     :param batch: the number of the batch that brought it there
     """
@@ -105,6 +115,9 @@ def _limit(
         return HOLD_ALL
     if come is None:
         return None
+    has_brought = all(dependency.has_beaten for dependency in checkpoint.dependencies.values())
+    if began is not None and checkpoint.state_marker is None and not has_brought:
+        _done(checkpoint.check_pulse(from_micros(began), batch=batch))  # what has brought nothing counts as there
     _done(checkpoint.check_pulse(from_micros(come), batch=batch))
     if not checkpoint.is_paused:
         return None

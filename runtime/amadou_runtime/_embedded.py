@@ -129,7 +129,7 @@ class Embedded:
         number: int,
         before: bytes | None,
     ) -> "BatchResult":
-        chunks, newest, letters, counts = [], {}, [], {}
+        chunks, newest, oldest, letters, counts = [], {}, {}, [], {}
         stages = {"keying": 0.0, "playing": 0.0}
         for source in self._keying:
             if source not in records:
@@ -140,8 +140,10 @@ class Embedded:
             chunks += [Chunk(source, b"", events) for events in packed.events.values()]
             if packed.newest is not None:
                 newest[source] = packed.newest
+            if packed.oldest is not None:
+                oldest[source] = packed.oldest
         began = perf_counter()
-        judged = self._operator.judge(before, newest, number, watermark)
+        judged = self._operator.judge(before, newest, oldest, number, watermark)
         verdict = judged.verdict
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
         check_held(self._job, processed.held, verdict.down)

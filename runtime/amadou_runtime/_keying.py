@@ -28,6 +28,8 @@ class Packed(NamedTuple):
     """Packed events by key group; see `pack_events`."""
     newest: int | None
     """The newest event time in microseconds; `None` without events."""
+    oldest: int | None
+    """The oldest one, where the source depends on others; else `None`."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
 
@@ -66,6 +68,7 @@ class Keying:
         self._max_ahead = job.max_ahead
         own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
         self._key_all = job.handler.key_all if own else None
+        self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
         self.stopwatch = Stopwatch()
         """Measures `key_event`."""
@@ -77,7 +80,7 @@ class Keying:
         :raises CallbackError: `key_event` failed, or returned what cannot be used
         """
         if not records:
-            return Packed({}, None, [])
+            return Packed({}, None, None, [])
         if self._key_all is not None:
             with suppress(Exception):  # one by one tells what is wrong
                 self.stopwatch.turn("key_event")
@@ -154,7 +157,7 @@ class Keying:
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
         self.stopwatch.turn()
-        return Packed(self._pack_groups(by_group), None if newest is _BEGINNING else to_micros(newest), letters or [])
+        return self._packed(by_group, None if newest is _BEGINNING else to_micros(newest), letters or [])
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:
         """Pack what was keyed at once.
@@ -162,7 +165,7 @@ class Keying:
         :raises Exception: something of it cannot be used
         """
         if not keys:
-            return Packed({}, None, [])
+            return Packed({}, None, None, [])
         groups = self._groups
         if set(map(type, keys)) == {str}:
             where = [zlib.crc32(encoded) % groups for encoded in map(str.encode, keys)]
@@ -181,7 +184,13 @@ class Keying:
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         for group, event in zip(where, zip(keys, timestamps, values, strict=True), strict=True):
             by_group[group] += event
-        return Packed(self._pack_groups(by_group), to_micros(newest), [])
+        return self._packed(by_group, to_micros(newest), [])
+
+    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> Packed:
+        packed, oldest = self._pack_groups(by_group), None
+        if self._is_dependent:
+            oldest = min((to_micros(at) for events in by_group.values() for at in events[1::3]), default=None)
+        return Packed(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
         """The newest time that an event may have."""

@@ -118,10 +118,17 @@ class Operator:
         """Let the handler clean up."""
         self._guarded("close", self.handler.close)
 
-    def judge(self, kept: bytes | None, newest: Mapping[str, int], number: int, watermark: int | None) -> Judged:
+    def judge(
+        self,
+        kept: bytes | None,
+        newest: Mapping[str, int],
+        oldest: Mapping[str, int],
+        number: int,
+        watermark: int | None,
+    ) -> Judged:
         """Judge which sources are down, and tell the handler what has changed. Called once for a batch, in one place.
 
-        :param kept: see `_dependencies.judge`, with `newest` and `number`
+        :param kept: see `_dependencies.judge`, with `newest`, `oldest` and `number`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         batch = self._batch(KeyGroup(None), watermark, ())
@@ -138,7 +145,7 @@ class Operator:
                 raise self._failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
 
-        verdict = judge(self._job, kept, newest, number, tell)
+        verdict = judge(self._job, kept, newest, oldest, number, tell)
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(

@@ -158,6 +158,16 @@ def test_a_source_that_never_brought_anything_is_down_once_the_other_has_come_fa
     assert play.batch(activities=["a 10:11"]) == ["activities without weather 10:00 10:11"]
 
 
+def test_a_first_batch_that_goes_far_does_not_hide_that_a_source_never_brought_anything(test_run: MakeRun) -> None:
+    play = Play(test_run(job(ON_WEATHER)))
+    assert play.batch(activities=["b 10:10", "a 10:00", "a 10:11"]) == [
+        "activities without weather 10:00 10:11",
+        "b 10:10: nothing",
+        "a 10:00: nothing",
+    ]
+    assert play.held() == ["a 10:11"]
+
+
 def test_the_first_event_of_a_source_says_where_it_is(test_run: MakeRun) -> None:
     play = Play(test_run(job(ON_WEATHER)))
     play.batch(activities=["a 10:00"])

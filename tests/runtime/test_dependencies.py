@@ -60,20 +60,23 @@ def test_events_run_once_in_their_order_and_never_too_far_ahead_or_late_by_waiti
     brought: list[Record] = []
     ran: list[tuple[str, int, bool]] = []
     late_when_brought: set[Record] = set()
+    began: int | None = None
     weather: int | None = None
     for activities, reports in script:
         watermark = test.run().watermark
         late_when_brought |= {record for record in activities if watermark is not None and at(record[1]) < watermark}
         brought += activities
+        if activities and began is None:
+            began = min(minute for _, minute in activities)
         weather = max([*([] if weather is None else [weather]), *(minute for _, minute in reports)], default=None)
+        reached = began if weather is None else weather
         result = test.add_records(activities, "activities").add_records(reports, "weather").end_batch().run()
         new = result.records("seen", new=True)
         ran += new
         held = [(str(event.key), event.value) for event in result.held("activities")]
         waiting = by_key(held)
         assert {key: [*by_key(ran).get(key, []), *waiting.get(key, [])] for key in by_key(brought)} == by_key(brought)
-        if weather is not None:
-            assert all(minute <= weather + THRESHOLD for _, minute, _ in new)
+        assert all(minute <= (reached or 0) + THRESHOLD for _, minute, _ in new)
     assert {(key, minute) for key, minute, is_late in ran if is_late} <= late_when_brought
     test.add_record(("a", 1000), "weather").run()
     assert by_key(test.run().records("seen")) == by_key(brought)

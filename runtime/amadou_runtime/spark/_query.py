@@ -213,7 +213,7 @@ class RunningJob:
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
-        verdict = judge(self._job, moment.judged, whole.newest, number, self._announce)
+        verdict = judge(self._job, moment.judged, whole.newest, whole.oldest, number, self._announce)
         check_held(self._job, self._held(whole.ranges), verdict.down)
         began = time.perf_counter()
         for port, sink in self._job.sinks.items():

@@ -134,7 +134,7 @@ class _Rows:
         for position, by_group in by_range.items():
             self.add(numbers[position], pack_compressed([source, ordering, by_group]))
         if packed.newest is not None and source in watched(worker.job):
-            mark = pack_compressed([source, packed.newest])
+            mark = pack_compressed([source, packed.newest, packed.oldest])
             for number in numbers:
                 self.add(number, mark)
         now = perf_counter()
@@ -147,6 +147,8 @@ class _Rows:
         self._began = now
         if packed.newest is not None:
             report["newest"] = {source: packed.newest}
+        if packed.oldest is not None:
+            report["oldest"] = {source: packed.oldest}
         if packed.letters:
             report["outputs"] = {DEAD_LETTERS: packed.letters}
             if self._payload.traced:
@@ -235,9 +237,9 @@ class StatefulStage:
         memory = Memory(self.payload.run)
         if token is not None:
             key_range.memory = memory.read(number, token)
-        chunks, newest = _unpacked(packed)
+        chunks, newest, oldest = _unpacked(packed)
         try:
-            judged = self._judge(worker, told, newest, number)
+            judged = self._judge(worker, told, newest, oldest, number)
             limits = judged.verdict.limits
             played = key_range.process(worker.operator, chunks, told.watermark, limits, every=self.payload.traced)
         except AmadouError as error:
@@ -272,25 +274,29 @@ class StatefulStage:
             result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
         return pack_compressed(result)
 
-    def _judge(self, worker: Worker, told: BatchTime, newest: dict[str, int], number: int) -> Judged:
+    def _judge(
+        self, worker: Worker, told: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
+    ) -> Judged:
         """Judge which sources are down. Every range does, and the first one tells the handler."""
         if number == range_numbers(self.payload.ranges)[0]:
-            return worker.operator.judge(told.judged, newest, told.number, told.watermark)
-        return Judged(judge(worker.job, told.judged, newest, told.number), {}, {})
+            return worker.operator.judge(told.judged, newest, oldest, told.number, told.watermark)
+        return Judged(judge(worker.job, told.judged, newest, oldest, told.number), {}, {})
 
 
-def _unpacked(packed: list[bytes]) -> tuple[list[tuple[int, Chunk]], dict[str, int]]:
-    """What rows bring: events with their key group, and the newest event time of each source that is watched."""
+def _unpacked(packed: list[bytes]) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int]]:
+    """What rows bring: events with their key group, and the newest and the oldest event times that `judge` takes."""
     chunks: list[tuple[int, Chunk]] = []
     newest: dict[str, int] = {}
+    oldest: dict[str, int] = {}
     for row in filter(None, packed):  # what is empty only calls
-        source, *rest = unpack_compressed(row)
-        if len(rest) == 1:
-            newest[source] = max(rest[0], newest.get(source, rest[0]))
+        source, first, second = unpack_compressed(row)
+        if isinstance(first, int):
+            newest[source] = max(first, newest.get(source, first))
+            if second is not None:
+                oldest[source] = min(second, oldest.get(source, second))
         else:
-            ordering, by_group = rest
-            chunks += [(group, Chunk(source, ordering, events)) for group, events in by_group.items()]
-    return chunks, newest
+            chunks += [(group, Chunk(source, first, events)) for group, events in second.items()]
+    return chunks, newest, oldest
 
 
 @attrs.frozen
@@ -348,7 +354,7 @@ class OutputStage:
 
 _ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
 """Numbers by name, of which a summary has the sums."""
-_TOLD = ("events", "late", "timers_set", "fired", "error", "newest", "letters", "trace", "states", *_ADDED)
+_TOLD = ("events", "late", "timers_set", "fired", "error", "newest", "oldest", "letters", "trace", "states", *_ADDED)
 """What a row of results says in the terms of a summary."""
 
 
@@ -372,6 +378,7 @@ class Summary:
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
     newest: dict[str, int] = attrs.field(factory=dict)
+    oldest: dict[str, int] = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters of records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
@@ -400,6 +407,8 @@ class Summary:
         self.error = self.error or other.error
         for source, newest in other.newest.items():
             self.newest[source] = max(newest, self.newest.get(source, newest))
+        for source, oldest in other.oldest.items():
+            self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
         self.letters += other.letters
         self.trace += other.trace
         self.states |= other.states
