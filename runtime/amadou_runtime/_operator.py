@@ -19,7 +19,7 @@ from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
 from amadou_runtime._dependencies import Held, Verdict, judge
 from amadou_runtime._events import Chunk, Run
-from amadou_runtime._failure import callback_error, called
+from amadou_runtime._failure import callback_error, called, shown_traceback
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._held import admitted
 from amadou_runtime._keying import stands_for
@@ -173,12 +173,13 @@ class Operator:
                 played = self.process_at_once(self._taker, state, chunks, watermark, memory, limits)
                 if played is not None:
                     return played
-            except Exception:
+            except Exception as error:
                 if not self._has_told:
                     told = (
-                        "%s: %s did not take many events at once; they are played one by one, now and whenever it fails"
+                        "%s: %s did not take many events at once; they are played one by one, now and whenever it "
+                        "fails\n%s"
                     )
-                    _logger.warning(told, self._job.name, self._taker.name, exc_info=True)
+                    _logger.warning(told, self._job.name, self._taker.name, shown_traceback(error))
                     self._has_told = True
         return self.process_one_by_one(state, chunks, watermark, memory, limits)
 
@@ -369,7 +370,7 @@ class Operator:
         on_timer_expired = self._on_timer_expired
         times = sorted({*due, *waking})
         while times:
-            micros = heappop(times)
+            micros = batch.firing_micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
             woken = in_key_order(waking.pop(micros, ()))
             fired += len(woken)
@@ -398,6 +399,7 @@ class Operator:
                     timer = Timer(timestamp, subject.timer_tag)
                     raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
         subject.timer_tag = ""
+        batch.firing_micros = None
         expirations = fired - sum(calls.values())
         if expirations:
             calls["on_timer_expired"] = expirations
@@ -435,6 +437,8 @@ class Operator:
                 made = self.handler.on_recover_window(name, subject)
             except Exception as error:
                 raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
+        if isinstance(made, Component) and made._name != name:
+            raise RecoverError(self._name, name, subject.key, f"gave one with the name {made._name!r}")
         if isinstance(made, Component):
             self._components[name] = made
         if name not in self._components:

@@ -147,7 +147,8 @@ class Component(StateSpec[Part]):
     order, those that it asks for while it is woken among them.
 
     :param name: the name that its state is stored under; the attribute's name without it
-    :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16)
+    :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
+        is woken for it before, where it is to be
     """
 
     wakes = True
@@ -228,6 +229,11 @@ class Component(StateSpec[Part]):
 
     def check(self) -> None:
         self._check_life()
+
+    def _ages_by(self, subject: Subject) -> int | None:
+        # What is due comes before what is gone, however far the watermark went at once.
+        batch = subject._batch
+        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros
 
     def _state(self, key: Key, wire: Any) -> Part:
         return Part(self, key, wire)

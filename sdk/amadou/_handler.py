@@ -76,7 +76,8 @@ class Handler:
         a restart, or where a key comes to another worker.
 
         :param name: the window's name
-        :returns: the window; one that is made here need not be returned
+        :returns: the window, of that name, and of the size and aggregate that it had; one that is made here need not be
+            returned
         """
         return None
 

@@ -66,16 +66,20 @@ class StateSpec(Spec, Generic[S]):
             if version < self.version:
                 wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version)), True
             if aged != (self.ttl is not None):
-                now = 0 if subject is None else written_at(subject)
-                wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [now, part]))
+                at = 0 if subject is None else written_at(subject)
+                wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
                 changed = True
-            if self.ttl is not None and subject is not None and subject._batch.watermark_micros is not None:
-                begin = subject._batch.watermark_micros - self.ttl // MICROSECOND
-                left = self._parts_after(wire, begin)
+            now = None if self.ttl is None or subject is None else self._ages_by(subject)
+            if now is not None:
+                left = self._parts_after(wire, now - self.ttl // MICROSECOND)  # type: ignore[operator]
                 wire, changed = left, changed or left is not wire
         state: Any = self._state(key, wire) if self.ttl is None else self._aging_state(key, wire, subject)
         state._changed = changed
         return state  # type: ignore[no-any-return]
+
+    def _ages_by(self, subject: Subject) -> int | None:
+        """The time by which a subject's state may be gone, in microseconds; `None` before the first watermark."""
+        return subject._batch.watermark_micros
 
     def _converted(self, wire: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
         return self._each_part(wire, (lambda part: [part[0], convert(part[1])]) if aged else convert)

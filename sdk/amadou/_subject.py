@@ -47,6 +47,7 @@ class Batch:
         "columns",
         "components",
         "counts",
+        "firing_micros",
         "handler",
         "has_timer_callback",
         "job",
@@ -73,6 +74,8 @@ class Batch:
         self.components = {} if components is None else components
         self.job = job
         self.counts: dict[str, int] = {}
+        self.firing_micros: int | None = None
+        """The time of the timers in hand, in microseconds; `None` while there are none."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

@@ -270,19 +270,22 @@ class RecoverError(AmadouError):
     :param handler: the handler's class name
     :param name: the window's name
     :param key: whose window it is
+    :param why: what on_recover_window did instead of making it
     """
 
-    def __init__(self, handler: str, name: str, key: Any) -> None:
+    def __init__(self, handler: str, name: str, key: Any, why: str | None = None) -> None:
         self.handler = handler
         self.name = name
         self.key = key
+        self.why = why
+        lacks = f"{handler} has none of that name" if why is None else f"on_recover_window of {handler} {why}"
         super().__init__(
-            f"the window {name!r} of key {key!r} is due, and {handler} has none of that name: declare it, or make or "
-            "return it in on_recover_window(self, name, subject). Nothing was changed"
+            f"the window {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
+            "on_recover_window(self, name, subject). Nothing was changed"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.name, self.key)
+        return type(self), (self.handler, self.name, self.key, self.why)
 
 
 class SpecError(AmadouError):

@@ -3,13 +3,14 @@
 from datetime import timedelta
 from typing import Any
 
+import attrs
 import pytest
 from attrs import frozen
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec
-from amadou.errors import CallbackError
+from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, RecoverError
 from amadou_plugins.aggregates import Collect, Count, Max, Mean, Reduce
 from amadou_plugins.windows import (
     CountWindow,
@@ -269,9 +270,56 @@ def test_windows_made_at_run_time_close_with_their_full_value_after_a_restart(te
 
 
 def test_a_window_made_at_run_time_diverts_where_the_job_has_the_output(test_run: MakeRun) -> None:
-    run = test_run(job(Tenants())).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10"))
+    def late(of: Job) -> TestResult:
+        return test_run(of).add_record(event(1, "a-10")).add_watermark(at(10)).add_record(event(2, "a-10")).run()
+
     with pytest.raises(CallbackError, match="PortError"):
-        run.run()
+        late(job(Tenants()))
+    job_with_output = attrs.evolve(job(Tenants()), sinks={"results": MemorySink(), "late_events": MemorySink()})
+    assert [event.value for event in late(job_with_output).records("late_events")] == ["a-10"]
+
+
+class Renaming(Tenants):
+    def on_recover_window(self, name: str, subject: Subject) -> Any:
+        return TumblingWindow(timedelta(seconds=10), name=name.upper(), on_close=self.closed)
+
+
+def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
+    run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
+    with pytest.raises(RecoverError, match="'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
+        run.add_watermark(at(20)).run()
+
+
+class Aging(Recorded):
+    """Keeps what it has for a minute."""
+
+    window = TumblingWindow(timedelta(seconds=10), ttl=timedelta(minutes=1))
+    counted = CountWindow(2, ttl=timedelta(minutes=1))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+        self.counted.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+        self.counted.add(subject, KeyedEvent(subject.key, subject.timestamp, value))
+
+    @counted.on_close
+    def full(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("full", subject, window, value)
+
+
+def test_what_is_due_comes_before_what_is_gone_however_far_the_watermark_goes(test_run: MakeRun) -> None:
+    run = test_run(job(Aging())).add_record(event(1)).add_watermark(at(3600)).add_record(event(3600))
+    result = run.add_watermark(at(9000)).run(flush=True)
+    assert [record[2:] for record in result.records("results")] == [
+        (0, 10, False, 1),
+        (1, 10, False, 2),
+        (3600, 3610, False, 1),
+        (3600, 3610, False, 2),
+    ]
+    assert result.keys() == []
 
 
 class InMemory(Recorded):
