@@ -145,12 +145,17 @@ def run_program(job: Job, argv: Sequence[str] | None) -> None:
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """The names and values of an option that is given as ``NAME=VALUE``.
 
-    :raises typer.BadParameter: one has no name or no ``=``
+    :raises typer.BadParameter: one has no name or no ``=``, or a name comes twice
     """
+    found: dict[str, str] = {}
     for text in texts or ():
         if text.find("=") < 1:
             raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
-    return dict(text.split("=", 1) for text in texts or ())
+        name, value = text.split("=", 1)
+        if name in found:
+            raise typer.BadParameter(f"{option} has {name} twice: give it once")
+        found[name] = value
+    return found
 
 
 @contextmanager

@@ -21,6 +21,9 @@ amadou run views.py -p VIEWS=in/ --checkpoint state/ --trigger "5 seconds"
 amadou run my.package.views:job --engine embedded"""
 
 
+_ANY_WIDTH = 10_000
+
+
 def describe_job(target: TargetArgument, param: ParamOption = None) -> None:
     """Show what a job is made of: handler, state, ports, sinks, sources and parameters. Needs no Java."""
     from rich.console import Console
@@ -76,7 +79,10 @@ def list_plugins() -> None:
     for plugin in plugins_of().found:
         hooks = "\n".join(plugin.hooks) if plugin.problem is None else f"not loaded: {plugin.problem}"
         table.add_row(plugin.name, plugin.origin, plugin.place, hooks)
-    Console(markup=False, highlight=False).print(table)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
+    console.print(table)
 
 
 @hookimpl

@@ -50,6 +50,11 @@ def callback_error(
     return failed
 
 
+def shown_traceback(error: BaseException) -> str:
+    """The traceback of an error with secrets hidden, which logging's own `exc_info` would show."""
+    return redacted("".join(traceback.format_exception(error))).rstrip()
+
+
 def called(function: Any) -> str:
     """What a function is called in errors."""
     return str(getattr(function, "__name__", type(function).__name__))

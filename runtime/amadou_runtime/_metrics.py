@@ -5,7 +5,8 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Metric
+from amadou import AmadouError, BatchReport, Metric
+from amadou_runtime._failure import shown_traceback
 
 _logger = logging.getLogger("amadou")
 
@@ -27,8 +28,9 @@ def guarded(metric: Metric, plugin: str) -> Metric:
             return given
         except Exception as error:
             has_failed = True
-            told = "the metric %s of the plugin %s failed, and is left out from now on: %s: %s"
-            _logger.warning(told, metric.name, plugin, type(error).__name__, error, exc_info=error)
+            told = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
+            why = AmadouError(f"{type(error).__name__}: {error}")  # errors hide secrets
+            _logger.warning("%s: %s\n%s", told, why, shown_traceback(error))
             return None
 
     return attrs.evolve(metric, read=read)

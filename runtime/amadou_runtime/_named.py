@@ -22,6 +22,7 @@ from amadou_runtime._plugins import plugins_of
 _READABLE = (bool, int, float, timedelta, str, Secret)
 _OPTIONS = "options"
 _LOGIN = re.compile("//[^/@]*@")
+_NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 
 
 def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, str], plugins: Sequence[str] = ()) -> Job:
@@ -37,15 +38,23 @@ def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, st
         return job
     named = (*job.plugins, *plugins)
     known = plugins_of(named)
-    more_sources = {name: _connector(f"--source {name}", text, known.sources()) for name, text in sources.items()}
+    more_sources = {}
+    for name, text in sources.items():
+        replaced = job.sources.get(name)
+        key_event = None if replaced is None else replaced.key_event
+        more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event=key_event)
     more_sinks = {name: _connector(f"--sink {name}", text, known.sinks()) for name, text in sinks.items()}
     return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
 
 
-def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
+def _connector(option: str, text: str, kinds: Mapping[str, type], **own: Any) -> Any:
+    """
+    :param own: what it has besides, where it is not `None`
+    """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
-    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', main)}"  # options may be secrets, whatever else is wrong
+    shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
+    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
     if kind not in kinds:
         raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
     made = kinds[kind]
@@ -70,12 +79,16 @@ def _connector(option: str, text: str, kinds: Mapping[str, type]) -> Any:
         if first is None or first in options:
             raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
+    own = {name: value for name, value in own.items() if value is not None}
+    lacking = [name for name in own if name not in parameters]
+    if lacking:
+        raise LoadError(told, f"the job's own source has {lacking[0]}=, which {made.__name__} does not take")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
         raise LoadError(told, f"{made.__name__} needs {missing[0]}")
     try:
         given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
-        return made(**given, **({_OPTIONS: collected} if collected else {}))
+        return made(**given, **own, **({_OPTIONS: collected} if collected else {}))
     except (AmadouError, ValueError, TypeError) as error:
         raise LoadError(told, str(error)) from error
 

@@ -4,6 +4,7 @@ import importlib
 import itertools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ import pluggy
 from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source, hookspecs
 from amadou._markers import PROJECT
 from amadou.errors import AmadouError, PluginError
+from amadou_runtime._failure import shown_traceback
 from amadou_runtime._metrics import guarded
 
 if TYPE_CHECKING:
@@ -31,6 +33,8 @@ _BUILT_IN = {
     "window-node": "amadou_plugins.window_node.plugin",
 }
 """What comes with amadou, by name, in the order in which it is loaded."""
+_ALL = "all"
+_REFERENCE = re.compile(r"[\w.]+(:[\w.]+)?")
 _ANSWER_LENGTH = 100
 _logger = logging.getLogger("amadou")
 
@@ -63,22 +67,28 @@ class Plugins:
     def __init__(self, named: Iterable[Any] = ()) -> None:
         self._manager = pluggy.PluginManager(PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self._traces = bool(os.environ.get(TRACE))
+        self._traces = os.environ.get(TRACE, "").lower() not in ("", "0", "false", "off", "no")
         self.found: list[LoadedPlugin] = []
         for name, module in _BUILT_IN.items():
             self._load(name, "amadou", module, partial(importlib.import_module, module))
-        for entry in entry_points(group=PROJECT):
-            self._load_installed(entry)
+        off = {name.strip() for name in os.environ.get(OFF, "").split(",")} - {""}
+        entries = entry_points(group=PROJECT)
+        unknown = off - {entry.name for entry in entries} - {_ALL}
+        if unknown:
+            known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
+            _logger.warning("%s names %s, which is not installed (it takes: %s)", OFF, ", ".join(sorted(unknown)), known)
+        for entry in entries:
+            self._load_installed(entry, _ALL in off or entry.name in off)
         for plugin in named:
             self._load_named(plugin)
 
     def sources(self) -> Mapping[str, type[Source]]:
         """Sources by the names that the command line knows them under."""
-        return self._registered("amadou_register_sources", "source")
+        return self._registered("amadou_register_sources", "source", Source)
 
     def sinks(self) -> Mapping[str, type[Sink]]:
         """Sinks by the names that the command line knows them under."""
-        return self._registered("amadou_register_sinks", "sink")
+        return self._registered("amadou_register_sinks", "sink", Sink)
 
     def codecs(self) -> Mapping[str, Callable[[Any], Any]]:
         """What makes the codec for a type, by name."""
@@ -103,8 +113,23 @@ class Plugins:
         return tuple(known.values())
 
     def register_commands(self, app: "typer.Typer") -> None:
-        """Let plugins add commands. One that fails is left out with a warning."""
-        self._tell("amadou_register_commands", app=app)
+        """Let plugins add commands. One that fails, and a command whose name is taken, is left out with a warning."""
+        from typer.main import get_command_name
+
+        hook = "amadou_register_commands"
+        owners: dict[str, str] = {}
+        for implementation in self._implementations(hook):
+            plugin, before = implementation.plugin_name, len(app.registered_commands)
+            try:
+                self._call(implementation, hook, app=app)
+            except PluginError as error:
+                _warn(error)
+            for command in app.registered_commands[before:]:
+                name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
+                if name in owners:
+                    app.registered_commands.remove(command)
+                    _warn(PluginError(plugin, f"the command {name!r} is that of the plugin {owners[name]}", hook))
+                owners.setdefault(name, plugin)
 
     def prepare_job(self, job: Job) -> Job:
         """A job as plugins have changed it.
@@ -163,11 +188,10 @@ class Plugins:
         """Tell plugins."""
         self._tell("amadou_run_failed", run=run, error=error)
 
-    def _load_installed(self, entry: EntryPoint) -> None:
+    def _load_installed(self, entry: EntryPoint, is_off: bool) -> None:
         package = entry.dist
         origin = "an installed package" if package is None else f"{package.name} {package.version}"
-        off = [name.strip() for name in os.environ.get(OFF, "").split(",")]
-        if "all" in off or entry.name in off:
+        if is_off:
             self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=f"turned off by {OFF}"))
             return
         try:
@@ -181,13 +205,17 @@ class Plugins:
             place = _place(plugin)
             self._load(place, "the job", place, lambda: plugin)
             return
+        if not _REFERENCE.fullmatch(plugin):
+            raise PluginError(plugin, "name a module, or an object in it as module:attribute")
         self._load(plugin, "the job", plugin, EntryPoint(plugin, plugin, PROJECT).load)
 
     def _load(self, name: str, origin: str, place: str, load: Callable[[], Any]) -> None:
         try:
             plugin = load()
             plugin = plugin() if isinstance(plugin, type) else plugin
-        except Exception as error:
+            if plugin is None:
+                raise TypeError("it is None: name a module, or an object in it as module:attribute")
+        except (Exception, SystemExit) as error:
             raise PluginError(name, f"{type(error).__name__}: {error}") from error
         if self._manager.is_registered(plugin):
             return  # a job may name what is installed anyway
@@ -198,9 +226,13 @@ class Plugins:
             self._manager.unregister(name=name)
             raise PluginError(name, str(error).strip().splitlines()[-1]) from error
         callers = self._manager.get_hookcallers(plugin) or []
-        unknown = sorted(caller.name for caller in callers if not caller.has_spec())
-        if unknown or not callers:
-            self._manager.unregister(plugin)
+        own = [(caller, each) for caller in callers for each in caller.get_hookimpls() if each.plugin is plugin]
+        unknown = sorted(caller.name for caller, each in own if not (caller.has_spec() or each.optionalhook))
+        wrapping = sorted(caller.name for caller, each in own if each.wrapper or each.hookwrapper)
+        if unknown or wrapping or not callers:
+            self._manager.unregister(name=name)
+            if wrapping:
+                raise PluginError(name, f"{', '.join(wrapping)} is a wrapper: hooks are called one after the other")
             known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
             what = f"there is no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
             raise PluginError(name, f"{what} (the hooks are: {known})")
@@ -211,7 +243,11 @@ class Plugins:
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
 
-    def _registered(self, hook: str, kind: str) -> dict[str, Any]:
+    def _registered(self, hook: str, kind: str, base: type | None = None) -> dict[str, Any]:
+        """What plugins register by name.
+
+        :param base: of what it must be a class
+        """
         known: dict[str, Any] = {}
         owners: dict[str, str] = {}
         for implementation in self._implementations(hook):
@@ -221,6 +257,10 @@ class Plugins:
                 if not isinstance(added, Mapping):
                     raise PluginError(name, f"it gave {added!r}, which is no mapping of names", hook)
                 for key, value in added.items():
+                    if not isinstance(key, str):
+                        raise PluginError(name, f"the name of a {kind} must be a text, not {key!r}", hook)
+                    if base is not None and not (isinstance(value, type) and issubclass(value, base)):
+                        raise PluginError(name, f"{key!r} must be a class of {kind}s, not {value!r}", hook)
                     if key in known:
                         raise PluginError(name, f"the {kind} {key!r} is that of the plugin {owners[key]}", hook)
                     known[key], owners[key] = value, name
@@ -255,7 +295,7 @@ class Plugins:
             answer = answer if read is None else read(answer)
         except AmadouError as error:
             raise PluginError(plugin, str(error), hook) from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(plugin, f"{type(error).__name__}: {error}", hook) from error
         if self._traces:
             shown = "" if answer is None else f" -> {_shortened(repr(answer))}"
@@ -323,7 +363,8 @@ def plugins_of(named: Iterable[Any] = ()) -> Plugins:
 
 
 def _warn(error: PluginError) -> None:
-    _logger.warning("%s", error, exc_info=error.__cause__)
+    cause = "" if error.__cause__ is None else f"\n{shown_traceback(error.__cause__)}"
+    _logger.warning("%s%s", error, cause)
 
 
 def _place(plugin: Any) -> str:

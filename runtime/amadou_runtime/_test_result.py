@@ -66,12 +66,18 @@ class TestResult:
         """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
-    def held(self, source: str) -> list[KeyedEvent[Any]]:
+    def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
         """The events of a source that wait after the last batch for another one that is down (`DependsOn`), in their
         order.
 
-        :raises ValueError: the job has no such source
+        :param source: the source's name; the only one that depends on others without it
+        :raises ValueError: the job has no such source, or several that depend on others and none is named
         """
+        if source is None:
+            dependents = {each.dependent for each in self._job.dependencies}
+            if len(dependents) != 1:
+                raise ValueError(f"name the source: {', '.join(sorted(dependents)) or 'none'} depend on others")
+            (source,) = dependents
         if source not in self._job.sources:
             raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
         held = self._group.held.get(source)

@@ -32,6 +32,8 @@ class DependsOn:
     def problems(self) -> list[str]:
         """What makes no sense of its own, one sentence each."""
         told = f"DependsOn({self.dependent!r}, on={self.on!r})"
+        if not (isinstance(self.dependent, str) and isinstance(self.on, str)):
+            return [f"{told}: give the names of two sources, and a DependsOn for each pair"]
         problems = []
         threshold, most = self.threshold, self.max_held
         if not isinstance(threshold, timedelta | Param) or (

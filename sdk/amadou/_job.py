@@ -1,3 +1,4 @@
+import inspect
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -143,7 +144,8 @@ class Job:
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}
-        if self.late_events == "divert" or any(spec.diverts for spec in self.components.values()):
+        may_divert = type(self.handler).on_recover_window is not Handler.on_recover_window and LATE_EVENTS in self.sinks
+        if self.late_events == "divert" or may_divert or any(spec.diverts for spec in self.components.values()):
             ports[LATE_EVENTS] = SinkSpec(LateEvent, name=LATE_EVENTS)
         if self.on_error == "dead_letter":
             ports[DEAD_LETTERS] = SinkSpec(DeadLetter, name=DEAD_LETTERS)
@@ -238,6 +240,12 @@ class Job:
         problems = []
         if type(handler).on_event is Handler.on_event:
             problems.append(f"{name} does not define on_event(self, subject, event)")
+        problems += [
+            f"{name}.{callback} is async: callbacks are plain functions, since what waits holds up all keys"
+            for callback in _callbacks(Handler)
+            if inspect.iscoroutinefunction(getattr(handler, callback))
+            or inspect.isasyncgenfunction(getattr(handler, callback))
+        ]
         declared = declared_specs(handler)
         for attribute, spec in declared.items():
             try:
@@ -310,7 +318,8 @@ class Job:
         if not isinstance(self.sources, Mapping):
             return []
         problems = [problem for each in self.dependencies for problem in each.problems()]
-        pairs = Counter((each.dependent, each.on) for each in self.dependencies)
+        named = [(each.dependent, each.on) for each in self.dependencies]
+        pairs = Counter(pair for pair in named if all(isinstance(name, str) for name in pair))
         problems += [
             f"{dependent!r} is said to depend on {on!r} twice" for (dependent, on), n in pairs.items() if n > 1
         ]
@@ -321,6 +330,10 @@ class Job:
         if len(circle) > 2:
             problems.append(f"sources depend on each other in a circle: {' → '.join(circle)}")
         return problems
+
+
+def _callbacks(handler: type) -> list[str]:
+    return [name for name, value in vars(handler).items() if inspect.isfunction(value) and not name.startswith("_")]
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:

@@ -1,5 +1,6 @@
 """What must not be shown: passwords, tokens."""
 
+import json
 import re
 from typing import Any, Final
 
@@ -8,7 +9,10 @@ _LEAST = 4
 """Shorter texts are not looked for in others: they stand in too many."""
 _revealing: set[str] = set()
 # The first four are Spark's own rule, `spark.redaction.regex`.
-_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key|authorization|jaas|key[.]pem|cookie", re.IGNORECASE)
+_SECRET_NAME = re.compile(
+    r"secret|password|token|(access|account|api)[._-]?key|authorization|jaas|key[.]pem|cookie|passphrase|credential",
+    re.IGNORECASE,
+)
 
 
 class Secret:
@@ -24,7 +28,8 @@ class Secret:
         self._value = value
         text = str(value)
         if len(text) >= _LEAST:
-            _revealing.add(text)
+            # also as it stands within a literal of Python or JSON
+            _revealing.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
     def reveal(self) -> Any:
         """The value itself."""

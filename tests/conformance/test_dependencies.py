@@ -92,6 +92,7 @@ def test_events_are_held_while_a_source_is_down_and_run_in_order_once_it_is_ahea
     assert play.batch(activities=["a 11:00"]) == ["activities without weather 10:00 11:00"]
     assert play.batch(activities=["a 10:58", "a 11:02"]) == []
     assert play.held() == ["a 11:00", "a 10:58", "a 11:02"]
+    assert play.run.run().held() == play.run.run().held("activities")
     assert play.batch(weather=["a 10:59"]) == []
     assert play.batch(weather=["a 11:00"]) == [], "it has to be ahead"
     assert play.batch(weather=["a 11:01"], activities=["a 11:03"]) == [

@@ -104,6 +104,13 @@ def test_sources_are_added_and_sinks_replaced() -> None:
         with_connectors(job(), {}, {"other": "console"})
 
 
+def test_the_job_s_own_key_event_stays() -> None:
+    own = attrs.evolve(job(), sources={"in": LinesSource("in/", key_event=len)})
+    assert with_connectors(own, {"in": "lines:other/"}, {}).sources["in"] == LinesSource("other/", key_event=len)
+    with pytest.raises(LoadError, match="the job's own source has key_event=, which Queue does not take"):
+        with_connectors(own, {"in": "queue:"}, {})
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -136,6 +143,7 @@ def test_a_secret_among_the_options_is_one() -> None:
         "postgres:postgresql%3A//u:sesame-of-typos@h/d?table=t",
         "postgres:postgresql://u:sesame-of-typos@h/d?table=t",
         "http:https://u:sesame-of-typos@h/",
+        "postgres:postgresql://h/d%3Fpassword=sesame-of-typos?table=t",
     ],
 )
 def test_no_error_repeats_what_may_be_a_secret(text: str) -> None:
@@ -168,6 +176,9 @@ def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.C
 
     views = Path(__file__).parents[2] / "examples" / "tumbling_window"
     told = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]
+    twice = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told, *told])
+    assert twice.exit_code == 2
+    assert "--source has views twice" in twice.output
     result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told])
     assert result.exit_code == 0, result.output
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "sums").iterdir()) == 20

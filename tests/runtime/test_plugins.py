@@ -18,6 +18,7 @@ from amadou import (
     MemorySink,
     MemorySource,
     RunSummary,
+    Secret,
     SinkSpec,
     hookimpl,
     hookspecs,
@@ -240,6 +241,36 @@ def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureF
     assert "the source 'lines' is that of the plugin connectors" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"odd": MemorySource()}, "'odd' must be a class of sources, not MemorySource"),
+        ({1: MemorySource}, "the name of a source must be a text, not 1"),
+    ],
+)
+def test_what_is_no_class_of_connectors_is_left_out(given: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
+    class Odd:
+        @hookimpl
+        def amadou_register_sources(self) -> Any:
+            return given
+
+    assert not given.keys() & Plugins([Odd()]).sources().keys()
+    assert why in caplog.text
+
+
+def test_the_traceback_of_a_plugin_hides_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    secret = Secret("sesame'of\nplugins")
+
+    class Failing:
+        @hookimpl
+        def amadou_run_ended(self) -> None:
+            raise KeyError(secret.reveal())
+
+    run(job(1, plugins=[Failing()]), engine="embedded")
+    assert "Traceback" in caplog.text
+    assert "sesame" not in caplog.text
+
+
 def test_a_port_may_name_its_codec() -> None:
     written = job(3)
     run(written, engine="embedded")
@@ -299,6 +330,8 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
         ("@hookimpl\ndef amadou_run_failed(mistake): pass\n", "mistake"),
         ("", "it has no function marked with hookimpl"),
         ("raise SystemError('no')\n", "SystemError: no"),
+        ("raise SystemExit('no licence')\n", "SystemExit: no licence"),
+        ("@hookimpl(wrapper=True)\ndef amadou_run_ended(): return (yield)\n", "amadou_run_ended is a wrapper"),
     ],
 )
 def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: str) -> None:
@@ -306,6 +339,24 @@ def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: s
     with pytest.raises(PluginError, match=f"the plugin odd_plugin cannot be loaded: .*{why}") as caught:
         Plugins(["odd_plugin"])
     assert (caught.value.plugin, caught.value.hook) == ("odd_plugin", None)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "why"),
+    [(None, "it is None: name a module"), ("my plug!", "name a module, or an object in it as module:attribute")],
+)
+def test_what_can_be_no_plugin_is_refused(plugin: Any, why: str) -> None:
+    with pytest.raises(PluginError, match=why):
+        Plugins([plugin])
+
+
+def test_a_hook_of_a_later_amadou_may_be_optional() -> None:
+    class Later(Recorder):
+        @hookimpl(optionalhook=True)
+        def amadou_run_paused(self) -> None:
+            pass
+
+    assert Plugins([Later()]).found[-1].problem is None
 
 
 def test_a_plugin_that_is_not_there_is_told() -> None:
@@ -321,6 +372,22 @@ def test_installed_plugins_can_be_turned_off(installed: Any, monkeypatch: pytest
     found = {plugin.name: plugin for plugin in plugins.found}
     assert found["quiet_plugin"].problem == "turned off by AMADOU_PLUGINS_OFF"
     assert found[f"{__name__}.Recorder"].problem is None
+
+
+def test_what_is_turned_off_must_be_there(
+    installed: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    installed("quiet_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
+    monkeypatch.setenv("AMADOU_PLUGINS_OFF", "quite_plugin")
+    Plugins()
+    assert "AMADOU_PLUGINS_OFF names quite_plugin, which is not installed (it takes: all, quiet_plugin" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["", "0", "false"])
+def test_tracing_can_be_turned_off(text: str, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setenv("AMADOU_TRACE_PLUGINS", text)
+    run(job(1, plugins=(Recorder(["off"]),)), engine="embedded")
+    assert "amadou_run_started" not in capsys.readouterr().err
 
 
 def test_calls_can_be_traced(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,9 +413,25 @@ def test_commands_are_added_and_plugins_listed(
     assert CliRunner().invoke(app, ["greet"]).stdout == "hello\n"
     listed = CliRunner().invoke(app, ["plugins"]).stdout
     assert "greeting_plugin 1.5" in listed
+    monkeypatch.setenv("COLUMNS", "40")
+    assert CliRunner().invoke(app, ["plugins"]).stdout == listed, "nothing is cut where nobody looks"
     assert "amadou_register_commands" in listed
     assert "not loaded: ZeroDivisionError: division by zero" in listed
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_a_command_whose_name_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    class Taking:
+        @hookimpl
+        def amadou_register_commands(self, app: typer.Typer) -> None:
+            @app.command()
+            def plugins() -> None:
+                raise AssertionError
+
+    app = typer.Typer()
+    Plugins([Taking()]).register_commands(app)
+    assert "connectors" in CliRunner().invoke(app, ["plugins"]).stdout
+    assert "the command 'plugins' is that of the plugin commands" in caplog.text
 
 
 def test_a_plugin_that_cannot_add_its_command_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:

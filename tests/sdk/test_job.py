@@ -71,6 +71,10 @@ class Shared(Handler):
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None: ...
 
 
+async def waiting(*_: Any) -> None:
+    """Is of no use as a callback."""
+
+
 class Silent(Handler):
     pass
 
@@ -132,6 +136,8 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             {"handler": handler_with(__module__="nowhere")},
             "the module nowhere of Odd has no file, so that workers cannot import it: put Odd into one",
         ),
+        ({"handler": handler_with(on_event=waiting)}, "Odd.on_event is async: callbacks are plain functions"),
+        ({"handler": handler_with(on_dependency_down=waiting)}, "Odd.on_dependency_down is async"),
         ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
         ({"idle_timeout": {"in": 0}}, "idle_timeout['in'] must be a timedelta or seconds, above zero, or None, not "),
         ({"watermark_delay": {"in": -1}}, "watermark_delay['in'] must be a timedelta or seconds, not below zero, "),
@@ -177,6 +183,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             "dependencies name 'weather', which is none of the sources (in)",
         ),
         ({"dependencies": [DependsOn("in", on="in")]}, "a source cannot depend on itself"),
+        ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): give the names of two sources"),  # type: ignore
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=timedelta(0) - timedelta(1))]},
             "DependsOn('in', on='other'): threshold must be a timedelta or seconds, not below zero",
