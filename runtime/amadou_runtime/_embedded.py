@@ -233,8 +233,12 @@ def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[An
         batch = SinkBatch(run, job.name, port, number, port_codec(job, port))
         began = perf_counter()
         writer = sink.open(batch, "00000")
-        writer.write(outputs.get(port, []))
-        part = writer.finish()
+        try:
+            writer.write(outputs.get(port, []))
+            part = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
         written = perf_counter()
         sink.commit(batch, [] if part is None else [part])
         seconds["writing"] += written - began

@@ -75,8 +75,9 @@ class Plugins:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
+            told = "%s names %s, which is not installed (it takes: %s)"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
-            _logger.warning("%s names %s, which is not installed (it takes: %s)", OFF, ", ".join(sorted(unknown)), known)
+            _logger.warning(told, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
             self._load_installed(entry, _ALL in off or entry.name in off)
         for plugin in named:

@@ -286,7 +286,7 @@ class Renaming(Tenants):
 
 def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
     run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
-    with pytest.raises(RecoverError, match="'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
+    with pytest.raises(RecoverError, match=r"'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
         run.add_watermark(at(20)).run()
 
 

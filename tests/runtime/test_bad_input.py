@@ -10,9 +10,21 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import (
+    Collecting,
+    Handler,
+    Job,
+    KeyedEvent,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    SinkBatch,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+)
 from amadou.errors import CallbackError, JobError
-from amadou_runtime import TestRun
+from amadou_runtime import TestRun, run
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -267,3 +279,23 @@ def test_a_job_that_does_not_hold_together(handler: type[Handler], sinks: list[s
     with pytest.raises(JobError) as caught:
         Job("bad", handler(), sources={"in": MemorySource()}, sinks={name: MemorySink() for name in sinks})
     assert told in str(caught.value)
+
+
+def test_a_part_that_a_sink_cannot_write_is_undone() -> None:
+    undone = []
+
+    class Full(Collecting):
+        def write(self, wires: Any) -> None:
+            raise OSError("no space left")
+
+        def abort(self) -> None:
+            undone.append(True)
+
+    class Disk(MemorySink):
+        def open(self, batch: SinkBatch, part: str) -> Full:
+            return Full()
+
+    job = Job("disk", Scripted(), {"in": MemorySource()}, {"sums": Disk(), "anything": MemorySink()})
+    with pytest.raises(OSError, match="no space left"):
+        run(job, engine="embedded")
+    assert undone == [True]
