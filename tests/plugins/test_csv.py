@@ -23,6 +23,7 @@ from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, MemorySink, Para
 from amadou.errors import CallbackError, EncodeError, SinkError, SourceError
 from amadou_plugins.connectors import CsvSink, CsvSource, MalformedRow
 from amadou_runtime import TestRun, run
+from amadou_runtime._named import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -170,8 +171,14 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) 
         ({"delimiter": ""}, "delimiter must be one character"),
         ({"delimiter": "||"}, "delimiter must be one character"),
         ({"delimiter": '"'}, "neither a quote"),
-        ({"encoding": "utf-9"}, "Python knows no encoding 'utf-9'"),
-        ({"columns": "a,b"}, "columns must be names"),
+        ({"delimiter": 5}, "delimiter must be one character, neither a quote nor a line end, not 5"),
+        ({"encoding": "utf-9"}, "Python knows no encoding 'utf-9' of texts"),
+        ({"encoding": "hex"}, "Python knows no encoding 'hex' of texts"),
+        ({"encoding": "undefined"}, "Python knows no encoding 'undefined' of texts"),
+        ({"encoding": None}, "Python knows no encoding None of texts"),
+        ({"columns": ""}, "columns must be names"),
+        ({"columns": 5}, "columns must be names"),
+        ({"columns": "a,b,a"}, "two columns 'a'"),
         ({"columns": []}, "columns must be names"),
         ({"columns": ["a", "b", "a"]}, "two columns 'a'"),
         ({"max_files_per_batch": 0}, "max_files_per_batch must be a whole number"),
@@ -183,10 +190,19 @@ def test_a_setting_that_cannot_be_is_refused(options: Any, why: str) -> None:
 
 
 def test_parameters_take_the_place_of_settings() -> None:
-    job = echo(CsvSource(Param("VIEWS"), delimiter=Param("DELIMITER"), encoding=Param("ENCODING")))
-    filled = job.with_params({"VIEWS": "views/", "DELIMITER": ";", "ENCODING": "cp1252"}).sources["in"]
-    assert filled == CsvSource("views/", delimiter=";", encoding="cp1252")
+    settings = {name: Param(name.upper()) for name in ("columns", "delimiter", "encoding")}
+    given = {"VIEWS": "views/", "COLUMNS": "a,b", "DELIMITER": ";", "ENCODING": "cp1252"}
+    filled = echo(CsvSource(Param("VIEWS"), **settings)).with_params(given).sources["in"]
+    assert filled == CsvSource("views/", columns=["a", "b"], delimiter=";", encoding="cp1252")
     assert pickle.loads(pickle.dumps(filled)) == filled
+
+
+def test_the_command_line_gives_columns(tmp_path: Path) -> None:
+    path = write(tmp_path / "views.csv", b"a\t1\n")
+    text = f"csv:{path}?columns=channel,views&delimiter=%09"
+    source = with_connectors(echo(CsvSource("in")), {"in": text}, {}).sources["in"]
+    assert source == CsvSource(str(path), columns=["channel", "views"], delimiter="\t")
+    assert list(source.records()) == [{"channel": "a", "views": "1"}]
 
 
 def test_test_runs_take_rows() -> None:

@@ -1,16 +1,21 @@
+import functools
+import io
 import pickle
 import threading
+import traceback
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import frozen
+from rich.console import Console
 
 from amadou import Handler, Job, KeyedEvent, MemorySource, Param, SinkBatch, SinkSpec, Subject
 from amadou.errors import SinkError
 from amadou_plugins.connectors import FunctionSink
 from amadou_runtime import run
+from amadou_runtime._describe import describe
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -100,11 +105,46 @@ def test_a_function_that_fails_is_named_and_ends_the_run() -> None:
     with pytest.raises(SinkError, match=told) as caught:
         run(job(FunctionSink(refuse), 1, 2), engine="embedded")
     assert isinstance(caught.value.__cause__, OSError)
+    assert "in refuse" in "".join(traceback.format_exception(caught.value))
 
 
-def test_what_is_no_function_is_refused() -> None:
-    with pytest.raises(SinkError, match="FunctionSink needs a function of a list of values and a SinkBatch, not 5"):
-        FunctionSink(5)  # type: ignore[arg-type]
+def bare(values: list[Any]) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "why"),
+    [
+        (5, "not 5"),
+        ([].extend, r"and list\.extend takes \(iterable, /\)"),
+        (bare, r"and .*test_function_sink\.bare takes \(values: "),
+        (lambda values, batch, more: None, r"and .*<lambda> takes \(values, batch, more\)"),
+    ],
+)
+def test_what_takes_no_values_and_batch_is_refused(function: Any, why: str) -> None:
+    with pytest.raises(SinkError, match=rf"FunctionSink needs function\(values, batch\), {why}"):
+        FunctionSink(function)
+
+
+def test_functions_that_take_more_or_do_not_tell_are_taken() -> None:
+    def with_more(function: Any) -> Any:
+        @functools.wraps(function)
+        def called(*given: Any) -> Any:
+            return function("more", *given)
+
+        return called
+
+    FunctionSink(print)
+    FunctionSink(max)
+    FunctionSink(Recorder().take)
+    FunctionSink(with_more(lambda more, values, batch: None))
+    FunctionSink(lambda values, batch, more=None: None)
+
+
+def test_the_function_is_shown_by_its_name() -> None:
+    out = io.StringIO()
+    describe(job(FunctionSink(refuse)), {}, Console(file=out, width=200))
+    assert f"FunctionSink({__name__}.refuse)" in out.getvalue()
+    assert repr(FunctionSink(refuse)) == f"FunctionSink(function={__name__}.refuse)"
 
 
 def test_a_function_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

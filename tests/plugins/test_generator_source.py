@@ -1,3 +1,4 @@
+import io
 import math
 import pickle
 import random
@@ -10,11 +11,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject, ValueSpec
 from amadou.errors import RunError, SourceError
 from amadou_plugins.connectors import GeneratorSource
 from amadou_runtime import run, start
+from amadou_runtime._describe import describe
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -140,7 +143,7 @@ def test_a_setting_of_no_use_is_refused(arguments: dict[str, Any], why: str) -> 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (tmp_path / "made_here.py").write_text(
-        "class Maker:\n    def make(number, random):\n        return number * 2\n\nlimit = 5\n"
+        "class Maker:\n    def make(number, random):\n        return number * 2\n\nlimit = 5\ndef plain(number): ...\n"
     )
     (tmp_path / "broken_here.py").write_text("1 / 0\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -159,7 +162,8 @@ def test_a_function_can_be_named(module: str) -> None:
         ("made_here:nothing", "made_here:nothing cannot be loaded: AttributeError: .*no attribute 'nothing'"),
         ("not_here:make", "not_here:make cannot be loaded: ModuleNotFoundError: No module named 'not_here'"),
         ("broken_here:make", "broken_here:make cannot be loaded: ZeroDivisionError: division by zero"),
-        ("made_here:limit", "GeneratorSource needs a function of a number and a random.Random, not 5"),
+        ("made_here:limit", r"GeneratorSource needs function\(number, random\), not 5"),
+        ("made_here:plain", r"GeneratorSource needs function\(number, random\), and made_here.plain takes \(number\)"),
     ],
 )
 def test_a_name_without_a_function_is_told(module: str, name: str, why: str) -> None:
@@ -189,6 +193,12 @@ def test_the_command_line_knows_it(module: str) -> None:
     source = named.sources["in"]
     assert (source.rate, source.count, source.seed) == (0.5, 2, 9)
     assert list(source.records()) == [0, 2]
+
+
+def test_the_function_is_shown_by_its_name() -> None:
+    out = io.StringIO()
+    describe(job(GeneratorSource(failing, count=5))[0], {}, Console(file=out, width=200))
+    assert f"GeneratorSource({__name__}.failing, count=5)" in out.getvalue()
 
 
 def test_a_source_can_be_pickled() -> None:

@@ -3,6 +3,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
@@ -36,6 +37,7 @@ class Request:
     headers: dict[str, str]
     values: list[Any]
     status: int
+    client: Any = None
 
     @property
     def key(self) -> str:
@@ -66,6 +68,17 @@ class Service:
         request.wfile.flush()
         self.released.wait()
 
+    def drip(self, request: BaseHTTPRequestHandler, status: int, text: str) -> None:
+        """Give an answer whose text comes slowly, and never to its end."""
+        request.send_response(status)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        with suppress(OSError):  # when the sink has gone
+            request.wfile.write(text.encode())
+            while not self.released.wait(0.05):
+                request.wfile.write(b".")
+                request.wfile.flush()
+
     @property
     def values(self) -> list[Any]:
         """What a service has that takes each idempotency key once."""
@@ -84,7 +97,7 @@ def service() -> Iterator[Service]:
             status, headers, text = (answer, {}, "") if isinstance(answer, int) else (200, {}, "")
             if isinstance(answer, tuple):
                 status, headers, text = answer
-            service.requests.append(Request(self.path, dict(self.headers), body, status))
+            service.requests.append(Request(self.path, dict(self.headers), body, status, self.client_address))
             if callable(answer):
                 service.requests[-1].status = 0
                 self.close_connection = True
@@ -238,6 +251,44 @@ def test_a_service_that_hangs_is_asked_again(service: Service) -> None:
     play(HttpSink(service.url, timeout=SHORT), 1, 2)
     assert [request.values for request in service.requests] == [[1, 2]] * 4
     assert service.values == [1, 2]
+
+
+@pytest.fixture
+def released_at_last(service: Service) -> Iterator[None]:
+    """Ends what a service drips, so that a sink that waits for it fails and does not hang."""
+    timer = threading.Timer(3, service.released.set)
+    timer.start()
+    yield
+    timer.cancel()
+
+
+def test_an_answer_of_2xx_is_not_waited_for_to_its_end(service: Service, released_at_last: None) -> None:
+    service.answers = [lambda request: service.drip(request, 200, "taken")]
+    began = time.monotonic()
+    commit(HttpSink(service.url, timeout=SHORT, max_values_per_request=1), 1, 2)
+    assert time.monotonic() - began < 1.5
+    assert [request.values for request in service.requests] == [[1], [2]]
+
+
+@pytest.mark.parametrize(("status", "told"), [(500, "Internal Server Error"), (400, "Bad Request")])
+def test_the_text_of_an_answer_is_not_waited_for_to_its_end(
+    service: Service, released_at_last: None, status: int, told: str
+) -> None:
+    token = Secret("Zq7-token-that-drips")
+    service.answers = [lambda request: service.drip(request, status, "no access with Zq7-token-th")] * 100
+    began = time.monotonic()
+    with pytest.raises(SinkError, match=f"the answer is {status} {told}: no access with[;.]") as caught:
+        commit(HttpSink(service.url, token=token, timeout=SHORT, give_up_after=SHORT), 1)
+    assert time.monotonic() - began < 2.5
+    assert "Zq7" not in str(caught.value)
+
+
+def test_a_service_keeps_its_connection(service: Service) -> None:
+    for length in (0, 5, 50_000):
+        service.answers += [(200, {}, "x" * length)] * 2
+    commit(HttpSink(service.url, max_values_per_request=1), *range(6))
+    assert len(service.requests) == 6
+    assert len({request.client for request in service.requests}) == 1
 
 
 def test_a_connection_that_breaks_is_made_again(service: Service) -> None:

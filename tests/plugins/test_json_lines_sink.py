@@ -16,7 +16,7 @@ from attrs import define, frozen
 
 from amadou import Codec, Param, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
-from amadou_plugins.connectors import JsonLinesSink
+from amadou_plugins.connectors import CsvSink, JsonLinesSink, LinesSink, ParquetSink
 
 
 @frozen
@@ -355,6 +355,13 @@ def test_a_directory_that_may_not_be_written_is_told_before_the_run(tmp_path: Pa
             JsonLinesSink(tmp_path).check("sums", int)
     finally:
         tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("path", ["", None, 5])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    for sink in (JsonLinesSink, LinesSink, CsvSink, ParquetSink):
+        with pytest.raises(SinkError, match=f"^{sink.__name__} needs a path, such as views/, not {path!r}"):
+            sink(path)
 
 
 def test_a_remote_path_is_told_before_the_run() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, Param, Secret, SinkSpec, Subject
 from amadou.errors import CallbackError, SourceError
 from amadou_plugins.connectors import JsonLinesSource
 from amadou_runtime import TestRun, run
@@ -60,9 +60,25 @@ def test_a_source_s_own_key_event_gets_the_value_too(tmp_path: Path) -> None:
 
 def test_a_line_that_is_no_json_ends_the_run_and_shows_itself(tmp_path: Path) -> None:
     views = job(JsonLinesSource(write(tmp_path / "in.jsonl", b'{"value": 1}\n{"value": \n')))
-    with pytest.raises(CallbackError, match="JSONDecodeError") as raised:
+    with pytest.raises(CallbackError) as raised:
         run(views, engine="embedded")
-    assert '{"value":' in str(raised.value.record)
+    assert raised.value.source == "in"
+    assert raised.value.error == (
+        """SourceError: JsonLinesSource: the line b'{"value": ' is no JSON: unexpected end of data (at character 11)"""
+    )
+
+
+def test_a_long_line_is_shown_by_its_beginning() -> None:
+    with pytest.raises(SourceError, match=r"the line b'\[1, x{94}… is no JSON: .* \(at character 5\)$") as raised:
+        JsonLinesSource.decode(b"[1, " + b"x" * 10_000)
+    assert isinstance(raised.value.__cause__, orjson.JSONDecodeError)
+
+
+def test_a_secret_in_a_long_line_is_hidden_whole() -> None:
+    secret = Secret("Zq7-secret-of-lines")
+    with pytest.raises(SourceError, match=r"x\*\*\*") as raised:
+        JsonLinesSource.decode(b"[" + b"x" * 90 + secret.reveal().encode())
+    assert "Zq7" not in str(raised.value)
 
 
 def test_a_line_that_is_no_json_is_a_dead_letter_with_the_raw_line(tmp_path: Path) -> None:
@@ -70,7 +86,9 @@ def test_a_line_that_is_no_json_is_a_dead_letter_with_the_raw_line(tmp_path: Pat
     views = job(JsonLinesSource(path), on_error="dead_letter")
     run(views, engine="embedded")
     assert views.sinks["seen"].records == [1, 2]
-    assert [letter.record for letter in views.sinks["dead_letters"].records] == [b'{"value": ', b'{"value": "\xff"}']
+    letters = views.sinks["dead_letters"].records
+    assert [letter.record for letter in letters] == [b'{"value": ', b'{"value": "\xff"}']
+    assert all(letter.error.startswith("SourceError: JsonLinesSource: the line b") for letter in letters)
 
 
 def test_test_runs_take_raw_lines_and_values() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
-from amadou_plugins.connectors import LinesSource
+from amadou_plugins.connectors import CsvSource, JsonLinesSource, LinesSource, ParquetSource
 from amadou_plugins.connectors import _lines as lines_module
 
 
@@ -147,6 +147,47 @@ def test_remote_paths_are_left_to_spark(tmp_path: Path) -> None:
 def test_a_batch_of_no_files_is_refused(files: Any) -> None:
     with pytest.raises(SourceError, match="max_files_per_batch must be a whole number from 1"):
         LinesSource("views", max_files_per_batch=files)
+
+
+@pytest.mark.parametrize("path", ["", None, 5, b"views"])
+def test_what_is_no_path_is_refused(path: Any) -> None:
+    told = f"Source needs a path, such as views/, not {path!r}"
+    for source in (LinesSource, JsonLinesSource, CsvSource, ParquetSource):
+        with pytest.raises(SourceError, match=source.__name__.removesuffix("Source") + told):
+            source(path)
+
+
+def test_a_parameter_that_is_no_path_is_told_when_it_has_its_value() -> None:
+    class Ignore(Handler):
+        def on_event(self, subject: Any, event: Any) -> None: ...
+
+    job = Job("ignore", Ignore(), {"views": LinesSource(Param("VIEWS"), key_event=lambda line: None)}, {})
+    with pytest.raises(SourceError, match="LinesSource needs a path, such as views/, not ''"):
+        job.with_params({"VIEWS": ""})
+
+
+@pytest.mark.parametrize(("given", "deeper"), [("", "/*"), ("/", "/*"), ("/*", "/*/*")])
+def test_directories_that_are_not_read_are_told(
+    tmp_path: Path, given: str, deeper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "in" / "day=1" / "hour=1" / "a.txt", b"1")
+    assert records(f"{tmp_path}/in{given}") == []
+    (record,) = caplog.records
+    below = f"{tmp_path}/in/day=1" + ("/hour=1" if deeper == "/*/*" else "")
+    assert record.getMessage() == (
+        f"LinesSource('{tmp_path}/in{given}'): there is no file yet, and directories below, such as {below}, are not "
+        f"read: give LinesSource('{tmp_path}/in{deeper}') for what is in them"
+    )
+    assert records(f"{tmp_path}/in/*/*") == [b"1"]
+
+
+def test_directories_beside_files_are_not_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write(tmp_path / "in" / "a.txt", b"1")
+    write(tmp_path / "in" / "done" / "b.txt", b"2")
+    write(tmp_path / "other" / "_spark_metadata" / "0", b"3")
+    assert records(tmp_path / "in") == [b"1"]
+    assert records(tmp_path / "other") == []
+    assert caplog.records == []
 
 
 def test_parameters_take_the_place_of_settings(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from amadou.errors import EncodeError, NaiveTimestampError, SinkError, SourceErr
 from amadou_plugins.connectors import MemorySink, ParquetSink, ParquetSource
 from amadou_plugins.connectors import _parquet_sink as sink_module
 from amadou_runtime import TestRun, run
+from amadou_runtime._named import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]
@@ -142,10 +143,16 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones() -> None:
     assert list(ParquetSource("s3://views/").to_records(cells)) == [{"a": 1}, {"a": 2}]
 
 
-@pytest.mark.parametrize("columns", ["a", [], ["a", "a"]])
+@pytest.mark.parametrize("columns", ["", [], ["a", "a"], "a,a"])
 def test_columns_that_are_no_names_are_refused(columns: Any) -> None:
     with pytest.raises(SourceError, match="columns"):
         ParquetSource("views", columns=columns)
+
+
+def test_the_command_line_gives_columns() -> None:
+    job = Job("echo", Echo(), {"in": ParquetSource("in")}, {"seen": MemorySink()})
+    source = with_connectors(job, {"in": "parquet:views/?columns=b,a"}, {}).sources["in"]
+    assert source == ParquetSource("views/", columns=["b", "a"])
 
 
 def test_parameters_take_the_place_of_settings() -> None:

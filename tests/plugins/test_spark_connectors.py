@@ -119,6 +119,45 @@ def test_the_command_line_gives_options_of_any_name() -> None:
     assert named.sinks["views"] == SparkSink("jdbc", options={"dbtable": "views", "password": secret})
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jdbc:postgresql://h/d?user=u&password=hunter22",
+        "jdbc:sqlserver://h:1433;user=u; Password=hunter22",
+        "jdbc:oracle:thin:scott/hunter22@//h:1521/s",
+        "mongodb://u:hunter22@h/d",
+        "s3a://key:hunter22@bucket/in/",
+        "https://h/in?access_token=hunter22",
+        "Endpoint=sb://h/;SharedAccessKeyName=n;SharedAccessKey=hunter22=",
+    ],
+)
+def test_an_option_that_would_show_a_password_is_refused(value: str) -> None:
+    for connector, error in ((SparkSource, SourceError), (SparkSink, SinkError)):
+        told = f"{connector.__name__}: there is a password in the option 'url', which is shown: put it into an option"
+        with pytest.raises(error, match=told) as caught:
+            connector("jdbc", options={"url": value})
+        assert "hunter22" not in str(caught.value)
+        assert connector("jdbc", options={"url": Secret(value)}).options == {"url": Secret(value)}
+    played, _ = job(sink=SparkSink("jdbc", options={"url": Param("URL")}))
+    with pytest.raises(SinkError, match="there is a password in the option 'url'"):
+        played.with_params({"URL": value})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "jdbc:postgresql://h:5432/d?user=u",
+        "jdbc:oracle:thin:@//h:1521/s",
+        "abfss://container@account.dfs.core.windows.net:443/in/",
+        "(SELECT * FROM views WHERE token='x' AND password = 'y') AS views",
+        "s3a://bucket/token=a/day=1/",
+        "org.apache.kafka.common.security.scram.ScramLoginModule",
+    ],
+)
+def test_other_options_are_taken(value: str) -> None:
+    assert SparkSink("jdbc", options={"url": value, "number": 5}).options["url"] == value
+
+
 @pytest.mark.spark
 def test_rows_become_dicts(spark: Any, tmp_path: Path) -> None:
     at = "TIMESTAMP '2025-01-01 00:00:00.000007Z'"

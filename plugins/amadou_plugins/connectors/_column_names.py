@@ -1,21 +1,24 @@
 """The names of the columns of files."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from amadou import Param
 from amadou.errors import SourceError
 
 
-def column_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """What a source was given for `columns`.
+def column_names(names: str | Sequence[str] | Param | None) -> Any:
+    """What a source was given for `columns`, as a tuple; a parameter stays one until it has its value.
 
-    :raises SourceError: it is no list of different names
+    :raises SourceError: it is neither a list of different names nor a text with commas between them
     """
-    if names is None:
-        return None
-    if isinstance(names, str) or not isinstance(names, Sequence) or not names:
+    if names is None or isinstance(names, Param):
+        return names
+    given = names.split(",") if isinstance(names, str) and names else names
+    if isinstance(given, str) or not isinstance(given, Sequence) or not given:
         raise SourceError(f'columns must be names, such as ["channel", "views"], not {names!r}')
-    check_twice("columns", names)
-    return tuple(names)
+    check_twice("columns", given)
+    return tuple(given)
 
 
 def check_twice(told: str, names: Sequence[str]) -> None:

@@ -2,25 +2,24 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from pathlib import Path
 from typing import IO, Any
 
 import attrs
 import orjson
 
-from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
+from amadou import Codec, SinkBatch
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors._fields import fields_of
+from amadou_plugins.connectors._file_sink import FileSink
 from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
-from amadou_plugins.connectors._part_files import PartFiles
-from amadou_plugins.connectors._path import path_text
+from amadou_plugins.connectors._part_files import Content
 
 _VALUE = "value"
 _QUOTED = re.compile(r'[",\r\n]')
 
 
 @attrs.frozen
-class CsvSink(Sink):
+class CsvSink(FileSink):
     """A directory of CSV files with a header line each, in UTF-8 and as RFC 4180 says, with ``\\n`` at line ends.
     Exactly-once, in the way of `JsonLinesSink`.
 
@@ -31,14 +30,10 @@ class CsvSink(Sink):
 
     :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
         must be one that all machines share
+    :raises SinkError: there is no path
     """
 
-    guarantee = "exactly-once"
-
-    path: str | Path | Param = attrs.field(converter=path_text)
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._files.sent,)
+    suffix = ".csv"
 
     def codec(self, type_: Any) -> Codec[Any]:
         return _CsvCodec(type_)
@@ -48,17 +43,10 @@ class CsvSink(Sink):
             raise SinkError(
                 f"CsvSink: the type of port {port!r} has no fields, so there is nothing to write: give it one"
             )
-        self._files.check()
+        super().check(port, type_)
 
-    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return self._files.open(batch, part, ".csv", lambda file: _CsvLines(batch, file))
-
-    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        self._files.commit(batch, parts)
-
-    @property
-    def _files(self) -> PartFiles:
-        return PartFiles(type(self).__name__, self.path)
+    def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
+        return _CsvLines(batch, file)
 
 
 class _CsvLines:

@@ -1,4 +1,3 @@
-import codecs
 import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +10,7 @@ from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
 from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
-from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._path import check_path, local_path, path_text
 from amadou_plugins.connectors._settings import check_count
 
 _LARGEST_CELL = 2**31 - 1
@@ -48,32 +47,35 @@ class CsvSource(Source):
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
         started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
-    :param columns: the names of the columns, for files without a header line
+    :param columns: the names of the columns, for files without a header line; or a text with commas between them
     :param delimiter: the character between cells
     :param encoding: the encoding of the files, by Python's name for it
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
     :param key_event: turns the rows into events, instead of the handler's own
-    :raises SourceError: a setting is none
+    :raises SourceError: a setting is of no use
     """
 
     path: str | Path | Param = attrs.field(converter=path_text)
-    columns: Sequence[str] | None = attrs.field(default=None, kw_only=True, converter=column_names)
+    columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
     delimiter: str | Param = attrs.field(default=",", kw_only=True)
     encoding: str | Param = attrs.field(default="utf-8", kw_only=True)
     max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_path(SourceError, "CsvSource", self.path)
         check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
-        if not isinstance(self.delimiter, Param) and (len(self.delimiter) != 1 or self.delimiter in '"\r\n'):
+        if not isinstance(self.delimiter, Param) and not _is_delimiter(self.delimiter):
             raise SourceError(
                 f"delimiter must be one character, neither a quote nor a line end, not {self.delimiter!r}"
             )
         if not isinstance(self.encoding, Param):
             try:
-                codecs.lookup(self.encoding)
-            except LookupError:
-                raise SourceError(f"Python knows no encoding {self.encoding!r}: try utf-8, utf-16 or cp1252") from None
+                "".encode(self.encoding)
+            except (LookupError, TypeError, ValueError):
+                raise SourceError(
+                    f"Python knows no encoding {self.encoding!r} of texts: try utf-8, utf-16 or cp1252"
+                ) from None
 
     @property
     def bounded(self) -> bool:
@@ -107,7 +109,7 @@ class CsvSource(Source):
     def _rows(self, path: str, content: bytes | None = None) -> Iterator[Any]:
         with reading("CsvSource", path, UnicodeError), opened(path, content) as packed:
             rows = _Rows(path, packed, str(self.encoding), str(self.delimiter))
-            columns = self.columns
+            columns: Any = self.columns
             for cells in rows:
                 if columns is None:
                     self.decode(cells)
@@ -169,6 +171,10 @@ class _Rows:
         for number, line in enumerate(self._file):
             self._lines.append(line if number else line.removeprefix("\ufeff"))
             yield self._lines[-1]
+
+
+def _is_delimiter(value: Any) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value not in '"\r\n'
 
 
 def _is_text(line: str) -> bool:

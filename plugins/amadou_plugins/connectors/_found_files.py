@@ -4,6 +4,7 @@ import bz2
 import glob
 import gzip
 import io
+import logging
 import os
 import re
 import zlib
@@ -23,6 +24,7 @@ PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 _FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _GLOB = re.compile(r"[*?\[]")
 _SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
+_logger = logging.getLogger("amadou")
 
 
 @attrs.frozen
@@ -49,7 +51,8 @@ class FoundFiles:
         return is_remote(str(self.path))
 
     def check(self) -> None:
-        """See whether they can be found and read, on either engine.
+        """See whether they can be found and read, on either engine. Where there are but directories, the log says so:
+        files may still come.
 
         :raises SourceError: they cannot
         """
@@ -66,8 +69,15 @@ class FoundFiles:
             raise SourceError(f"{told}: {path} may not be read by this user: change its permissions")
         elif self.bounded and _is_hidden(path):
             raise SourceError(f"{told}: Spark skips files whose names begin with '.' or '_': rename the file")
-        for file in self._listed():
+        files = self._listed()
+        for file in files:
             self._check_name(told, file)
+        below = [] if files else self._below()
+        if below:
+            given = local_path(str(self.path))
+            deeper = os.path.join(given if self._is_glob else glob.escape(given), "*")
+            told += f": there is no file yet, and directories below, such as {below[0]}, are not read"
+            _logger.warning("%s: give %s(%r) for what is in them", told, self.source, deeper)
 
     def paths(self) -> list[str]:
         """The files of this machine that are there now, by path.
@@ -137,16 +147,23 @@ class FoundFiles:
         return path if os.path.isabs(path) else os.path.join(glob.escape(os.getcwd()), path)
 
     def _listed(self) -> list[str]:
-        path = self._local
         if self.bounded:
-            return [path]
+            return [self._local]
         found: list[str] = []
-        for match in glob.glob(path) if self._is_glob else [path]:
+        for match in self._matches():
             if os.path.isdir(match):
                 found += [entry.path for entry in os.scandir(match) if entry.is_file() and not _is_hidden(entry.path)]
             elif not _is_hidden(match):
                 found.append(match)
         return sorted(found)
+
+    def _below(self) -> list[str]:
+        """The directories in those that are read."""
+        entries = [entry for match in self._matches() if os.path.isdir(match) for entry in os.scandir(match)]
+        return sorted(entry.path for entry in entries if entry.is_dir() and not _is_hidden(entry.path))
+
+    def _matches(self) -> list[str]:
+        return glob.glob(self._local) if self._is_glob else [self._local]
 
 
 @contextmanager

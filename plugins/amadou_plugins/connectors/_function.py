@@ -1,30 +1,65 @@
 """Functions as users give them: themselves, or by name."""
 
 import importlib
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any
 
+import attrs
+
+from amadou import Param
 from amadou.errors import AmadouError
 
 
-def loaded_function(given: Any, error: Callable[[str], AmadouError]) -> Any:
-    """The function that a text ``module:function`` names; what is no text stays as it is.
+@attrs.frozen(repr=False)
+class Function:
+    """A function of the user's, which is shown by its name.
 
-    :param error: makes the error that tells why there is none
+    :param call: the function itself
     """
-    if not isinstance(given, str):
+
+    call: Callable[..., Any]
+
+    def __repr__(self) -> str:
+        name = getattr(self.call, "__qualname__", None)
+        module = getattr(self.call, "__module__", None)
+        return repr(self.call) if name is None else name if module is None else f"{module}.{name}"
+
+
+def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
+    """A `Function` of two arguments; a parameter stays one until it has its value.
+
+    :param given: a function, or the text ``module:function``
+    :param needs: which connector needs what, as "FunctionSink needs function(values, batch)", for errors
+    :raises AmadouError: there is none, or it takes other arguments
+    """
+    if isinstance(given, Function | Param):
         return given
-    module, _, name = given.partition(":")
+    function = Function(_imported(given, error) if isinstance(given, str) else given)
+    if not callable(function.call):
+        raise error(f"{needs}, not {function}")
+    signature = _signature(function.call)
+    try:
+        if signature is not None:
+            signature.bind(None, None)
+    except TypeError:
+        raise error(f"{needs}, and {function} takes {signature}") from None
+    return function
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    with suppress(ValueError, TypeError):  # some that are written in C tell none
+        return inspect.signature(function, follow_wrapped=False)
+    return None
+
+
+def _imported(named: str, error: type[AmadouError]) -> Any:
+    module, _, name = named.partition(":")
     if not module or not name:
-        raise error(f"{given!r} names no function: write module:function")
+        raise error(f"{named!r} names no function: write module:function")
     try:
         return attrgetter(name)(importlib.import_module(module))
     except Exception as cause:  # importing runs what stands in the module
-        raise error(f"the function {given} cannot be loaded: {type(cause).__name__}: {cause}") from cause
-
-
-def function_name(function: Any) -> str:
-    """A function's name as its users know it."""
-    name = getattr(function, "__qualname__", None)
-    return repr(function) if name is None else f"{function.__module__}.{name}"
+        raise error(f"the function {named} cannot be loaded: {type(cause).__name__}: {cause}") from cause

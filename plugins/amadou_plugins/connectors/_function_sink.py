@@ -5,11 +5,11 @@ import attrs
 
 from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
-from amadou_plugins.connectors._function import function_name, loaded_function
+from amadou_plugins.connectors._function import Function, loaded_function
 
 
 def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> Any:
-    return loaded_function(function, SinkError)
+    return loaded_function(function, "FunctionSink needs function(values, batch)", SinkError)
 
 
 @attrs.frozen
@@ -23,16 +23,12 @@ class FunctionSink(Sink):
     :param function: ``function(values, batch)`` takes the list of values, which are of the port's type, and their
         `SinkBatch`; what it returns is not looked at. Where it fails, the run ends, and begins with this batch when it
         is started again. Or the function's name, ``module:function``
-    :raises SinkError: there is no such function
+    :raises SinkError: there is no such function, or it takes other arguments
     """
 
     guarantee = "at-least-once"
 
-    function: Callable[[list[Any], SinkBatch], Any] | str | Param = attrs.field(converter=_loaded)
-
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.function, Param) and not callable(self.function):
-            raise SinkError(f"FunctionSink needs a function of a list of values and a SinkBatch, not {self.function!r}")
+    function: Function | Param = attrs.field(converter=_loaded)
 
     def __reduce__(self) -> Any:
         return type(self), (self.function if isinstance(self.function, Param) else _left_behind,)
@@ -44,11 +40,11 @@ class FunctionSink(Sink):
         values = [batch.codec.decode(wire) for part in parts for wire in part]
         if not values:
             return
-        function: Any = self.function
+        assert isinstance(self.function, Function)
         try:
-            function(values, batch)
+            self.function.call(values, batch)
         except Exception as error:
-            what = f"{function_name(function)} failed with the values of port {batch.port!r} in batch {batch.number}"
+            what = f"{self.function} failed with the values of port {batch.port!r} in batch {batch.number}"
             raise SinkError(f"{what}: {type(error).__name__}: {error}") from error
 
 

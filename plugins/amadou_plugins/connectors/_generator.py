@@ -7,12 +7,12 @@ import attrs
 
 from amadou import Param, Source
 from amadou.errors import SourceError
-from amadou_plugins.connectors._function import function_name, loaded_function
+from amadou_plugins.connectors._function import Function, loaded_function
 from amadou_plugins.connectors._settings import check_count
 
 
 def _loaded(function: Callable[[int, random.Random], Any] | str | Param) -> Any:
-    return loaded_function(function, SourceError)
+    return loaded_function(function, "GeneratorSource needs function(number, random)", SourceError)
 
 
 @attrs.frozen
@@ -35,16 +35,14 @@ class GeneratorSource(Source):
     :raises SourceError: a setting is of no use, or neither `rate` nor `count` is given
     """
 
-    function: Callable[[int, random.Random], Any] | str | Param = attrs.field(converter=_loaded)
+    function: Function | Param = attrs.field(converter=_loaded)
     rate: float | Param | None = attrs.field(default=None, kw_only=True)
     count: int | Param | None = attrs.field(default=None, kw_only=True)
     seed: int | Param = attrs.field(default=0, kw_only=True)
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        function, rate, count = self.function, self.rate, self.count
-        if not isinstance(function, Param) and not callable(function):
-            raise SourceError(f"GeneratorSource needs a function of a number and a random.Random, not {function!r}")
+        rate, count = self.rate, self.count
         if not isinstance(rate, Param | None) and not _is_rate(rate):
             raise SourceError(f"rate must be a number of records a second, above zero, not {rate!r}")
         check_count(SourceError, "count", count, optional=True)
@@ -82,7 +80,8 @@ class GeneratorSource(Source):
             yield from self._made(range(part["start"], part["end"]))
 
     def _made(self, numbers: range) -> Iterator[Any]:
-        function: Any = self.function
+        assert isinstance(self.function, Function)
+        function = self.function.call
         seeded = random.Random()
         for number in numbers:
             seeded.seed(f"{self.seed}:{number}")
@@ -90,7 +89,7 @@ class GeneratorSource(Source):
                 record = function(number, seeded)
             except Exception as error:
                 told = f"{type(error).__name__}: {error}"
-                raise SourceError(f"{function_name(function)} made no record of number {number}: {told}") from error
+                raise SourceError(f"{self.function} made no record of number {number}: {told}") from error
             yield record
 
 

@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from urllib.parse import SplitResult, quote, urlsplit
@@ -21,7 +22,8 @@ from amadou_plugins.connectors._settings import check_count, check_secret, check
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _WARNING_INTERVAL = 5.0
-_READ_ANSWER = 4096
+_READ_ANSWER = 1 << 16
+"""A connection whose answer is longer is not used again."""
 _SHOWN_ANSWER = 300
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
@@ -51,7 +53,7 @@ class HttpSink(Sink):
     :param headers: further headers of each request; their values may be `Secret`
     :param token: is sent as ``Authorization: Bearer …``
     :param max_values_per_request: into how long arrays a batch is cut
-    :param timeout: how long to wait for an answer
+    :param timeout: how long to wait for an answer, and for its text
     :param give_up_after: how long a request is tried again, before it ends the run
     :raises SinkError: a setting is of no use
     """
@@ -129,6 +131,7 @@ class HttpSink(Sink):
 
         assert isinstance(self.timeout, timedelta)
         seconds = self.timeout.total_seconds()
+        until = time.monotonic() + seconds
         try:
             answer = pool.request(
                 "POST",
@@ -140,18 +143,16 @@ class HttpSink(Sink):
                 redirect=False,
                 preload_content=False,
             )
-            if 200 <= answer.status < 300:
-                answer.drain_conn()
-                return None
-            read = " ".join(answer.read(_READ_ANSWER).decode(errors="replace").split())
-            shown = str(SinkError(read))[:_SHOWN_ANSWER]  # cut when secrets are hidden, not through one
-            answer.close()
         except urllib3.exceptions.NewConnectionError as error:  # to urllib3 a kind of timeout
             return _Failure(f"no connection: {error}", passes=True)
         except urllib3.exceptions.TimeoutError:
             return _Failure(f"no answer within {seconds:g} s", passes=True)
         except urllib3.exceptions.HTTPError as error:
             return _Failure(f"no answer: {error}", passes=True)
+        text = _text(answer, until)
+        if 200 <= answer.status < 300:
+            return None
+        shown = str(SinkError(text))[:_SHOWN_ANSWER]  # cut when secrets are hidden, not through one
         told = f"the answer is {answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
         told += f": {shown}" if shown else ""
         if answer.status == 429 or answer.status >= 500:
@@ -211,6 +212,26 @@ class _Failure:
     """Whether it may be gone by itself."""
     pause: float = 0.0
     """The seconds that the answer asks for."""
+
+
+def _text(answer: Any, until: float) -> str:
+    """What an answer says: as much of it as comes in time. Read to its end, its connection serves the next request.
+
+    :param until: when by `time.monotonic` no more is waited for
+    """
+    import urllib3
+
+    read, is_whole = b"", False
+    with suppress(urllib3.exceptions.HTTPError):  # the status is known, and counts
+        while not is_whole and len(read) < _READ_ANSWER and time.monotonic() < until:
+            piece = answer.read1(_READ_ANSWER - len(read))
+            read += piece
+            is_whole = not piece
+    answer.close()
+    words = read.decode(errors="replace").split()
+    if not is_whole and len(read) < _READ_ANSWER:
+        words = words[:-1]  # half a secret would not be hidden
+    return " ".join(words)
 
 
 def _pause(attempt: int) -> float:

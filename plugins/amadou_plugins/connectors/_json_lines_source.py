@@ -9,8 +9,10 @@ from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._found_files import FoundFiles
 from amadou_plugins.connectors._lines import lines_of, lines_of_cells, stream_of_lines
-from amadou_plugins.connectors._path import path_text
+from amadou_plugins.connectors._path import check_path, path_text
 from amadou_plugins.connectors._settings import check_count
+
+_SHOWN = 100
 
 
 @attrs.frozen
@@ -27,7 +29,7 @@ class JsonLinesSource(Source):
         started. A URI such as ``s3://bucket/views/`` is left to Spark
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
     :param key_event: turns the values into events, instead of the handler's own
-    :raises SourceError: `max_files_per_batch` is no positive number
+    :raises SourceError: a setting is of no use
     """
 
     path: str | Path | Param = attrs.field(converter=path_text)
@@ -35,6 +37,7 @@ class JsonLinesSource(Source):
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_path(SourceError, "JsonLinesSource", self.path)
         check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
@@ -57,8 +60,20 @@ class JsonLinesSource(Source):
 
     @staticmethod
     def decode(record: Any) -> Any:
-        """Turns a line into the value that it stands for; takes others for such values."""
-        return orjson.loads(record) if isinstance(record, bytes) else record
+        """Turns a line into the value that it stands for; takes others for such values.
+
+        :raises SourceError: the line is no JSON
+        """
+        if not isinstance(record, bytes):
+            return record
+        try:
+            return orjson.loads(record)
+        except orjson.JSONDecodeError as error:
+            shown = str(SourceError(repr(record)))  # cut when secrets are hidden, not through one
+            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
+            raise SourceError(
+                f"JsonLinesSource: the line {shown} is no JSON: {error.msg} (at character {error.colno})"
+            ) from error
 
     @property
     def _files(self) -> FoundFiles:

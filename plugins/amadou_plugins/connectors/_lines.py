@@ -9,14 +9,14 @@ import attrs
 from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._found_files import PACKED, FoundFiles, opened, reading
-from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._path import check_path, local_path, path_text
 from amadou_plugins.connectors._settings import check_count
 
+LINE_END = re.compile(rb"[\r\n]")
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _CHUNK = 1 << 20
 _SMALLEST_PART = 1 << 20
 _LARGEST_PART = 64 << 20
-_LINE_END = re.compile(rb"[\r\n]")
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @attrs.frozen
@@ -37,7 +37,7 @@ class LinesSource(Source):
         started. A URI such as ``s3://bucket/views/`` is left to Spark
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
     :param key_event: turns the lines into events, instead of the handler's own
-    :raises SourceError: `max_files_per_batch` is no positive number
+    :raises SourceError: a setting is of no use
     """
 
     path: str | Path | Param = attrs.field(converter=path_text)
@@ -45,6 +45,7 @@ class LinesSource(Source):
     key_event: Callable[[bytes], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_path(SourceError, "LinesSource", self.path)
         check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
@@ -131,7 +132,7 @@ def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[b
     with opened(path) as file:
         if start > 0:
             file.seek(start - 1)  # a line begins at `start` where the byte before ends one
-        elif file.read(len(_BYTE_ORDER_MARK)) != _BYTE_ORDER_MARK:
+        elif file.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             file.seek(0)
         lines = _split(_pieces(file, None if end is None or packed else end - file.tell()))
         if start > 0:
@@ -153,7 +154,7 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
         piece = file.read(_CHUNK)
         if not piece:
             return
-        ending = _LINE_END.search(piece)
+        ending = LINE_END.search(piece)
         piece = piece[: ending.end()] if ending else piece
         yield piece
 

@@ -1,21 +1,20 @@
 from collections.abc import Sequence
-from pathlib import Path
 from typing import IO, Any
 
 import attrs
 
-from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
+from amadou import Codec, SinkBatch
 from amadou.errors import SinkError
 from amadou_plugins.connectors._arrow import ArrowCodec
+from amadou_plugins.connectors._file_sink import FileSink
 from amadou_plugins.connectors._json import json_lines
-from amadou_plugins.connectors._part_files import PartFiles
-from amadou_plugins.connectors._path import path_text
+from amadou_plugins.connectors._part_files import Content
 
 _ROW_GROUP = 100_000
 
 
 @attrs.frozen
-class ParquetSink(Sink):
+class ParquetSink(FileSink):
     """A directory of Parquet files. Exactly-once, in the way of `JsonLinesSink`.
 
     An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
@@ -27,14 +26,10 @@ class ParquetSink(Sink):
 
     :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
         must be one that all machines share
+    :raises SinkError: there is no path
     """
 
-    guarantee = "exactly-once"
-
-    path: str | Path | Param = attrs.field(converter=path_text)
-
-    def __reduce__(self) -> Any:
-        return type(self), (self._files.sent,)
+    suffix = ".parquet"
 
     def codec(self, type_: Any) -> Codec[Any]:
         return ArrowCodec(type_)
@@ -46,17 +41,10 @@ class ParquetSink(Sink):
             raise SinkError("ParquetSink needs pyarrow: pip install 'amadou[spark]'") from error
         except SinkError as error:
             raise SinkError(f"ParquetSink cannot write the port {port!r}: {error}") from error
-        self._files.check()
+        super().check(port, type_)
 
-    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return self._files.open(batch, part, ".parquet", lambda file: _RowGroups(batch, file))
-
-    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        self._files.commit(batch, parts)
-
-    @property
-    def _files(self) -> PartFiles:
-        return PartFiles(type(self).__name__, self.path)
+    def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
+        return _RowGroups(batch, file)
 
 
 class _RowGroups:

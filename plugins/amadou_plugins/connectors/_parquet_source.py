@@ -10,7 +10,7 @@ from amadou import Param, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
 from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
-from amadou_plugins.connectors._path import local_path, path_text
+from amadou_plugins.connectors._path import check_path, local_path, path_text
 from amadou_plugins.connectors._settings import check_count
 
 
@@ -25,18 +25,19 @@ class ParquetSource(Source):
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
         started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
-    :param columns: the names of the columns to read; all without it
+    :param columns: the names of the columns to read, or a text with commas between them; all without it
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
     :param key_event: turns the rows into events, instead of the handler's own
-    :raises SourceError: a setting is none
+    :raises SourceError: a setting is of no use
     """
 
     path: str | Path | Param = attrs.field(converter=path_text)
-    columns: Sequence[str] | None = attrs.field(default=None, kw_only=True, converter=column_names)
+    columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
     max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
+        check_path(SourceError, "ParquetSource", self.path)
         check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
 
     @property
@@ -69,13 +70,14 @@ class ParquetSource(Source):
             parquet = ParquetFile(file, coerce_int96_timestamp_unit="us")
             there = parquet.schema_arrow.names
             check_twice(path, there)
-            missing = [name for name in self.columns or () if name not in there]
+            columns: Any = self.columns
+            names = there if columns is None else list(columns)
+            missing = [name for name in names if name not in there]
             if missing:
                 raise SourceError(f"{path} has no column {missing[0]!r} (it has: {', '.join(there)})")
-            names = there if self.columns is None else list(self.columns)
             for batch in parquet.iter_batches(columns=names):
-                columns = [_values(batch.column(name)) for name in names]
-                yield from (dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True))
+                cells = [_values(batch.column(name)) for name in names]
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
 
     @property
     def _files(self) -> FoundFiles:

@@ -6,13 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from amadou import Param
+from amadou.errors import AmadouError
 
 _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def path_text(path: "str | Path | Param") -> Any:
-    """A path as text; a parameter stays one until it has its value."""
-    return path if isinstance(path, Param) else os.fspath(path)
+def path_text(path: str | Path | Param) -> Any:
+    """A path as text; a parameter stays one until it has its value, and what is no path is left to `check_path`."""
+    return os.fspath(path) if isinstance(path, os.PathLike) else path
+
+
+def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
+    """Raise unless there is a path: an empty one would be the working directory.
+
+    :param connector: the connector's class
+    """
+    if not isinstance(path, Param) and (not isinstance(path, str) or not path):
+        raise error(f"{connector} needs a path, such as views/, not {path!r}")
 
 
 def is_remote(path: str) -> bool:

@@ -1,10 +1,20 @@
 """What settings of connectors must be, and what they hold. A `Param` is looked at when it has its value."""
 
+import re
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 from amadou import Param, Secret
 from amadou.errors import AmadouError
+
+_PASSWORD = re.compile(
+    r"//[^/?#\s]*:[^/?#\s]+@"
+    r"|^jdbc:oracle:[^/@]*/[^/@]+@"
+    r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
+    re.IGNORECASE,
+)
+"""What a password looks like in an address: in a login, or as one of its settings."""
 
 
 def check_count(error: type[AmadouError], name: str, value: Any, *, optional: bool = False) -> None:
@@ -25,6 +35,19 @@ def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
     """Raise where a setting would be shown that must not be."""
     if not isinstance(value, Secret | Param | None):
         raise error(f"{name} must be a Secret, or a Param with secret=True")
+
+
+def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
+    """Raise where an option, which would be shown, has a password inside.
+
+    :param connector: the connector's class
+    """
+    for name, value in options.items():
+        if isinstance(value, str) and _PASSWORD.search(value):
+            raise error(
+                f"{connector}: there is a password in the option {name!r}, which is shown: put it into an option of "
+                "its own, as a Secret or a Param with secret=True, or let the whole value be one"
+            )
 
 
 def revealed(value: Any) -> Any:

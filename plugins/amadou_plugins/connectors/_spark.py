@@ -7,7 +7,7 @@ from amadou import Codec, Collecting, Param, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._json import json_lines
-from amadou_plugins.connectors._settings import revealed
+from amadou_plugins.connectors._settings import check_options, revealed
 
 
 def _expressions(select: str | Sequence[str] | Param) -> Any:
@@ -24,12 +24,13 @@ class SparkSource(Source):
     Rows have the order in which each of Spark's tasks brings them, and tasks that of their numbers.
 
     :param format: Spark's name for the source, such as ``rate``, ``parquet``, ``delta``
-    :param options: the source's options; their values may be `Secret`
+    :param options: the source's options; their values may be `Secret`, and must be where there is a password inside
     :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``: sources of files want it
     :param select: what each record has instead of the source's columns, in SQL, such as
         ``["CAST(value AS STRING) AS text"]``
     :param bounded: whether the source ends: what is there when a run begins is all of it, and ends the run
     :param key_event: turns the records into events, instead of the handler's own
+    :raises SourceError: a setting is of no use, or would show a password
     """
 
     format: str | Param
@@ -38,6 +39,9 @@ class SparkSource(Source):
     select: str | Sequence[str] = attrs.field(default=(), converter=_expressions, kw_only=True)
     bounded: bool = attrs.field(default=False, kw_only=True)
     key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_options(SourceError, "SparkSource", self.options)
 
     def records(self) -> Iterable[Any]:
         raise SourceError(
@@ -76,13 +80,17 @@ class SparkSink(Sink):
     ends with an error at the first value.
 
     :param format: Spark's name for it, such as ``jdbc``, ``orc``, ``delta``
-    :param options: its options; their values may be `Secret`
+    :param options: its options; their values may be `Secret`, and must be where there is a password inside
+    :raises SinkError: an option would show a password
     """
 
     guarantee = "at-least-once"
 
     format: str | Param
     options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        check_options(SinkError, "SparkSink", self.options)
 
     def codec(self, type_: Any) -> Codec[Any]:
         return ArrowCodec(type_)

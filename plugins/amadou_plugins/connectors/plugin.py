@@ -16,6 +16,7 @@ from amadou_plugins.connectors._json_lines_source import JsonLinesSource
 from amadou_plugins.connectors._kafka_sink import KafkaSink
 from amadou_plugins.connectors._kafka_source import KafkaSource
 from amadou_plugins.connectors._lines import LinesSource
+from amadou_plugins.connectors._lines_sink import LinesSink
 from amadou_plugins.connectors._parquet_sink import ParquetSink
 from amadou_plugins.connectors._parquet_source import ParquetSource
 from amadou_plugins.connectors._postgres import PostgresSink
@@ -44,6 +45,7 @@ def amadou_register_sinks() -> Mapping[str, type[Sink]]:
         "http": HttpSink,
         "json-lines": JsonLinesSink,
         "kafka": KafkaSink,
+        "lines": LinesSink,
         "parquet": ParquetSink,
         "postgres": PostgresSink,
         "spark": SparkSink,

@@ -1,0 +1,155 @@
+import tempfile
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from attrs import frozen
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from amadou import Codec, DeadLetter, Handler, Job, KeyedEvent, LateEvent, MemorySource, SinkBatch, SinkSpec, Subject
+from amadou.errors import EncodeError, SinkError
+from amadou_plugins.connectors import LinesSink, LinesSource
+from amadou_runtime import run
+from amadou_runtime._named import with_connectors
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+@frozen
+class View:
+    channel: str
+    note: str
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Echo(Handler):
+    seen = SinkSpec(Any)
+
+    def key_event(self, record: Any) -> KeyedEvent:
+        return KeyedEvent("a", START, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.seen.collect(subject, event.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ('say "é"\t', 'say "é"\t'.encode()),
+        ("", b""),
+        (b"\xff\x00", b"\xff\x00"),
+        (Colour.RED, b"red"),
+        (-3, b"-3"),
+        (None, b"null"),
+        (START, b'"2025-01-01T00:00:00Z"'),
+        ({"a": "line\nbreak"}, b'{"a":"line\\nbreak"}'),
+        (View("a", "b\r"), b'{"channel":"a","note":"b\\r"}'),
+    ],
+)
+def test_texts_are_lines_as_they_are_and_other_values_json(value: Any, line: bytes) -> None:
+    codec = LinesSink("out").codec(type(value))
+    assert codec.encode(value) == line
+    assert codec.decode(line) == line
+
+
+@pytest.mark.parametrize(
+    ("type_", "value", "why"),
+    [
+        (str, "line\nbreak", "it is more than one line: JsonLinesSink takes texts with line ends"),
+        (str, "line\r", "it is more than one line"),
+        (bytes, b"line\nbreak", "it is more than one line"),
+        (str, "\ud800", "surrogates not allowed"),
+        (int, "3", "cannot store '3'"),
+        (View, "a", "cannot store 'a'"),
+        (Any, object(), "object has no form in JSON"),
+    ],
+)
+def test_a_value_that_is_no_line_is_refused_when_it_is_collected(type_: Any, value: Any, why: str) -> None:
+    with pytest.raises(EncodeError, match=why):
+        LinesSink("out").codec(type_).encode(value)
+
+
+def written(directory: Any, *values: Any, type_: Any = Any, codec: Any = None) -> list[Path]:
+    """The files of a batch in two parts, of which the first has all values."""
+    sink = LinesSink(directory)
+    batch = SinkBatch("run1", "views", "sums", 7, codec or sink.codec(type_))
+    sink.check("sums", type_)
+    parts = []
+    for part, of_part in (("00000", values), ("00001", ())):
+        writer = sink.open(batch, part)
+        writer.write([batch.codec.encode(value) for value in of_part])
+        parts.append(writer.finish())
+    sink.commit(batch, [part for part in parts if part is not None])
+    return sorted(Path(str(sink.path)).iterdir())
+
+
+def test_each_part_is_a_file_with_a_line_for_each_value(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "a", b"b", 3)
+    assert file.name == "sums-run1-000000007-00000.txt"
+    assert file.read_bytes() == b"a\nb\n3\n"
+
+
+TEXTS = st.text(st.characters(exclude_characters="\r\n", codec="utf-8"))
+BYTES = st.binary().map(lambda line: b"".join(line.splitlines()))
+
+
+@settings(deadline=None)
+@given(st.lists(TEXTS | BYTES))
+@example(["\ufeffa", "\ufeffb"])
+def test_what_the_sink_writes_lines_source_reads(values: list[str | bytes]) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        written(directory, *values)
+        lines = list(LinesSource(directory).records())
+    assert lines == [value.encode() if isinstance(value, str) else value for value in values]
+
+
+class Given(Codec[Any]):
+    def encode(self, value: Any) -> Any:
+        return value
+
+    def decode(self, wire: Any) -> Any:
+        return wire
+
+
+def test_texts_of_a_port_with_a_codec_of_its_own_are_lines_too(tmp_path: Path) -> None:
+    (file,) = written(tmp_path, "ü", b"\xff", ["a\n", 1], codec=Given())
+    assert file.read_bytes() == b'\xc3\xbc\n\xff\n["a\\n",1]\n'
+    told = r"what the codec of the port 'sums' gives: cannot store 'a\\nb' .*more than one line: JsonLinesSink takes"
+    writer = LinesSink(tmp_path).open(SinkBatch("run1", "views", "sums", 7, Given()), "00000")
+    with pytest.raises(SinkError, match=told):
+        writer.write(["a\nb"])
+    writer.abort()
+
+
+def test_a_run_leads_values_and_dead_letters_to_lines(tmp_path: Path) -> None:
+    sinks = {"seen": LinesSink(tmp_path / "seen"), "dead_letters": LinesSink(tmp_path / "letters")}
+    run(Job("echo", Echo(), {"in": MemorySource(["a", "b\n", "c"])}, sinks, on_error="dead_letter"), engine="embedded")
+    assert list(LinesSource(tmp_path / "seen").records()) == [b"a", b"c"]
+    (line,) = LinesSource(tmp_path / "letters").records()
+    letter = orjson.loads(line)
+    assert list(letter) == list(DeadLetter.__annotations__)
+    assert "JsonLinesSink takes texts with line ends" in letter["error"]
+
+
+def test_late_events_are_json(tmp_path: Path) -> None:
+    event = LateEvent("echo", "in", "a", START, "late", START)
+    (file,) = written(tmp_path, event, type_=LateEvent)
+    assert orjson.loads(file.read_bytes())["value"] == "late"
+
+
+def test_the_command_line_knows_it() -> None:
+    job = Job("echo", Echo(), {"in": MemorySource()}, {"seen": LinesSink("in")})
+    assert with_connectors(job, {}, {"seen": "lines:out/"}).sinks["seen"] == LinesSink("out/")
+
+
+def test_errors_name_the_sink(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SinkError, match="is not a directory: give LinesSink another path"):
+        LinesSink(tmp_path / "file").check("sums", int)
