@@ -13,10 +13,12 @@ import pandas
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.plugins.windows import SECOND, job, results, windowing
 
 import amadou_plugins.aggregates
 from amadou import Events, KeyedEvent, to_micros
 from amadou._wire import pack, unpack
+from amadou.errors import AmadouError
 from amadou_plugins.aggregates import (
     Aggregate,
     AggregateError,
@@ -38,6 +40,7 @@ from amadou_plugins.aggregates import (
     Median,
     Min,
     MovingAverage,
+    NoAggregateError,
     Quantiles,
     Reduce,
     Several,
@@ -47,6 +50,8 @@ from amadou_plugins.aggregates import (
     Variance,
     aggregate_of,
 )
+from amadou_plugins.windows import SessionWindow
+from amadou_runtime import TestRun
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -317,6 +322,8 @@ def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
         (Mean("price"), "Mean('price')"),
         (Count(), "Count()"),
         (Sum(len), "Sum(len)"),
+        (MovingAverage(n=3), "MovingAverage(n=3)"),
+        (Quantiles("x", [0.5]), "Quantiles('x', (0.5,))"),
         (Variance("x", ddof=0), "Variance('x', ddof=0)"),
         (TopK(3, by="score"), "TopK(3, by='score')"),
         (DistinctCount(approximate=True), "DistinctCount(approximate=True)"),
@@ -347,6 +354,75 @@ def test_an_own_aggregate_needs_little() -> None:
         longest.merge("", "")
 
 
+class Span:
+    """Has the methods of an aggregate, and no base class."""
+
+    def create(self) -> list[int]:
+        return []
+
+    def add(self, accumulator: list[int], event: KeyedEvent[Any]) -> list[int]:
+        return [min(*accumulator, event.value), max(*accumulator, event.value)] if accumulator else [event.value] * 2
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        both = left + right
+        return [min(both), max(both)]
+
+    def result(self, accumulator: list[int]) -> int:
+        return accumulator[1] - accumulator[0]
+
+
+class Unmergeable:
+    mergeable = False
+    ordered = True
+    create, add, result = Span.create, Span.add, Span.result
+
+    def __repr__(self) -> str:
+        return "Unmergeable"
+
+
+def test_what_has_the_methods_of_an_aggregate_is_one() -> None:
+    told = [KeyedEvent("key", START, value) for value in (3, 10, 5)]
+    span = pickle.loads(pickle.dumps(aggregate_of(Span())))
+    left, right = span.add_all(span.create(), told[:2]), span.add(span.create(), told[2])
+    assert span.result(span.merge(left, right)) == 7
+    assert (span.mergeable, span.ordered, span.fields, repr(span)) == (True, False, None, "Span()")
+    several = aggregate_of({"n": Count(), "span": Unmergeable()})
+    assert several.result(several.add_all(several.create(), told)) == {"n": 3, "span": 7}
+    assert (several.mergeable, several.ordered) == (False, True)
+    assert repr(several) == "Several({'n': Count(), 'span': Unmergeable})"
+    with pytest.raises(AggregateError, match="Unmergeable cannot merge accumulators"):
+        aggregate_of(Unmergeable()).merge([1, 2], [3, 4])
+
+
+def test_windows_take_what_has_the_methods_of_an_aggregate() -> None:
+    told = [KeyedEvent("key", START + second * SECOND, value) for second, value in ((3, 10), (1, 4), (2, 7))]
+    for aggregate in (Span(), Unmergeable()):
+        run = TestRun(job(windowing(SessionWindow, gap=SECOND, value=aggregate)))
+        assert [value for _, _, value in results(run.add_records(told).run(flush=True))] == [6]
+
+
+def test_a_method_that_is_missing_is_named() -> None:
+    class Half:
+        create, add = Span.create, Span.add
+
+        def __repr__(self) -> str:
+            return "half"
+
+    class Whole(Half):
+        mergeable = False
+
+    with pytest.raises(NoAggregateError) as caught:
+        aggregate_of(Half())
+    assert str(caught.value) == (
+        "half (Half) is no aggregate: define merge (or say mergeable = False) and result, as the base class Aggregate "
+        "tells"
+    )
+    with pytest.raises(NoAggregateError, match="is no aggregate: define result, as the base class"):
+        aggregate_of({"whole": Whole()})
+    with pytest.raises(NoAggregateError, match=r"Span is a class: give an aggregate, such as Span\(\)"):
+        aggregate_of(Span)
+
+
 def test_several_aggregates_give_their_results_by_name() -> None:
     several = aggregate_of({"n": Count(), "prices": {"sum": Sum("price"), "greatest": Max("price")}})
     told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
@@ -365,14 +441,20 @@ def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> Non
 
 def test_what_is_no_aggregate_is_refused() -> None:
     assert aggregate_of(count := Count()) is count
-    with pytest.raises(TypeError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
+    with pytest.raises(NoAggregateError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
         aggregate_of(Count)
-    with pytest.raises(TypeError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a mapping"):
+    with pytest.raises(NoAggregateError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a "):
         aggregate_of({"n": Count(), "of": "price"})
-    with pytest.raises(TypeError, match=r"the name 1 \(int\) of an aggregate is no text"):
+    with pytest.raises(NoAggregateError, match=r"the name 1 \(int\) of an aggregate is no text"):
         aggregate_of({1: Count()})
-    with pytest.raises(TypeError, match="is no mapping of names to aggregates"):
+    with pytest.raises(NoAggregateError, match=r"\[Count\(\)\] \(list\) is no mapping of names to aggregates"):
         Several([Count()])  # type: ignore[arg-type]
+    with pytest.raises(NoAggregateError, match="an empty mapping of names to aggregates gives no results") as caught:
+        aggregate_of({})
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert isinstance(error, AmadouError)
+    assert isinstance(error, TypeError)
+    assert (error.aggregate, error.why) == ("an empty mapping", "of names to aggregates gives no results")
 
 
 def test_the_names_of_the_package_are_sorted() -> None:

@@ -247,12 +247,42 @@ def test_quantiles_are_given_in_the_order_asked_for() -> None:
     assert low == pytest.approx(10, rel=0.01)
 
 
-@pytest.mark.parametrize("quantiles", [[], [0.5, 1.5], [-0.1]])
-def test_a_quantile_lies_between_0_and_1(quantiles: list[float]) -> None:
-    with pytest.raises(AggregateError, match="needs one quantile or more, from 0 to 1"):
+@pytest.mark.parametrize("quantiles", [[], [0.5, 1.5], [-0.1], 0.5, ["a"], "ab", None, [None], [Decimal("NaN")]])
+def test_a_quantile_lies_between_0_and_1(quantiles: Any) -> None:
+    with pytest.raises(AggregateError, match=r"needs one quantile or more, from 0 to 1, as in quantiles=\[0.5, 0.99\]"):
         Quantiles("x", quantiles)
-    with pytest.raises(AggregateError, match="needs an accuracy between 0 and 1"):
-        Quantiles("x", [0.5], accuracy=1)
+
+
+@pytest.mark.parametrize("accuracy", [0, 1, "a", None, float("nan")])
+def test_an_accuracy_lies_between_0_and_1(accuracy: Any) -> None:
+    with pytest.raises(AggregateError, match=r"needs an accuracy between 0 and 1, as in accuracy=0\.01"):
+        Quantiles("x", [0.5], accuracy=accuracy)
+
+
+def test_what_is_asked_of_an_aggregate_can_be_named_alone() -> None:
+    assert result(MovingAverage(n=2), [1, 2, 3]) == 2.5
+    assert result(Quantiles(quantiles=[0.5]), [0, 0, 7]) == [0.0]
+    with pytest.raises(AggregateError, match="needs n to be a whole number from 1"):
+        MovingAverage()
+    with pytest.raises(AggregateError, match="needs one quantile or more"):
+        Quantiles("x")
+
+
+def test_settings_in_the_wrong_places_are_named() -> None:
+    with pytest.raises(AggregateError, match="MovingAverage cannot read of=3: give the name of a field, or a function"):
+        MovingAverage(3, "x")  # type: ignore[arg-type]
+    with pytest.raises(AggregateError, match=r"Quantiles cannot read of=\[0.5\]: give the name of a field"):
+        Quantiles([0.5], "x")  # type: ignore[arg-type]
+    with pytest.raises(AggregateError, match="Covariance cannot read y=0: give the name of a field"):
+        Covariance("x", 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ddof", ["a", 0.5, None])
+def test_degrees_of_freedom_are_a_whole_number(ddof: Any) -> None:
+    told = r"needs ddof to be a whole number, such as 1 for a sample or 0 for a whole population"
+    for make in (Variance, StdDev, lambda ddof: Covariance("x", "y", ddof=ddof)):
+        with pytest.raises(AggregateError, match=told):
+            make(ddof=ddof)
 
 
 def test_a_moving_average_is_of_the_newest_values() -> None:

@@ -102,8 +102,20 @@ def test_a_field_that_is_not_there_is_named(value: Any, type_: str, fields: tupl
 
 
 def test_only_names_and_functions_say_what_is_aggregated() -> None:
-    with pytest.raises(AggregateError, match="Mean cannot read 3: give the name of a field, or a function"):
+    with pytest.raises(AggregateError, match="Mean cannot read of=3: give the name of a field, or a function"):
         Mean(3)  # type: ignore[arg-type]
+    with pytest.raises(AggregateError, match="ArgMax cannot read by=3: give the name of a field, or a function"):
+        ArgMax("user", 3)  # type: ignore[arg-type]
+
+
+def test_settings_in_the_wrong_places_are_named() -> None:
+    told = r"TopK needs k to be a whole number from 1, not 'score', as in TopK\(k=3, of='score'\)"
+    with pytest.raises(AggregateError, match=told):
+        TopK("score", 3)  # type: ignore[arg-type]
+    with pytest.raises(AggregateError, match=r"Reduce\('x', max\) needs a function of what has been made so far and a"):
+        Reduce("x", max)  # type: ignore[arg-type]
+    with pytest.raises(AggregateError, match=r"Reduce\(5\) needs .*, as in Reduce\(function=max, of='score'\)"):
+        Reduce(5)  # type: ignore[arg-type]
 
 
 def test_a_count_of_a_field_is_of_the_values_that_are_there() -> None:

@@ -12,7 +12,7 @@ from amadou_runtime import TestRun
 
 class Account(Handler):
     total = RunningSpec(Sum())
-    lately = RunningSpec({"mean": MovingAverage(None, 2), "n": Count()}, ttl=timedelta(seconds=10))
+    lately = RunningSpec({"mean": MovingAverage(n=2), "n": Count()}, ttl=timedelta(seconds=10))
     best = RunningSpec(TopK(2))
     told = SinkSpec(tuple)
 
@@ -21,15 +21,22 @@ class Account(Handler):
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         if event.value is None:
-            self.total.state_for(subject).clear()
+            state = self.total.state_for(subject)
+            assert (state.exists, state.value) == (True, 7.25)
+            state.clear()
+            assert (state.exists, state.value) == (False, 0)
             self.told.collect(subject, (self.total.result(subject), self.lately.result(subject)))
             return
         running = (self.total.add(subject, event), self.lately.add(subject, event), self.best.add(subject, event))
         self.told.collect(subject, running)
 
 
+def played() -> TestRun:
+    return TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+
+
 def test_running_values_go_on_over_batches_restarts_and_their_time_to_live() -> None:
-    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+    run = played()
     run.add_records([event(1, 5), event(2, 0.25)]).restart().add_record(event(3, 2)).add_record(event(3, 7, "b"))
     run.add_watermark(at(30)).add_record(event(30, None))
     result = run.run()
@@ -40,4 +47,34 @@ def test_running_values_go_on_over_batches_restarts_and_their_time_to_live() -> 
         (7, {"mean": 7.0, "n": 1}, [7]),
         (0, {"mean": None, "n": 0}),
     ]
-    assert result.state("total", "a") is None
+    assert result.state("total", "a") == 0
+
+
+def test_the_state_of_a_running_value_is_what_it_has_come_to() -> None:
+    result = played().add_records([event(1, 5, "a"), event(2, 0.25, "a")]).run()
+    assert result.state(Account.total, "a") == 5.25
+    assert result.state("lately", "a") == {"mean": 2.625, "n": 2}
+    assert result.state("best", "b") == []
+
+
+class Lately(Handler):
+    count = RunningSpec(Count(), ttl=timedelta(seconds=10))
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.count.add(subject, event)
+
+
+def test_nothing_stays_of_a_running_value_that_is_gone() -> None:
+    run = TestRun(Job("lately", Lately(), sources={"in": MemorySource()}, sinks={}))
+    assert run.add_record(event(1, 5, "a")).run().keys() == ["a"]
+    run.add_record(event(30, 1, "b")).add_watermark().end_batch().add_record(event(31, 1, "b"))
+    assert run.run().keys() == ["b"]
+
+
+def test_an_accumulator_can_be_put_in_place() -> None:
+    total = Sum()
+    run = played().set_state("total", "a", total.add(total.create(), event(1, 5))).add_record(event(2, 3, "a"))
+    assert run.run().state("total", "a") == 8

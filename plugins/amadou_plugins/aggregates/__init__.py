@@ -15,19 +15,20 @@ are exact and rounded once. Those that do go by the order of the stream say so w
 Where a fixed order of values decides a tie, it is: numbers by size, then texts, then bytes, then times, then dates,
 then durations, then anything else by what it holds; equal numbers of different types by the names of their types.
 
-Your own aggregate is a subclass of `Aggregate`.
+Your own aggregate has the methods `create`, `add`, `result` and, unless it says `mergeable = False`, `merge`; the base
+class `Aggregate` tells what each does, and has the rest.
 """
 
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._count import Count
 from amadou_plugins.aggregates._distinct import DistinctCount
-from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, ValueKindError
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NoAggregateError, ValueKindError
 from amadou_plugins.aggregates._extremes import ArgMax, ArgMin, Max, Min
 from amadou_plugins.aggregates._moments import Correlation, Covariance, StdDev, Variance
 from amadou_plugins.aggregates._moving import MovingAverage
 from amadou_plugins.aggregates._quantiles import Median, Quantiles
 from amadou_plugins.aggregates._reduce import Reduce
-from amadou_plugins.aggregates._running import RunningSpec
+from amadou_plugins.aggregates._running import RunningSpec, RunningState
 from amadou_plugins.aggregates._several import Several, aggregate_of
 from amadou_plugins.aggregates._stream import Collect, First, Last
 from amadou_plugins.aggregates._times import Earliest, Latest
@@ -57,9 +58,11 @@ __all__ = [
     "Min",
     "MissingFieldError",
     "MovingAverage",
+    "NoAggregateError",
     "Quantiles",
     "Reduce",
     "RunningSpec",
+    "RunningState",
     "Several",
     "StdDev",
     "Sum",

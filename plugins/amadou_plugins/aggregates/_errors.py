@@ -19,6 +19,14 @@ class AggregateError(AmadouError):
         return type(self), (self.aggregate, self.why)
 
 
+class NoAggregateError(AggregateError, TypeError):
+    """Something was given as an aggregate, or as a mapping of names to aggregates, and is none.
+
+    :param aggregate: what was given
+    :param why: what is wrong, and what to do
+    """
+
+
 class MissingFieldError(AggregateError):
     """An event's value has no such field.
 

@@ -79,7 +79,7 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )
     read_by: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by), takes_self=True)
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by, "by"), takes_self=True)
     )
 
     @property

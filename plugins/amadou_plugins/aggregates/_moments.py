@@ -5,6 +5,7 @@ import attrs
 
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._exact import (
     FEW,
     LARGE,
@@ -35,6 +36,9 @@ _NAN = float("nan")
 @attrs.frozen(repr=False)
 class _OfSquares(OneValue[Moments, float | None]):
     ddof: int = attrs.field(default=1, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        _check_ddof(self, self.ddof)
 
     def create(self) -> Moments:
         return [0, new_sum(), new_sum()]
@@ -81,6 +85,7 @@ class Variance(_OfSquares):
 
     :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
     :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is no whole number
     """
 
     def result(self, accumulator: Moments) -> float | None:
@@ -95,6 +100,7 @@ class StdDev(_OfSquares):
 
     :param of: gives what `Variance` takes; `None` and NaN are skipped
     :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is no whole number
     """
 
     def result(self, accumulator: Moments) -> float | None:
@@ -106,10 +112,10 @@ class _OfPairs(Aggregate[Moments, float | None]):
     x: Of
     y: Of
     read_x: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.x), takes_self=True)
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.x, "x"), takes_self=True)
     )
     read_y: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.y), takes_self=True)
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.y, "y"), takes_self=True)
     )
 
     @property
@@ -133,9 +139,13 @@ class Covariance(_OfPairs):
     :param x: gives what `Variance` takes; an event where this or the other is `None` or NaN is skipped
     :param y: likewise
     :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is no whole number
     """
 
     ddof: int = attrs.field(default=1, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        _check_ddof(self, self.ddof)
 
     def create(self) -> Moments:
         return [0, new_sum(), new_sum(), new_sum()]
@@ -201,6 +211,13 @@ class Correlation(_OfPairs):
         common, shift = comoment(count, products, x, y)
         size = root(common * common << (x_shift + y_shift), x_spread * y_spread << 2 * shift)
         return -size if common < 0 else size
+
+
+def _check_ddof(aggregate: Any, ddof: int) -> None:
+    if type(ddof) is not int:
+        raise AggregateError(
+            repr(aggregate), "needs ddof to be a whole number, such as 1 for a sample or 0 for a whole population"
+        )
 
 
 def _add(total: list[Any], value: float | int) -> None:

@@ -17,14 +17,14 @@ class MovingAverage(Aggregate[list[Value], Value | None]):
 
     :param of: gives what `Mean` takes; `None` and NaN are skipped
     :param n: of so many values
-    :raises AggregateError: `n` is no whole number from 1
+    :raises AggregateError: `n` is not given, or no whole number from 1
     """
 
     mergeable = False
     ordered = True
 
-    of: Of
-    n: int
+    of: Of = None
+    n: int = 0
     read: Reader = attrs.field(
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )

@@ -1,5 +1,5 @@
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cache
 from itertools import accumulate
@@ -11,9 +11,18 @@ from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._exact import is_infinite, ratio
-from amadou_plugins.aggregates._numbers import number
+from amadou_plugins.aggregates._numbers import number, plain_number
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
 from amadou_plugins.aggregates._sketches import sketches
+
+
+def _as_tuple(quantiles: Iterable[float]) -> Sequence[float]:
+    return tuple(quantiles) if isinstance(quantiles, Iterable) else quantiles
+
+
+def _is_share(value: Any) -> bool:
+    plain = plain_number(value)
+    return plain is not None and not is_missing(plain) and 0 <= plain <= 1
 
 
 @attrs.frozen(repr=False)
@@ -29,21 +38,21 @@ class Quantiles(Aggregate[list[Any], list[float | None]]):
     :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
     :param quantiles: numbers from 0 to 1
     :param accuracy: the largest relative error, between 0 and 1
-    :raises AggregateError: a quantile or the accuracy is out of range, or the library is not installed
+    :raises AggregateError: there is no quantile, one or the accuracy is out of range, or the library is not installed
     """
 
-    of: Of
-    quantiles: Sequence[float] = attrs.field(converter=tuple)
+    of: Of = None
+    quantiles: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
     accuracy: float = attrs.field(default=0.01, kw_only=True)
     read: Reader = attrs.field(
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )
 
     def __attrs_post_init__(self) -> None:
-        if not self.quantiles or not all(0 <= quantile <= 1 for quantile in self.quantiles):
-            raise AggregateError(repr(self), "needs one quantile or more, from 0 to 1")
-        if not 0 < self.accuracy < 1:
-            raise AggregateError(repr(self), "needs an accuracy between 0 and 1")
+        if type(self.quantiles) is not tuple or not self.quantiles or not all(map(_is_share, self.quantiles)):
+            raise AggregateError(repr(self), "needs one quantile or more, from 0 to 1, as in quantiles=[0.5, 0.99]")
+        if not _is_share(self.accuracy) or self.accuracy in (0, 1):
+            raise AggregateError(repr(self), "needs an accuracy between 0 and 1, as in accuracy=0.01")
         sketches(repr(self), "ddsketch")
 
     def create(self) -> list[Any]:

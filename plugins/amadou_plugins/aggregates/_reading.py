@@ -22,8 +22,11 @@ Reader: TypeAlias = Callable[[KeyedEvent[Any]], Any]
 _NEVER_MISSING: Final = frozenset({int, str, bytes, bool, list, dict, tuple})
 
 
-def reader(aggregate: Any, of: Of) -> Reader:
-    """Reads what an aggregate is of from an event."""
+def reader(aggregate: Any, of: Of, keyword: str = "of") -> Reader:
+    """Reads what an aggregate is of from an event.
+
+    :param keyword: what the aggregate calls it
+    """
     if of is None:
         return itemgetter(KeyedEvent._fields.index("value"))
     if isinstance(of, str):
@@ -31,7 +34,7 @@ def reader(aggregate: Any, of: Of) -> Reader:
     if callable(of):
         return of
     raise AggregateError(
-        type(aggregate).__name__, f"cannot read {of!r}: give the name of a field, or a function of the event"
+        type(aggregate).__name__, f"cannot read {keyword}={of!r}: give the name of a field, or a function of the event"
     )
 
 

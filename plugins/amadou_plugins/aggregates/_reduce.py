@@ -6,6 +6,7 @@ import attrs
 
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
 
 
@@ -19,6 +20,7 @@ class Reduce(Aggregate[Any, Any]):
         of nothing is `None`
     :param mergeable: whether the function can be given what was made of earlier values and of later ones; `initial`
         must then change nothing, as 0 does in a sum
+    :raises AggregateError: `function` is none
     """
 
     ordered = True
@@ -30,6 +32,13 @@ class Reduce(Aggregate[Any, Any]):
     read: Reader = attrs.field(
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )
+
+    def __attrs_post_init__(self) -> None:
+        if not callable(self.function):
+            raise AggregateError(
+                repr(self),
+                "needs a function of what has been made so far and a value, as in Reduce(function=max, of='score')",
+            )
 
     def create(self) -> Any:
         return deepcopy(self.initial)

@@ -1,9 +1,52 @@
 from datetime import timedelta
 from typing import Any
 
-from amadou import KeyedEvent, Subject, ValueSpec
+from amadou import KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._several import aggregate_of
+
+
+class RunningState:
+    """What all events of a subject have come to."""
+
+    __slots__ = ("_aggregate", "_kept")
+
+    def __init__(self, aggregate: Aggregate[Any, Any], kept: ValueState[Any]) -> None:
+        self._aggregate = aggregate
+        self._kept = kept
+
+    @property
+    def value(self) -> Any:
+        """What the events have come to; where there are none, what the aggregate gives of none."""
+        return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
+
+    @property
+    def exists(self) -> bool:
+        """Whether an event was taken in since the beginning or since `clear`."""
+        return self._kept.exists
+
+    def clear(self) -> None:
+        """Forget the events."""
+        self._kept.clear()
+
+    # What the runtime asks of a state.
+
+    @property
+    def _changed(self) -> bool:
+        return self._kept._changed
+
+    @_changed.setter
+    def _changed(self, changed: bool) -> None:
+        self._kept._changed = changed
+
+    def _shown(self) -> Any:
+        return self.value
+
+    def _assign(self, accumulator: Any) -> None:
+        self._kept.value = accumulator
+
+    def __repr__(self) -> str:
+        return f"RunningState({self._aggregate!r}, {self.value!r})"
 
 
 class RunningSpec(ValueSpec[Any]):
@@ -17,11 +60,13 @@ class RunningSpec(ValueSpec[Any]):
         def on_event(self, subject, event):
             self.balances.collect(subject, Balance(subject.key, self.total.add(subject, event)))
 
-    `state_for(subject)` is the state of the accumulator: `clear()` begins anew.
+    `state_for(subject)` has a `value` to read, `exists` and `clear()`. What is stored is the aggregate's accumulator:
+    `TestRun.set_state` takes one, and traces show it.
 
     :param value: an aggregate, or several by name, which give a mapping
     :param ttl: after how long without an event, in event time, it is gone
     :param name: the name that it is stored under; the attribute's name without it
+    :raises NoAggregateError: something is no aggregate
     """
 
     def __init__(
@@ -34,17 +79,20 @@ class RunningSpec(ValueSpec[Any]):
         self.aggregate = aggregate_of(value)
         super().__init__(object, ttl=ttl, name=name)
 
+    def state_for(self, subject: Subject) -> RunningState:  # type: ignore[override]  # its value cannot be set
+        """What the subject's events have come to."""
+        return RunningState(self.aggregate, super().state_for(subject))
+
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> Any:
         """Take an event in. Returns what they come to now."""
-        state = self.state_for(subject)
-        accumulator = state.value if state.exists else self.aggregate.create()
-        state.value = accumulator = self.aggregate.add(accumulator, event)
+        kept = super().state_for(subject)
+        accumulator = kept.value if kept.exists else self.aggregate.create()
+        kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)
 
     def result(self, subject: Subject) -> Any:
         """What the events come to so far."""
-        state = self.state_for(subject)
-        return self.aggregate.result(state.value if state.exists else self.aggregate.create())
+        return self.state_for(subject).value
 
     def shown_type(self) -> str:
         return repr(self.aggregate)

@@ -6,7 +6,8 @@ import attrs
 
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
-from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._errors import AggregateError, NoAggregateError
+from amadou_plugins.aggregates._foreign import Foreign, missing_methods
 
 Accumulators: TypeAlias = dict[str, Any]
 
@@ -14,28 +15,35 @@ Accumulators: TypeAlias = dict[str, Any]
 def aggregate_of(value: Any) -> Aggregate[Any, Any]:
     """One aggregate of an aggregate, or of a mapping of names to aggregates.
 
-    :raises TypeError: it is neither
+    What has the methods of an aggregate is one, whatever its class.
+
+    :raises NoAggregateError: it is neither
     """
     if isinstance(value, Aggregate):
         return value
     if isinstance(value, Mapping):
         return Several(value)
-    if isinstance(value, type) and issubclass(value, Aggregate):
-        raise TypeError(f"{value.__name__} is a class: give an aggregate, such as {value.__name__}()")
-    raise TypeError(
-        f"{value!r} ({type(value).__name__}) is no aggregate: give one, such as Count(), or a mapping of names to "
-        "aggregates"
-    )
+    missing = missing_methods(value)
+    if not missing:
+        if isinstance(value, type):
+            name = value.__name__
+            raise NoAggregateError(name, f"is a class: give an aggregate, such as {name}()")
+        return Foreign(value)
+    given = f"{value!r} ({type(value).__name__})"
+    if {"create", "add", "result"}.issubset(missing):
+        raise NoAggregateError(given, "is no aggregate: give one, such as Count(), or a mapping of names to aggregates")
+    told = [f"{name} (or say mergeable = False)" if name == "merge" else name for name in missing]
+    raise NoAggregateError(given, f"is no aggregate: define {' and '.join(told)}, as the base class Aggregate tells")
 
 
 def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
     if not isinstance(value, Mapping):
-        raise TypeError(f"{value!r} ({type(value).__name__}) is no mapping of names to aggregates")
+        raise NoAggregateError(f"{value!r} ({type(value).__name__})", "is no mapping of names to aggregates")
     if not value:
-        raise TypeError("an empty mapping of names to aggregates gives no results")
+        raise NoAggregateError("an empty mapping", "of names to aggregates gives no results")
     for name in value:
         if not isinstance(name, str):
-            raise TypeError(f"the name {name!r} ({type(name).__name__}) of an aggregate is no text")
+            raise NoAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is no text")
     return {name: aggregate_of(part) for name, part in value.items()}
 
 
@@ -54,7 +62,7 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
     names: an aggregate with a new name begins when it is there, one whose name is gone is forgotten.
 
     :param aggregates: names, and aggregates or again such mappings
-    :raises TypeError: something in it is no aggregate
+    :raises NoAggregateError: something in it is no aggregate
     """
 
     aggregates: Mapping[str, Aggregate[Any, Any]] = attrs.field(converter=_aggregates)

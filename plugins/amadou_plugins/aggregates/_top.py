@@ -13,6 +13,12 @@ Entry = list[Any]
 """`[value]`, or with `by` `[by, timestamp, value]`."""
 
 
+def _checked(k: int) -> int:
+    if type(k) is not int or k < 1:
+        raise AggregateError("TopK", f"needs k to be a whole number from 1, not {k!r}, as in TopK(k=3, of='score')")
+    return k
+
+
 @attrs.frozen(repr=False)
 class TopK(Aggregate[list[Entry], list[Any]]):
     """The greatest values, or those of the events where another is greatest; the greatest first.
@@ -26,19 +32,15 @@ class TopK(Aggregate[list[Entry], list[Any]]):
     :raises AggregateError: `k` is no whole number from 1
     """
 
-    k: int
+    k: int = attrs.field(converter=_checked)  # before `of` is read, which is taken for it easily
     of: Of = None
     by: Of = None
     read_of: Reader = attrs.field(
         init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
     )
     read_by: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by), takes_self=True)
+        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by, "by"), takes_self=True)
     )
-
-    def __attrs_post_init__(self) -> None:
-        if type(self.k) is not int or self.k < 1:
-            raise AggregateError(repr(self), "needs k to be a whole number from 1")
 
     def create(self) -> list[Entry]:
         return []

@@ -1,0 +1,48 @@
+from typing import Any
+
+import attrs
+
+from amadou import KeyedEvent
+from amadou_plugins.aggregates._aggregate import Aggregate
+
+
+@attrs.frozen(repr=False)
+class Foreign(Aggregate[Any, Any]):
+    """An aggregate whose class is not derived from `Aggregate`.
+
+    :param of: has the methods that `missing_methods` looks for
+    """
+
+    of: Any
+    mergeable: bool = attrs.field(
+        init=False, default=attrs.Factory(lambda self: is_mergeable(self.of), takes_self=True)
+    )
+    ordered: bool = attrs.field(
+        init=False, default=attrs.Factory(lambda self: bool(getattr(self.of, "ordered", False)), takes_self=True)
+    )
+
+    def create(self) -> Any:
+        return self.of.create()
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
+        return self.of.add(accumulator, event)
+
+    def merge(self, left: Any, right: Any) -> Any:
+        return self.of.merge(left, right) if self.mergeable else super().merge(left, right)
+
+    def result(self, accumulator: Any) -> Any:
+        return self.of.result(accumulator)
+
+    def __repr__(self) -> str:
+        kind: Any = type(self.of)
+        return f"{kind.__name__}()" if kind.__repr__ is object.__repr__ else repr(self.of)
+
+
+def is_mergeable(value: Any) -> bool:
+    return bool(getattr(value, "mergeable", True))
+
+
+def missing_methods(value: Any) -> list[str]:
+    """The methods that an aggregate has and this has not."""
+    names = ["create", "add", *(["merge"] if is_mergeable(value) else []), "result"]
+    return [name for name in names if not callable(getattr(value, name, None))]
