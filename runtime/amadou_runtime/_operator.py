@@ -253,6 +253,8 @@ class Operator:
             runs, late = self._without_late(runs, watermark, batch.ports)
         calls: dict[str, int] = {}
         fired = self._fire(due, waking, subject, calls) if due or waking else 0
+        if fired:
+            _age(aging, expired, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
@@ -533,6 +535,16 @@ def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[s
         name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
         for name, column in columns.items()
     }
+
+
+def _age(aging: list[Any], expired: dict[str, list[Key]], group: KeyGroup, watermark: int | None) -> None:
+    """Let what components have go where it is gone by now, and was not when they were woken."""
+    assert watermark is not None
+    for spec in aging:
+        if spec.wakes and spec.name in expired:
+            for part in group.columns[spec.name].states.values():
+                if part.value is not None and part._oldest() + spec.ttl // MICROSECOND <= watermark:
+                    part.store(None, None)
 
 
 def _sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:

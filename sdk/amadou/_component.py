@@ -11,7 +11,7 @@ import attrs
 
 from amadou._event import Key, KeyedEvent, keyed_events
 from amadou._spec import MISSING
-from amadou._state_spec import StateSpec, written_at
+from amadou._state_spec import StateSpec
 from amadou._subject import Subject
 from amadou._time import from_micros
 
@@ -68,7 +68,7 @@ class Events:
 class Part:
     """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
 
-    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "value", "wake_at")
+    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "noted", "value", "wake_at")
 
     def __init__(self, spec: "Component", key: Key, wire: Any) -> None:
         self._spec = spec
@@ -82,6 +82,8 @@ class Part:
         """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
         self.wake_at: int | None = None
         """When the component is woken, in microseconds since 1970."""
+        self.noted: Any = None
+        """What the component notes for the rest of the batch; it is not kept."""
 
     def store(self, value: Any, wake_at: int | None) -> None:
         """Keep a value. Nothing stays of a subject without one.
@@ -94,7 +96,7 @@ class Part:
         self.wake_at = None if value is None else wake_at
         if self.ages:
             assert self._subject is not None
-            self._written = written_at(self._subject)
+            self._written = self._spec._written_at(self._subject)
         self._changed = True
 
     @property
@@ -119,7 +121,7 @@ class Whole:
     of them.
     """
 
-    __slots__ = ("keys", "value", "wake_at")
+    __slots__ = ("keys", "noted", "value", "wake_at")
 
     def __init__(self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = ()) -> None:
         self.value = value
@@ -128,6 +130,8 @@ class Whole:
         """In microseconds since 1970."""
         self.keys = keys
         """The subjects that it is about."""
+        self.noted: Any = None
+        """What the component notes for the rest of the batch; it is not kept."""
 
     def store(self, value: Any, wake_at: int | None, keys: Collection[Key]) -> None:
         """Keep a value.

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, written_at
+from amadou._state_spec import Migrate, StateSpec
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -124,7 +124,7 @@ class _AgingListState(ListState[T]):
 
     def _wire_of(self, value: T) -> Any:
         assert self._subject is not None
-        return [written_at(self._subject), super()._wire_of(value)]
+        return [self._spec._written_at(self._subject), super()._wire_of(value)]
 
     def _value_of(self, wire: Any) -> T:
         return super()._value_of(wire[1])

@@ -5,7 +5,7 @@ from typing import Any, Generic, TypeVar, cast, get_origin
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, written_at
+from amadou._state_spec import Migrate, StateSpec
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
@@ -153,7 +153,7 @@ class _AgingMapState(MapState[K, V]):
         super().__setitem__(key, value)
         key_wire = self._key_wire(key)
         assert self._subject is not None
-        self._entries[key_wire] = [written_at(self._subject), self._entries[key_wire]]
+        self._entries[key_wire] = [self._spec._written_at(self._subject), self._entries[key_wire]]
 
     def _value_of(self, wire: Any) -> V:
         return super()._value_of(wire[1])

@@ -66,7 +66,7 @@ class StateSpec(Spec, Generic[S]):
             if version < self.version:
                 wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version)), True
             if aged != (self.ttl is not None):
-                at = 0 if subject is None else written_at(subject)
+                at = 0 if subject is None else self._written_at(subject)
                 wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
                 changed = True
             now = None if self.ttl is None or subject is None else self._ages_by(subject)
@@ -80,6 +80,11 @@ class StateSpec(Spec, Generic[S]):
     def _ages_by(self, subject: Subject) -> int | None:
         """The time by which a subject's state may be gone, in microseconds; `None` before the first watermark."""
         return subject._batch.watermark_micros
+
+    def _written_at(self, subject: Subject) -> int:
+        """When what a callback writes now counts as written: at its event or timer, but not behind `_ages_by`."""
+        micros, now = to_micros(subject.timestamp), self._ages_by(subject)
+        return micros if now is None else max(micros, now)
 
     def _converted(self, wire: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
         return self._each_part(wire, (lambda part: [part[0], convert(part[1])]) if aged else convert)
@@ -119,9 +124,3 @@ class StateSpec(Spec, Generic[S]):
             raise SpecError(f"version must be a whole number from 0 on, not {self.version!r}")
         if (self.version > 0) != (self._migrate is not None):
             raise SpecError("version= and migrate= go together: the one counts what the other knows of")
-
-
-def written_at(subject: Subject) -> int:
-    """When what a callback writes now counts as written: at its event or timer, but not behind the watermark."""
-    micros, watermark = to_micros(subject.timestamp), subject._batch.watermark_micros
-    return micros if watermark is None else max(micros, watermark)

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, written_at
+from amadou._state_spec import Migrate, StateSpec
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -96,7 +96,7 @@ class _AgingValueState(ValueState[T]):
         plain = ValueState(self._spec, self._key, MISSING)
         plain.value = value
         assert self._subject is not None
-        self._wire = [written_at(self._subject), plain._wire]
+        self._wire = [self._spec._written_at(self._subject), plain._wire]
         self._changed = True
 
     def _oldest(self) -> int:
