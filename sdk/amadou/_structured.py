@@ -97,7 +97,9 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         return
     class_ = origin or type_
     if not isinstance(class_, type):
-        raise UnsupportedTypeError(whole, f"{type_!r} is not a type")
+        aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
+        hint = ", but an aggregate: use a RunningSpec of amadou_plugins.aggregates" if aggregate else ""
+        raise UnsupportedTypeError(whole, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
     elif _has_fields(class_) or is_namedtuple(class_):

@@ -3,9 +3,11 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.plugins.windows import at, event
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.errors import UnsupportedTypeError
 from amadou_plugins.aggregates import Count, MovingAverage, RunningSpec, Sum, TopK
 from amadou_runtime import TestRun
 
@@ -78,3 +80,8 @@ def test_an_accumulator_can_be_put_in_place() -> None:
     total = Sum()
     run = played().set_state("total", "a", total.add(total.create(), event(1, 5))).add_record(event(2, 3, "a"))
     assert run.run().state("total", "a") == 8
+
+
+def test_a_value_spec_of_an_aggregate_says_what_it_should_be() -> None:
+    with pytest.raises(UnsupportedTypeError, match="is not a type, but an aggregate: use a RunningSpec"):
+        ValueSpec(Sum())
