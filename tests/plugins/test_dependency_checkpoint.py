@@ -6,21 +6,31 @@ import json
 import logging
 import pickle
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, MutableMapping
+from copy import deepcopy
 from datetime import UTC, date, datetime, timedelta
 from importlib import import_module
 from pathlib import Path
+from threading import Lock, Thread
 from typing import Any
 
+import msgpack
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_plugins.dependencies import (
+    CHECKPOINT_MARKER_NAME,
+    CHECKPOINT_STATE_NAME,
+    CHECKPOINTS_NAME,
+    STATE_MARKER_NAME,
+    STATE_NAME,
     Checkpoint,
     Dependency,
     DependencyError,
     MarkerError,
     SqliteCache,
+    at_once,
     handle,
     stream,
 )
@@ -273,8 +283,23 @@ def test_with_several_a_heartbeat_must_say_which_one() -> None:
 
     with pytest.raises(ValueError, match=r"dependency_name must be provided \(weather, traffic\)"):
         run(checked.heartbeat(minutes(0)))
-    with pytest.raises(KeyError, match="tides"):
-        run(checked.heartbeat(minutes(0), "tides"))
+    for unknown in (lambda: run(checked.heartbeat(minutes(0), "tides")), lambda: checked["tides"]):
+        with pytest.raises(DependencyError, match="no dependency 'tides': its dependencies are weather, traffic"):
+            unknown()
+
+
+def test_dependencies_may_come_one_by_one() -> None:
+    checked = Checkpoint("activities", None, (Dependency(name, None) for name in ("weather", "traffic")))
+
+    assert list(checked.dependencies) == ["weather", "traffic"]
+
+
+@pytest.mark.parametrize(
+    "given", [{"weather": Dependency("weather", None)}, Dependency("weather", None), "weather", None]
+)
+def test_what_is_no_dependency_is_an_error(given: Any) -> None:
+    with pytest.raises(DependencyError, match="activities: dependencies are Dependency objects in a list, not "):
+        Checkpoint("activities", None, given)
 
 
 @pytest.mark.parametrize("names", [(), ("weather", "weather")])
@@ -317,6 +342,71 @@ def test_a_heartbeat_of_another_kind_is_an_error(pulse: int) -> None:
     with pytest.raises(MarkerError):
         run(checked.heartbeat(7))
     assert run(checked.heartbeat(minutes(12)))[0]["is_late"] is False
+
+
+def test_a_threshold_that_does_not_fit_the_markers_is_told_as_such() -> None:
+    checked = Checkpoint("activities", None, [Dependency("weather", None)])
+
+    with pytest.raises(DependencyError, match=r"weather: the downtime_threshold datetime.timedelta\(.*does not fit 0"):
+        run(checked.check_pulse(7))
+
+
+# States that cannot be kept
+
+
+def test_a_state_that_cannot_be_copied_is_an_error_and_changes_nothing() -> None:
+    checked = checkpoint()
+    run(checked.check_pulse(minutes(0), offset=1))
+
+    with pytest.raises(DependencyError, match=r"activities: consumer=<unlocked _thread.lock .* cannot be copied"):
+        run(checked.check_pulse(minutes(1), offset=2, consumer=Lock()))
+    with pytest.raises(DependencyError, match=r"activities: batch=<unlocked _thread.lock .* cannot be copied"):
+        run(checked.heartbeat(minutes(1), batch=Lock()))
+    assert (checked.state, checked.state_marker) == ({"offset": 1}, minutes(0))
+    assert dict(checked["weather"]) == {"checkpoint_state": {"offset": 1}, "checkpoint_marker": minutes(0)}
+    assert run(checked.heartbeat(minutes(-20)), checked.check_pulse(minutes(0)))[1] == timedelta(minutes=20)
+
+
+def test_a_state_that_a_cache_does_not_take_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    checked = checkpoint(cache=cache)
+    run(checked.check_pulse(minutes(0), offset=1))
+
+    with pytest.raises(DependencyError, match=r"activities: marker, offset, consumer cannot be kept in SqliteCache\("):
+        run(checked.check_pulse(minutes(1), offset=2, consumer=object()))
+    with pytest.raises(DependencyError, match=r"weather: marker, batch cannot be kept in .*: it has a object"):
+        run(checked.heartbeat(minutes(1), batch=object()))
+    with pytest.raises(DependencyError, match="weather: what it is to save cannot be kept in"):
+        checked["weather"].save(cache, "_/activities/", object(), minutes(1))
+    for each in (checked, checkpoint(cache=cache)):
+        assert (each.state, each.state_marker) == ({"offset": 1}, minutes(0))
+        assert dict(each["weather"]) == {"checkpoint_state": {"offset": 1}, "checkpoint_marker": minutes(0)}
+    assert run(checked.heartbeat(minutes(-20)), checked.check_pulse(minutes(0)))[1] == timedelta(minutes=20)
+    cache.close()
+
+
+class Disk(dict[str, Any]):
+    """A cache that may be full."""
+
+    is_full = False
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        if self.is_full:
+            raise OSError("no space left")
+        super().__setitem__(key, value)
+
+
+def test_a_recovery_that_cannot_be_kept_lets_the_dependent_stream_go_on() -> None:
+    def fills(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        disk.is_full = True
+
+    disk = Disk()
+    checked = Checkpoint("activities", None, [Dependency("weather", None)], None, fills, cache=disk)
+    run(checked.heartbeat(minutes(0)), checked.check_pulse(minutes(11)))
+
+    with pytest.raises(DependencyError, match=r"weather: that it is back cannot be kept in .*: no space left"):
+        run(checked.heartbeat(minutes(12)))
+    assert not checked.is_paused
 
 
 # Callbacks and checks
@@ -431,6 +521,33 @@ def test_a_change_is_told_again_where_the_telling_is_cancelled(what: str) -> Non
     asyncio.run(interrupted())
     assert len(told) == 3
     assert not checked.is_paused
+
+
+@pytest.mark.parametrize("order", [("weather", "traffic"), ("traffic", "weather")])
+def test_what_a_check_raises_reaches_the_caller_once_all_dependencies_are_judged(order: tuple[str, str]) -> None:
+    def fails(checkpoint: Checkpoint, dependency: Dependency) -> Any:
+        raise OSError("the check failed")
+
+    told = Told()
+    dependencies = [Dependency(name, None, 10, fails if name == "weather" else None) for name in order]
+    checked = Checkpoint("activities", None, dependencies, told.down)
+
+    for pulse in (0, 11):
+        with pytest.raises(OSError, match="the check failed"):
+            run(checked.check_pulse(pulse))
+    assert told.changes == [("down", "traffic")]
+    assert (checked["weather"].is_down, checked.is_paused) == (False, True)
+
+
+def test_of_several_failures_the_first_is_raised() -> None:
+    def fails(checkpoint: Checkpoint, dependency: Dependency) -> Any:
+        raise OSError(dependency.name)
+
+    dependencies = [Dependency("traffic", None, 10), Dependency("weather", None, 10, fails)]
+    checked = Checkpoint("activities", None, dependencies, fails)
+
+    with pytest.raises(OSError, match="traffic"):
+        run(checked.heartbeat(0, "traffic"), checked.check_pulse(11))
 
 
 def test_checks_of_ones_own_decide() -> None:
@@ -595,6 +712,68 @@ def test_a_prefix_begins_the_keys_of_a_cache_and_keeps_programs_apart() -> None:
     assert checkpoint(cache=cache, cache_key_prefix="mine").state_marker == minutes(1)
 
 
+def test_the_names_of_what_is_kept_and_shown() -> None:
+    cache: dict[str, Any] = {}
+    checked = checkpoint(cache=cache)
+    run(checked.check_pulse(minutes(0), offset=1))
+
+    assert cache["_/activities"] == {STATE_NAME: {"offset": 1}, STATE_MARKER_NAME: minutes(0)}
+    kept = cache["_/activities/weather"]
+    assert (kept[CHECKPOINT_STATE_NAME], kept[CHECKPOINT_MARKER_NAME]) == ({"offset": 1}, minutes(0))
+    shown = {CHECKPOINT_STATE_NAME: {"offset": 1}, CHECKPOINT_MARKER_NAME: minutes(0)}
+    assert repr(checked) == repr({**cache["_/activities"], CHECKPOINTS_NAME: {"weather": shown}})
+    names = (STATE_NAME, STATE_MARKER_NAME, CHECKPOINT_STATE_NAME, CHECKPOINT_MARKER_NAME, CHECKPOINTS_NAME)
+    assert names == ("state", "state_marker", "checkpoint_state", "checkpoint_marker", "checkpoints")
+
+
+@pytest.mark.parametrize("cache", ["cache.db", Path("cache.db"), b"cache.db", 7, ()])
+def test_what_is_no_cache_is_an_error_that_names_one(cache: Any) -> None:
+    with pytest.raises(
+        DependencyError, match=r"activities: a cache is a dict, a SqliteCache\(path\) or the like, not "
+    ):
+        checkpoint(cache=cache)
+
+
+@pytest.mark.parametrize("entry", [5, "text", [1], {}, {"state": {}}, {"state": None, "state_marker": 1}])
+@pytest.mark.parametrize("key", ["_/activities", "_/activities/weather"])
+def test_what_a_checkpoint_did_not_keep_is_an_error(key: str, entry: Any, tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    cache[key] = entry
+
+    with pytest.raises(DependencyError, match=f"'{key}' in SqliteCache.* is not what a Checkpoint keeps: remove it"):
+        checkpoint(cache=cache)
+    cache.close()
+
+
+@pytest.mark.parametrize("value", [b"\xc1", b"", b"\x01\x01", "text", 7, msgpack.packb(msgpack.ExtType(9, b"x"))])
+def test_a_damaged_entry_of_a_sqlite_cache_is_an_error(value: Any, tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    run(checkpoint(cache=cache).check_pulse(minutes(0)))
+    with sqlite3.connect(tmp_path / "cache.db") as database:
+        database.execute("UPDATE entries SET value = ?", (value,))
+    database.close()
+
+    with pytest.raises(DependencyError, match=r"'_/activities' in the cache .*cache\.db cannot be read"):
+        cache["_/activities"]
+    with pytest.raises(DependencyError, match=r"'_/activities' cannot be read from SqliteCache\('.*cache\.db'\)"):
+        checkpoint(cache=cache)
+    cache.close()
+
+
+def test_a_cache_that_cannot_be_read_is_an_error() -> None:
+    with pytest.raises(DependencyError, match=r"'_/activities' cannot be read from \[\]: list indices must be"):
+        checkpoint(cache=[])
+
+
+def test_a_sqlite_cache_may_be_used_by_several_threads(tmp_path: Path) -> None:
+    cache = SqliteCache(tmp_path / "cache.db")
+    checked = checkpoint(cache=cache)
+    in_a_thread(checked.heartbeat(minutes(1))).join()
+
+    assert checkpoint(cache=cache)["weather"].checkpoint_marker == minutes(1)
+    cache.close()
+
+
 def test_a_dependency_is_saved_and_loaded_by_itself() -> None:
     cache: dict[str, Any] = {}
     Dependency("weather", None).save(cache, "mine/", {"offset": 1}, minutes(0))
@@ -666,12 +845,13 @@ class Rides(Handler):
         cache = self.kept.state_for(subject)
         checked = Checkpoint("rides", None, [Dependency("weather", None)], tell, tell, cache=cache)
         if subject.source == "weather":
-            asyncio.run(checked.heartbeat(event.timestamp))
+            at_once(checked.heartbeat(event.timestamp))
         else:
-            asyncio.run(checked.check_pulse(event.timestamp))
+            at_once(checked.check_pulse(event.timestamp))
 
 
-def test_the_state_of_a_key_is_a_cache() -> None:
+@pytest.mark.parametrize("notebook", [False, True])
+def test_the_state_of_a_key_is_a_cache(notebook: bool) -> None:
     job = Job("rides", Rides(), {"rides": MemorySource(), "weather": MemorySource()}, {"told": MemorySink()})
     played = TestRun(job)
     for source, key, minute in (
@@ -685,9 +865,53 @@ def test_the_state_of_a_key_is_a_cache() -> None:
     ):
         played.add_record((key, minute), source).end_batch().restart()
 
-    result = played.run()
+    async def within_a_loop() -> Any:
+        return played.run()
+
+    result = asyncio.run(within_a_loop()) if notebook else played.run()
     assert result.records("told") == ["Ghent down", "Ghent recovered"]
     assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=UTC)
+
+
+# At once
+
+
+def test_what_waits_for_nothing_is_done_at_once_with_an_event_loop_and_without() -> None:
+    checked = checkpoint()
+
+    async def within_a_loop() -> Any:
+        at_once(checked.heartbeat(minutes(0)))
+        return at_once(checked.check_pulse(minutes(11)))
+
+    assert asyncio.run(within_a_loop()) == timedelta(minutes=11)
+    assert at_once(checked.check_pulse(minutes(12))) == timedelta(minutes=12)
+
+
+@pytest.mark.parametrize("seconds", [0, 60])
+def test_what_waits_cannot_be_done_at_once(seconds: float) -> None:
+    ended: list[str] = []
+
+    async def waits() -> None:
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            ended.append("ended")
+
+    async def within_a_loop() -> None:
+        at_once(waits())
+
+    for call in (lambda: at_once(waits()), lambda: asyncio.run(within_a_loop())):
+        with pytest.raises(DependencyError, match="the coroutine waits for something: await it"):
+            call()
+    assert ended == ["ended", "ended"]
+
+
+def test_what_is_raised_at_once_reaches_the_caller() -> None:
+    async def fails() -> None:
+        raise RuntimeError("it failed")
+
+    with pytest.raises(RuntimeError, match="it failed"):
+        at_once(fails())
 
 
 # Streams
@@ -706,9 +930,34 @@ def play(limit: float = 5) -> None:
     asyncio.run(within())
 
 
+def watched(*checkpoints: Checkpoint) -> list[Any]:
+    """Has the streams of checkpoints handled, and gives what the dependent ones brought."""
+    seen: list[Any] = []
+
+    def handled(checked: Checkpoint) -> None:
+        async def activity(minute: int) -> None:
+            seen.append(minute)
+            await checked.check_pulse(minute)
+
+        handle(checked.dependent)(activity)
+        for dependency in checked.dependencies.values():
+            if dependency.dependency is not None:
+                handle(dependency.dependency)(checked.heartbeat)
+
+    for checked in checkpoints:
+        handled(checked)
+    return seen
+
+
+def in_a_thread(call: Coroutine[Any, Any, Any]) -> Thread:
+    """Awaits it in another thread, with an event loop of its own."""
+    thread = Thread(target=run, args=(call,))
+    thread.start()
+    return thread
+
+
 def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
     down = asyncio.Event()
-    seen: list[tuple[str, int]] = []
 
     async def late_weather() -> AsyncIterator[int]:
         yield 0
@@ -719,12 +968,12 @@ def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
             yield minute
 
     activities, weather = items(1, 9, 20, 22, 23), late_weather()
-    told: list[str] = []
+    told: list[tuple[int, list[int]]] = []
 
     async def recovered(checkpoint: Checkpoint, dependency: Dependency) -> None:
         for _ in range(5):
             await asyncio.sleep(0)  # nothing goes on before it is done
-        told.append(f"recovered after {seen[-1]}")
+        told.append((dependency.checkpoint_marker, seen.copy()))
 
     checked = Checkpoint(
         "activities",
@@ -733,21 +982,11 @@ def test_the_dependent_stream_waits_while_a_dependency_is_down() -> None:
         lambda checkpoint, dependency: down.set(),
         recovered,
     )
-
-    @handle(activities)
-    async def activity(minute: int) -> None:
-        seen.append(("activity", minute))
-        await checked.check_pulse(minute)
-
-    @handle(weather)
-    async def reading(minute: int) -> None:
-        seen.append(("weather", minute))
-        await checked.heartbeat(minute)
+    seen = watched(checked)
 
     play()
-    assert [minute for source, minute in seen if source == "activity"] == [1, 9, 20, 22, 23]
-    assert seen.index(("activity", 22)) == seen.index(("weather", 21)) + 1
-    assert told == ["recovered after ('weather', 21)"]
+    assert seen == [1, 9, 20, 22, 23]
+    assert told == [(21, [1, 9, 20])]
 
 
 def test_pause_dependent_false_lets_the_dependent_stream_go_on() -> None:
@@ -811,7 +1050,6 @@ def test_a_stream_that_two_checkpoints_watch_waits_for_both(last: str) -> None:
 
 def test_nothing_of_the_dependent_stream_goes_on_before_the_recovery_is_told() -> None:
     recovering = asyncio.Event()
-    seen: list[Any] = []
 
     async def comes_meanwhile() -> AsyncIterator[int]:
         yield 0
@@ -824,17 +1062,10 @@ def test_nothing_of_the_dependent_stream_goes_on_before_the_recovery_is_told() -
         await asyncio.sleep(0.01)
         seen.append("recovered")
 
-    activities, weather = comes_meanwhile(), items(*[0] * 10, 30)
-    checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)], None, recovered)
-
-    @handle(activities)
-    async def activity(minute: int) -> None:
-        seen.append(minute)
-        await checked.check_pulse(minute)
-
-    @handle(weather)
-    async def reading(minute: int) -> None:
-        await checked.heartbeat(minute)
+    weather = items(*[0] * 10, 30)
+    seen = watched(
+        Checkpoint("activities", comes_meanwhile(), [Dependency("weather", weather, 10)], None, recovered),
+    )
 
     play()
     assert seen == [0, 20, "recovered", 21]
@@ -917,16 +1148,8 @@ def test_an_error_in_a_handler_ends_all_streams() -> None:
 
 
 def test_it_is_told_when_all_that_is_left_waits(caplog: pytest.LogCaptureFixture) -> None:
-    activities, weather = items(0, 20, 21), items(0)
-    checked = Checkpoint("activities", activities, [Dependency("weather", weather, 10)])
-
-    @handle(activities)
-    async def activity(minute: int) -> None:
-        await checked.check_pulse(minute)
-
-    @handle(weather)
-    async def reading(minute: int) -> None:
-        await checked.heartbeat(minute)
+    checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", items(0), 10)])
+    watched(checked)
 
     with caplog.at_level(logging.WARNING, "amadou"), pytest.raises(TimeoutError):
         play(0.1)
@@ -939,18 +1162,8 @@ def test_it_is_told_when_all_that_is_left_waits(caplog: pytest.LogCaptureFixture
 def test_a_stream_whose_dependency_came_back_with_its_last_event_does_not_wait(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    activities, weather = items(0, 20, 21), items(*[0] * 10, 21)
-    checked = Checkpoint("activities", activities, [Dependency("weather", weather, 10)])
-    seen: list[int] = []
-
-    @handle(activities)
-    async def activity(minute: int) -> None:
-        seen.append(minute)
-        await checked.check_pulse(minute)
-
-    @handle(weather)
-    async def reading(minute: int) -> None:
-        await checked.heartbeat(minute)
+    checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", items(*[0] * 10, 21), 10)])
+    seen = watched(checked)
 
     play()
     assert seen == [0, 20, 21]
@@ -958,43 +1171,91 @@ def test_a_stream_whose_dependency_came_back_with_its_last_event_does_not_wait(
 
 
 def test_a_heartbeat_from_elsewhere_lets_what_waits_go_on() -> None:
-    activities = items(0, 20, 21)
-    checked = Checkpoint("activities", activities, [Dependency("weather", None, 10)])
-    seen = []
-
-    @handle(activities)
-    async def activity(minute: int) -> None:
-        seen.append(minute)
-        if await checked.check_pulse(minute):
-            asyncio.get_running_loop().call_later(
-                0.01, lambda: beats.append(asyncio.create_task(checked.heartbeat(21)))
-            )
+    def beat_later(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        asyncio.get_running_loop().call_later(0.01, lambda: beats.append(asyncio.create_task(checkpoint.heartbeat(21))))
 
     beats: list[asyncio.Task[Any]] = []
+    checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", None, 10)], beat_later)
+    seen = watched(checked)
+
     play()
     assert seen == [0, 20, 21]
 
 
+def test_a_heartbeat_from_another_thread_lets_what_waits_go_on() -> None:
+    async def beat(checkpoint: Checkpoint) -> dict[str, Any]:
+        await asyncio.sleep(0.05)
+        return await checkpoint.heartbeat(21)
+
+    def beat_elsewhere(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        threads.append(in_a_thread(beat(checkpoint)))
+
+    threads: list[Thread] = []
+    checked = Checkpoint("activities", items(0, 20, 21), [Dependency("weather", None, 10)], beat_elsewhere)
+    seen = watched(checked)
+
+    play()
+    assert seen == [0, 20, 21]
+    threads[0].join()
+
+
+def test_a_heartbeat_from_another_thread_is_not_missed_just_before_the_waiting() -> None:
+    async def waits(checked: Checkpoint) -> None:
+        began = time.monotonic()
+        thread = in_a_thread(checked.heartbeat(21))
+        await asyncio.wait_for(checked.resumed(), 5)
+        thread.join()
+        assert time.monotonic() - began < 4
+
+    for _ in range(100):
+        checked = checkpoint(threshold=10)
+        run(checked.check_pulse(0), checked.check_pulse(20), waits(checked))
+
+
+def test_a_checkpoint_may_wait_in_one_event_loop_after_another() -> None:
+    checked = checkpoint(threshold=10)
+    run(checked.check_pulse(0), checked.check_pulse(20))
+
+    for _ in range(2):
+        with pytest.raises(TimeoutError):
+            run(asyncio.wait_for(checked.resumed(), 0.01))
+    assert run(checked.heartbeat(21), checked.resumed())[0]["is_late"] is False
+
+
+def test_those_that_wait_in_several_event_loops_go_on_though_one_of_those_is_closed() -> None:
+    checked = checkpoint(threshold=10)
+    run(checked.check_pulse(0), checked.check_pulse(20))
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(checked.resumed())
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    thread = in_a_thread(checked.resumed())
+
+    run(checked.heartbeat(21))
+    thread.join(5)
+    assert not thread.is_alive()
+    assert not left.done()
+
+
+def test_a_checkpoint_can_be_copied() -> None:
+    checked = Checkpoint("activities", None, [Dependency("weather", None, 10)])
+    run(checked.check_pulse(0), checked.check_pulse(20))
+    copied = deepcopy(checked)
+    run(checked.heartbeat(21))
+
+    assert (checked.is_paused, copied.is_paused) == (False, True)
+
+
+@pytest.mark.parametrize("given", [[1, 2], items, "text", None])
+def test_a_stream_that_is_no_async_iterable_is_an_error(given: Any) -> None:
+    with pytest.raises(DependencyError, match="a stream is an async iterable, such as an async generator, not "):
+        handle(given)
+
+
 def test_two_streams_may_wait_whose_checkpoints_have_one_name() -> None:
-    streams = [items(0, 20, 21), items(0, 20, 21)]
-    checkpoints = [Checkpoint("same", each, [Dependency("weather", None, 10)]) for each in streams]
     weather = items(*[0] * 20, 21)
-    seen: list[int] = []
-
-    def activity(checked: Checkpoint) -> Callable[[int], Any]:
-        async def handler(minute: int) -> None:
-            seen.append(minute)
-            await checked.check_pulse(minute)
-
-        return handler
-
-    for each, checked in zip(streams, checkpoints, strict=True):
-        handle(each)(activity(checked))
-
-    @handle(weather)
-    async def reading(minute: int) -> None:
-        for checked in checkpoints:
-            await checked.heartbeat(minute)
+    checkpoints = [Checkpoint("same", items(0, 20, 21), [Dependency("weather", weather, 10)]) for _ in range(2)]
+    seen = watched(*checkpoints)
 
     play()
     assert sorted(seen) == [0, 0, 20, 20, 21, 21]

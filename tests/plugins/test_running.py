@@ -84,4 +84,4 @@ def test_an_accumulator_can_be_put_in_place() -> None:
 
 def test_a_value_spec_of_an_aggregate_says_what_it_should_be() -> None:
     with pytest.raises(UnsupportedTypeError, match="is not a type, but an aggregate: use a RunningSpec"):
-        ValueSpec(Sum())
+        ValueSpec(Sum()).check()  # type: ignore[arg-type]

@@ -29,6 +29,9 @@ COMMAND = [str(Path(sys.executable).with_name("amadou")), "window-node"]
 TEN = "2024-01-15T10:00:00Z"
 AT_TEN = 1705312800000
 MINUTE = 60_000
+NAN, INFINITY = float("nan"), float("inf")
+HALF = "\ud800"  # half of a surrogate pair, which Python's json writes and UTF-8 does not have
+HUGE = 10**310  # more than a float has
 Ask = Callable[..., Any]
 
 
@@ -335,43 +338,65 @@ def test_what_is_nested_too_deep_to_be_written_again_is_left_out(node: Node):
     assert reply == {"src": None, "dest": "c", "body": {"type": "windows", "in_reply_to": None, "windows": []}}
 
 
+@pytest.mark.parametrize("value", [NAN, -INFINITY, HALF, HUGE, {"a": [HALF]}, {HALF: 1}], ids=lambda it: ascii(it)[:20])
+def test_what_json_in_utf_8_does_not_have_is_left_out_of_a_reply(value: Any, node: Node):
+    (reply,) = replies(node, {"src": value, "dest": "n", "body": {**LIST, "msg_id": value}})
+    (bare,) = replies(node, close(msg_id=value))
+
+    assert reply == {"src": "n", "dest": None, "body": {"type": "windows", "in_reply_to": None, "windows": []}}
+    assert bare["in_reply_to"] is None
+
+
+@pytest.mark.parametrize("value", [NAN, INFINITY, HALF, HUGE], ids=lambda it: ascii(it)[:20])
+def test_a_field_that_nobody_reads_may_be_what_pythons_json_writes(value: Any, node: Node):
+    first = assign(2**64 - 1, unread=value, msg_id=-(2**63))
+    assigned, closed = replies(node, {"src": "c", "dest": "n", "body": first}, close())
+
+    assert (assigned["dest"], assigned["body"]["type"], assigned["body"]["in_reply_to"]) == ("c", "assigned", -(2**63))
+    assert closed["events"] == [2**64 - 1]
+
+
 # mistakes
 
-NO_JSON = [b"", b" ", b"\r", b"x", b"{", b'{"type": "list"', b"{'type': 'list'}", b'{"type": NaN}', b"\xff", b"\x00"]
+NO_JSON = [b"", b" ", b"\r", b"x", b"{", b'{"type": "list"', b"{'type': 'list'}", b'{"type": nan}', b"\xff", b"\x00"]
 NO_JSON += [
+    b'{"type": NaN',
     b'{"type": "\xc3("}',
-    b'{"type": "\\ud800"}',
+    b'{"type": "\xed\xa0\x80"}',
+    b'{"type": "\\ud800", "msg_id": 1}\xff',
     b"[" * 100_000,
     b'{"a":' * 100_000,
     b"\xef\xbb\xbf{}",
-    b"1" * 400,
+    '{"type": "list"}'.encode("utf-16"),
 ]
 MISTAKES: list[tuple[Any, str]] = [
     *((line, "malformed_json") for line in NO_JSON),
-    *((line, "bad_message") for line in (b"[]", b"1", b"null", b'"list"', b"true")),
+    *((line, "bad_message") for line in (b"[]", b"1", b"null", b'"list"', b"true", b"NaN", b"1" * 5000)),
     ({}, "missing_field"),
     ({"type": None}, "missing_field"),
-    *(({"type": kind}, "unknown_type") for kind in ("open", "", "LIST", 1, [], {}, True)),
+    *(({"type": kind}, "unknown_type") for kind in ("open", "", "LIST", 1, [], {}, True, NAN, HALF)),
     *(({**assign(), field: None}, "missing_field") for field in ("events", "window_size_ms")),
     *(({**assign(), "events": [{**event(), field: None}]}, "missing_field") for field in ("id", "timestamp")),
     ({"type": "close"}, "missing_field"),
-    *((assign(size=size), "bad_window_size") for size in (0, -1, -60000, "60000", True, False, 0.5, 1.5, [], {}, -0.0)),
+    *((assign(size=size), "bad_window_size") for size in
+      (0, -1, -60000, "60000", True, False, 0.5, 1.5, [], {}, -0.0, NAN, INFINITY, -INFINITY, HUGE, HALF)),
     *((b'{"type": "process_window", "events": [], "window_size_ms": %b}' % size, "bad_window_size") for size in
       (b"1e30", b"100000000000000000000000", b"-9223372036854775809", b"9223372036854775808.0")),
     *((assign(size=size), "window_out_of_range") for size in (2**63, 2**64 - 1, 10**15)),
     *(({**assign(), "events": events}, "bad_events") for events in ("x", 1, {}, True, [1], [None], [[]], ["a"])),
-    *((assign(id), "bad_events") for id in (1.5, True, [], {}, 10**30)),
+    *((assign(id), "bad_events") for id in (1.5, True, [], {}, 10**30, HUGE, NAN, HALF, f"é{HALF}")),
     *((assign(1, timestamp), "bad_timestamp") for timestamp in
       ("", "x", "10:00", "2024-01-15", "2024-01-15T10:00:00", "2024-13-01T00:00:00Z", "2024-01-15T10:00:60Z",
        "2024-02-30T00:00:00Z", "10000-01-01T00:00:00Z", "2024-01-15T10:00:00+25:00", "x" * 10_000, True, 1.5, [], {},
-       10**15, -(10**15), 2**63, 1e300)),
+       10**15, -(10**15), 2**63, 1e300, HUGE, NAN, -INFINITY, HALF)),
     (assign(1, "9999-12-31T23:59:30Z"), "window_out_of_range"),
     (assign(1, "0001-01-01T00:00:00+01:00"), "window_out_of_range"),
     (assign(1, "0001-01-01T00:00:30Z", 7 * 24 * 60 * MINUTE), "window_out_of_range"),
-    *(({"type": "close", "window_id": window_id}, "bad_window_id") for window_id in (1, True, [], {}, 1.5, "x")),
+    *(({"type": "close", "window_id": window_id}, "bad_window_id") for window_id in
+      (1, True, [], {}, 1.5, "x", NAN, f"window-{HALF}")),
     (close(), "unknown_window"),
     (close(10**15), "bad_window_id"),
-    *((close(window_size_ms=size), "bad_window_size") for size in (0, -1, "x", True, 1.5)),
+    *((close(window_size_ms=size), "bad_window_size") for size in (0, -1, "x", True, 1.5, NAN, HUGE)),
 ]  # fmt: skip
 
 
@@ -462,6 +487,7 @@ def some_message(random_: random.Random) -> Any:
 
 
 STRANGE = [None, True, 0, -1, 1.5, 2**63, -(2**63), 2**64, 1e308, "", "x", "\0", "é", "1e9", [], [[]], {}, TEN, "close"]
+STRANGE += [NAN, INFINITY, -INFINITY, HUGE, HALF]
 
 
 def some_line(random_: random.Random) -> bytes:
@@ -496,25 +522,41 @@ def _spoil(message: Any, random_: random.Random) -> None:
         return
 
 
+def msg_id_of(line: bytes) -> Any:
+    """The `msg_id` that Python's json reads in a line, where it is a text or a number that a reply can have."""
+    try:
+        message = json.loads(line.decode())
+        body = message.get("body", message)
+        msg_id = body.get("msg_id")
+        str(msg_id).encode()
+    except (ValueError, AttributeError):  # no JSON, no object, or no UTF-8
+        return None
+    return msg_id if isinstance(msg_id, str) or (isinstance(msg_id, int) and -(2**63) <= msg_id < 2**64) else None
+
+
 CODES = {code for _, code in MISTAKES} | {"ambiguous_window"}
 
 
-def test_a_hundred_thousand_random_lines_get_a_reply_each(node: Node):
+def test_a_hundred_thousand_random_lines_get_a_reply_each_to_their_msg_id(node: Node):
     random_ = random.Random(7)
     kinds: dict[str, int] = {}
+    identified = 0
     left = 100_000
     while left:
         lines = [some_line(random_) for _ in range(min(left, random_.choice([1, 10, 1000, 5000])))]
         left -= len(lines)
-        for reply in replies(node, *lines):
+        for line, reply in zip(lines, replies(node, *lines), strict=True):
             body = reply.get("body", reply)
             kind = f"error {body['code']}" if body["type"] == "error" else body["type"]
             kinds[kind] = kinds.get(kind, 0) + 1
-            assert "in_reply_to" in body
+            msg_id = msg_id_of(line)
+            assert body["in_reply_to"] == msg_id or msg_id is None, line
+            identified += msg_id is not None
 
     assert {"assigned", "window_result", "closed", "windows"} <= kinds.keys()
     assert {kind.removeprefix("error ") for kind in kinds if kind.startswith("error ")} <= CODES
     assert sum(kinds.values()) == 100_000
+    assert identified > 20_000
     assert min(kinds[kind] for kind in ("assigned", "window_result", "closed", "windows")) > 100
 
 

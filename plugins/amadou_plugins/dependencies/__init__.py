@@ -14,17 +14,24 @@ While the weather is silent, events of the activities are held in the state, in 
 handler is told by `on_dependency_down(dependency, checkpoint)` and `on_dependency_recovered(dependency, checkpoint)`.
 
 `Checkpoint` and `Dependency` are what judges there, and work without a job as well: in one process, with streams that
-are async iterables, played by `handle` and `stream`, and a cache that outlives the process, such as `SqliteCache`.
+are async iterables, played by `handle` and `stream`, and a cache that outlives the process, such as `SqliteCache`. Code
+that is not async calls them by `at_once`.
 """
 
 from amadou import DependsOn
-from amadou_plugins.dependencies._checkpoint import Checkpoint
-from amadou_plugins.dependencies._dependency import Cache, Dependency
+from amadou_plugins.dependencies._at_once import at_once
+from amadou_plugins.dependencies._checkpoint import CHECKPOINTS_NAME, STATE_MARKER_NAME, STATE_NAME, Checkpoint
+from amadou_plugins.dependencies._dependency import CHECKPOINT_MARKER_NAME, CHECKPOINT_STATE_NAME, Cache, Dependency
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 from amadou_plugins.dependencies._sqlite import SqliteCache
 from amadou_plugins.dependencies._streams import handle, stream
 
 __all__ = [
+    "CHECKPOINTS_NAME",
+    "CHECKPOINT_MARKER_NAME",
+    "CHECKPOINT_STATE_NAME",
+    "STATE_MARKER_NAME",
+    "STATE_NAME",
     "Cache",
     "Checkpoint",
     "Dependency",
@@ -32,6 +39,7 @@ __all__ = [
     "DependsOn",
     "MarkerError",
     "SqliteCache",
+    "at_once",
     "handle",
     "stream",
 ]

@@ -1,15 +1,36 @@
 import inspect
-from asyncio import Event
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Sequence
+from asyncio import Future, get_running_loop
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
+from contextlib import suppress
 from copy import deepcopy
-from typing import Any, TypeAlias
+from threading import RLock
+from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 from weakref import WeakSet
 
-from amadou_plugins.dependencies._dependency import Cache, Dependency, cached
+from amadou_plugins.dependencies._dependency import (
+    CHECKPOINT_MARKER_NAME,
+    CHECKPOINT_STATE_NAME,
+    Cache,
+    Dependency,
+    cached,
+    change,
+    keep,
+)
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
+STATE_NAME: Final = "state"
+"""The name of a checkpoint's state, in a cache's entry and where it is shown."""
+STATE_MARKER_NAME: Final = "state_marker"
+"""The name of its marker there."""
+CHECKPOINTS_NAME: Final = "checkpoints"
+"""The name of its dependencies where it is shown."""
+
+_KEPT: Final = {STATE_NAME: dict, STATE_MARKER_NAME: object}
 _checkpoints: "WeakSet[Checkpoint]" = WeakSet()
+# One for all, since a checkpoint that has a lock can be neither copied nor pickled. It may be taken twice, since a call
+# of check_pulse that nobody awaits any more ends wherever Python collects it.
+_pausing = RLock()
 Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
 
 
@@ -18,8 +39,8 @@ class Checkpoint:
 
     A dependency is down when its newest marker is behind that of the dependent stream by more than its threshold, and
     back when it is ahead of the dependent stream. Each change is told once; where the process dies meanwhile, the next
-    one tells it again. What a callback raises reaches the caller when all is noted: the change counts, and the
-    dependent stream waits or goes on as it should.
+    one tells it again. What a callback or a check raises reaches the caller when all is noted: a change that was being
+    told counts, and the dependent stream waits or goes on as it should.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
@@ -70,13 +91,14 @@ class Checkpoint:
 
     :param name: names it in the cache
     :param dependent: the dependent stream
-    :param dependencies: what it depends on, at least one
+    :param dependencies: what it depends on, at least one; any iterable of them
     :param downtime_callback: is told of each dependency that goes down, may be async
     :param recovery_callback: is told of each that is back, may be async. The dependent stream goes on once none is down
     :param cache: keeps all of it over restarts; without it everything begins anew with the process
     :param cache_key_prefix: begins the cache's keys
     :param pause_dependent: whether the dependent stream waits while a dependency is down
-    :raises DependencyError: there is no dependency, or two have the same name
+    :raises DependencyError: there is no dependency, or two have the same name; the cache cannot be used or read, or has
+        something else at its keys
 
     :ivar state: what `check_pulse` was given, newest values
     :ivar state_marker: the dependent stream's newest marker; `None` before the first one
@@ -88,7 +110,7 @@ class Checkpoint:
         self,
         name: str,
         dependent: AsyncIterable[Any] | Any,
-        dependencies: Sequence[Dependency],
+        dependencies: Iterable[Dependency],
         downtime_callback: Callback | None = None,
         recovery_callback: Callback | None = None,
         cache: Cache | None = None,
@@ -97,9 +119,15 @@ class Checkpoint:
     ) -> None:
         self.name = name
         self.dependent = dependent
-        self.dependencies = {dependency.name: dependency for dependency in dependencies}
-        if not dependencies or len(self.dependencies) < len(dependencies):
+        given = list(dependencies) if isinstance(dependencies, Iterable) else [dependencies]
+        for each in given:
+            if not isinstance(each, Dependency):
+                raise DependencyError(f"{name}: dependencies are Dependency objects in a list, not {each!r:.100}")
+        self.dependencies = {dependency.name: dependency for dependency in given}
+        if not given or len(self.dependencies) < len(given):
             raise DependencyError(f"{name}: give at least one dependency, and each a name of its own")
+        if cache is not None and not hasattr(cache, "__setitem__"):
+            raise DependencyError(f"{name}: a cache is a dict, a SqliteCache(path) or the like, not {cache!r:.100}")
         self.pause_dependent = pause_dependent
         self.state: dict[str, Any] = {}
         self.state_marker: Any = None
@@ -108,12 +136,13 @@ class Checkpoint:
         self._recovery_callback = recovery_callback
         self._cache = cache
         self._key = f"{cache_key_prefix}/{quote(name, safe='')}"
-        self._may_run = Event()
+        self._paused = False
+        self._waiting: set[Future[None]] = set()
         if cache is not None:
-            kept = cached(cache, self._key)
+            kept = cached(cache, self._key, _KEPT)
             if kept is not None:
-                self.state, self.state_marker = deepcopy(kept["state"]), kept["state_marker"]
-            for dependency in dependencies:
+                self.state, self.state_marker = kept[STATE_NAME], kept[STATE_MARKER_NAME]
+            for dependency in given:
                 dependency.load(cache, f"{self._key}/")
         self._note_pause()
         _checkpoints.add(self)
@@ -123,11 +152,19 @@ class Checkpoint:
         """Whether the dependent stream is to wait: a dependency is down, or its recovery is just being told, and
         `pause_dependent` is wanted.
         """
-        return not self._may_run.is_set()
+        return self._paused
 
     async def resumed(self) -> None:
-        """Wait until the dependent stream may go on."""
-        await self._may_run.wait()
+        """Wait until the dependent stream may go on, which may be said in another thread."""
+        with _pausing:
+            if not self._paused:
+                return
+            waiting = get_running_loop().create_future()
+            self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
 
     async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Note how far a dependency has come.
@@ -136,7 +173,8 @@ class Checkpoint:
         :param dependency_name: which one; needed where there are several
         :param kwargs: what the dependency's `checkpoint_state` has besides the state, or instead
         :returns: `is_late`, whether it is down and has still to catch up, `dependent_marker` and `dependency_marker`
-        :raises KeyError: there is no dependency of that name
+        :raises DependencyError: there is no dependency of that name; or something given cannot be copied, or be kept in
+            the cache, and nothing is noted
         :raises ValueError: there are several, and none is named; or the marker is `None`
         :raises MarkerError: the marker does not fit the others
         """
@@ -144,8 +182,7 @@ class Checkpoint:
         _check_fits(marker, self.state_marker, [dependency])
         _check_fits(marker, dependency.checkpoint_marker, [dependency])
         if not (dependency.has_beaten and _is_older(marker, dependency.checkpoint_marker)):
-            dependency.has_beaten = True
-            self._save(dependency, marker, kwargs)
+            self._save(dependency, marker, kwargs, has_beaten=True)
         recovered = dependency.is_down and await answer(dependency.recovery_check(self, dependency))
         if recovered and dependency.is_down:
             await self._recovered(dependency)
@@ -161,48 +198,62 @@ class Checkpoint:
         :param marker: typically the event time of what it is about to process
         :param kwargs: what helps to put right what was sent out while a dependency was down, such as an offset
         :returns: how far the dependency is behind that is furthest behind of those that are down, which may be
-            no time at all for one that has caught up and is not ahead; `None` where none is down
+            no time at all for one that has caught up and is not ahead; `None` where none is down. So compare it with
+            `is not None`
+        :raises DependencyError: something given cannot be copied, or be kept in the cache, and nothing is noted; or a
+            threshold does not fit the markers
         :raises ValueError: the marker is `None`
         :raises MarkerError: the marker does not fit the others
         """
         _check_fits(marker, self.state_marker, self.dependencies.values())
         for dependency in self.dependencies.values():
             _check_fits(marker, dependency.checkpoint_marker, [dependency])
-        if not _is_older(marker, self.state_marker):
-            self.state_marker = marker
-        self.state.update(kwargs)
+        if _is_older(marker, self.state_marker):
+            marker = self.state_marker
+        state = self._copied({**self.state, **kwargs})
         if self._cache is not None:
-            self._cache[self._key] = {"state": deepcopy(self.state), "state_marker": self.state_marker}
+            entry = {STATE_NAME: state, STATE_MARKER_NAME: marker}
+            keep(self._cache, self._key, entry, f"{self.name}: {', '.join(['marker', *kwargs])}")
+        self.state_marker = marker
+        self.state.update(kwargs)
         downtimes, failures = {}, []
         for name, dependency in self.dependencies.items():
-            if dependency.checkpoint_marker is None:
-                self._save(dependency, self.state_marker, {})
-            downtime = await answer(dependency.downtime_check(self, dependency))
-            if downtime and not dependency.is_down:
-                failures += await self._went_down(dependency)
-            if dependency.is_down:
-                downtimes[name] = downtime or dependency.behind(self.state_marker)
+            try:
+                downtime = await self._judged(dependency)
+            except Exception as error:
+                failures.append(error)
+            else:
+                if downtime is not None:
+                    downtimes[name] = downtime
         if failures:
             raise failures[0]
         return _longest(downtimes)
 
-    async def _went_down(self, dependency: Dependency) -> list[Exception]:
+    async def _judged(self, dependency: Dependency) -> Any | None:
+        """How far a dependency is behind that is down, which is told where it is new; `None` of one that is not."""
+        if dependency.checkpoint_marker is None:
+            self._save(dependency, self.state_marker, {}, has_beaten=False)
+        downtime = await answer(dependency.downtime_check(self, dependency))
+        if downtime and not dependency.is_down:
+            await self._went_down(dependency)
+        return (downtime or dependency.behind(self.state_marker)) if dependency.is_down else None
+
+    async def _went_down(self, dependency: Dependency) -> None:
         """Note and tell it. Where the telling is cancelled nothing is noted, and the next pulse tells it again."""
         dependency.is_down = True
         dependency.down_state = deepcopy(dependency.checkpoint_state)
         dependency.down_marker = dependency.checkpoint_marker
         self._note_pause()
-        failures = []
         try:
             await self._tell(self._downtime_callback, dependency)
-        except Exception as error:
-            failures.append(error)
-        except BaseException:
-            dependency.is_down, dependency.down_state, dependency.down_marker = False, None, None
-            self._note_pause()
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                dependency.is_down, dependency.down_state, dependency.down_marker = False, None, None
+                self._note_pause()
             raise
-        self._keep(dependency)
-        return failures
+        finally:
+            if dependency.is_down:
+                self._change(dependency, {}, "that it is down")
 
     async def _recovered(self, dependency: Dependency) -> None:
         """Tell and note it. Where the telling is cancelled it stays down, and the next heartbeat tells it again."""
@@ -213,44 +264,58 @@ class Checkpoint:
             dependency.is_down = dependency.is_down or not isinstance(error, Exception)
             raise
         finally:
+            self._note_pause()
             if not dependency.is_down:
                 dependency.down_state = dependency.down_marker = None
-                self._keep(dependency)
-            self._note_pause()
+                self._change(dependency, {}, "that it is back")
 
     def _named(self, name: str | None) -> Dependency:
         if name is not None:
-            return self.dependencies[name]
+            return self[name]
         if len(self.dependencies) > 1:
             names = ", ".join(self.dependencies)
             raise ValueError(f"{self.name} has several dependencies: dependency_name must be provided ({names})")
         return next(iter(self.dependencies.values()))
 
-    def _save(self, dependency: Dependency, marker: Any, state: dict[str, Any]) -> None:
-        dependency.checkpoint_state, dependency.checkpoint_marker = deepcopy({**self.state, **state}), marker
-        self._keep(dependency)
+    def _save(self, dependency: Dependency, marker: Any, state: dict[str, Any], has_beaten: bool) -> None:
+        copied = self._copied({**self.state, **state})
+        changes = {CHECKPOINT_STATE_NAME: copied, CHECKPOINT_MARKER_NAME: marker, "has_beaten": has_beaten}
+        self._change(dependency, changes, ", ".join(["marker", *state]))
 
-    def _keep(self, dependency: Dependency) -> None:
-        if self._cache is not None:
-            kept = dependency.checkpoint_state, dependency.checkpoint_marker
-            dependency.save(self._cache, f"{self._key}/", *kept)
+    def _change(self, dependency: Dependency, changes: dict[str, Any], what: str) -> None:
+        change(dependency, changes, self._cache, f"{self._key}/", f"{dependency.name}: {what}")
+
+    def _copied(self, state: dict[str, Any]) -> dict[str, Any]:
+        copied = {}
+        for name, value in state.items():
+            try:
+                copied[name] = deepcopy(value)
+            except Exception as error:
+                raise DependencyError(f"{self.name}: {name}={value!r:.100} cannot be copied: {error}") from error
+        return copied
 
     def _note_pause(self) -> None:
-        if self.pause_dependent and any(dependency.is_down for dependency in self.dependencies.values()):
-            self._may_run.clear()
-        else:
-            self._may_run.set()
+        with _pausing:
+            self._paused = self.pause_dependent and any(each.is_down for each in self.dependencies.values())
+            waiting = [] if self._paused else list(self._waiting)
+        for each in waiting:
+            with suppress(RuntimeError):  # its event loop is closed, and nobody waits any more
+                each.get_loop().call_soon_threadsafe(_wake, each)
 
     async def _tell(self, callback: Callback | None, dependency: Dependency) -> None:
         if callback is not None:
             await answer(callback(self, dependency))
 
     def __getitem__(self, name: str) -> Dependency:
+        if name not in self.dependencies:
+            names = ", ".join(self.dependencies)
+            raise DependencyError(f"{self.name} has no dependency {name!r}: its dependencies are {names}")
         return self.dependencies[name]
 
     def __repr__(self) -> str:
         checkpoints = {name: dict(dependency) for name, dependency in self.dependencies.items()}
-        return repr({"state": self.state, "state_marker": self.state_marker, "checkpoints": checkpoints})
+        shown = {STATE_NAME: self.state, STATE_MARKER_NAME: self.state_marker, CHECKPOINTS_NAME: checkpoints}
+        return repr(shown)
 
 
 def checkpoints_of(dependent: Any) -> list[Checkpoint]:
@@ -261,6 +326,11 @@ def checkpoints_of(dependent: Any) -> list[Checkpoint]:
 async def answer(given: Any) -> Any:
     """What a function gave that may be async."""
     return await given if inspect.isawaitable(given) else given
+
+
+def _wake(waiting: Future[None]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
 
 
 def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> None:

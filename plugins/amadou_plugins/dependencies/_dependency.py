@@ -1,14 +1,27 @@
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterator, Mapping, MutableMapping
 from copy import deepcopy
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from amadou_plugins.dependencies._errors import MarkerError
+from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
 if TYPE_CHECKING:
     from amadou_plugins.dependencies._checkpoint import Checkpoint
 
-_KEPT = ("checkpoint_state", "checkpoint_marker", "has_beaten", "is_down", "down_state", "down_marker")
+CHECKPOINT_STATE_NAME: Final = "checkpoint_state"
+"""The name of a dependency's `checkpoint_state`, in a cache's entry and where it is shown."""
+CHECKPOINT_MARKER_NAME: Final = "checkpoint_marker"
+"""The name of its `checkpoint_marker` there."""
+
+_KEPT: Final = {
+    CHECKPOINT_STATE_NAME: object,
+    CHECKPOINT_MARKER_NAME: object,
+    "has_beaten": bool,
+    "is_down": bool,
+    "down_state": object,
+    "down_marker": object,
+}
+"""What is kept of a dependency, and of which type it is."""
 
 Cache: TypeAlias = MutableMapping[str, Any]
 """Where checkpoints outlive the process: a `dict`, a `SqliteCache`, the `MapState` of a handler, or whatever is used
@@ -94,40 +107,86 @@ class Dependency:
 
         :param checkpoint_state: becomes the `checkpoint_state`
         :param checkpoint_marker: becomes the `checkpoint_marker`
+        :raises DependencyError: the cache does not take it, and it stays what it was
         """
-        self.checkpoint_state, self.checkpoint_marker = checkpoint_state, checkpoint_marker
-        cache[cache_key_prefix + self.name] = {name: getattr(self, name) for name in _KEPT}
+        changes = {CHECKPOINT_STATE_NAME: checkpoint_state, CHECKPOINT_MARKER_NAME: checkpoint_marker}
+        change(self, changes, cache, cache_key_prefix, f"{self.name}: what it is to save")
 
     def load(self, cache: Cache, cache_key_prefix: str) -> None:
-        """Take what was saved; leaves everything as it is where nothing was."""
-        kept = cached(cache, cache_key_prefix + self.name)
-        if kept is not None:
-            for name in _KEPT:
-                setattr(self, name, deepcopy(kept[name]))
+        """Take what was saved; leaves everything as it is where nothing was.
+
+        :raises DependencyError: the cache cannot be read, or has something else there
+        """
+        for name, value in (cached(cache, cache_key_prefix + self.name, _KEPT) or {}).items():
+            setattr(self, name, value)
 
     def __iter__(self) -> Iterator[tuple[str, Any]]:
-        yield "checkpoint_state", self.checkpoint_state
-        yield "checkpoint_marker", self.checkpoint_marker
+        yield CHECKPOINT_STATE_NAME, self.checkpoint_state
+        yield CHECKPOINT_MARKER_NAME, self.checkpoint_marker
 
     def __repr__(self) -> str:
         return repr(dict(self))
 
 
-def cached(cache: Cache, key: str) -> Any:
-    """What a cache has, `None` without."""
+def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] | None:
+    """A copy of what a cache has, `None` without.
+
+    :param kept: the names that its entry has, and of which types they are
+    :raises DependencyError: the cache cannot be read, or has something else there
+    """
     try:
-        return cache[key]
+        entry = cache[key]
     except KeyError:
         return None
+    except Exception as error:
+        raise DependencyError(f"{key!r} cannot be read from {cache!r:.100}: {error}") from error
+    if entry is None:
+        return None
+    if isinstance(entry, Mapping) and all(name in entry and isinstance(entry[name], kept[name]) for name in kept):
+        return {name: deepcopy(entry[name]) for name in kept}
+    told = f"{key!r} in {cache!r:.100} is not what a Checkpoint keeps: remove it, or give another cache_key_prefix"
+    raise DependencyError(told)
+
+
+def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
+    """Put an entry into a cache.
+
+    :param what: what is new in it, for the error
+    :raises DependencyError: the cache does not take it
+    """
+    try:
+        cache[key] = entry
+    except Exception as error:
+        raise DependencyError(f"{what} cannot be kept in {cache!r:.100}: {error}") from error
+
+
+def change(
+    dependency: Dependency, changes: dict[str, Any], cache: Cache | None, cache_key_prefix: str, what: str
+) -> None:
+    """Change what is kept of a dependency, in the cache first: where that fails nothing has changed.
+
+    :param what: what is new, for the error
+    :raises DependencyError: the cache does not take it
+    """
+    if cache is not None:
+        entry = {name: getattr(dependency, name) for name in _KEPT} | changes
+        keep(cache, cache_key_prefix + dependency.name, entry, what)
+    for name, value in changes.items():
+        setattr(dependency, name, value)
 
 
 def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
     """How far a dependency is behind, where that is more than its threshold."""
     try:
         behind = checkpoint.state_marker - dependency.checkpoint_marker
-        return behind if behind > dependency.downtime_threshold else None
     except TypeError as error:
         raise MarkerError(dependency.name, checkpoint.state_marker, dependency.checkpoint_marker) from error
+    threshold = dependency.downtime_threshold
+    try:
+        return behind if behind > threshold else None
+    except TypeError as error:
+        told = f"the downtime_threshold {threshold!r} does not fit {behind!r}, which is the difference of two markers"
+        raise DependencyError(f"{dependency.name}: {told}: give the Dependency one of that kind") from error
 
 
 def _has_recovered(checkpoint: "Checkpoint", dependency: Dependency) -> bool:

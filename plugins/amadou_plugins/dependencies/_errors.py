@@ -21,8 +21,7 @@ class MarkerError(DependencyError, ValueError):
         self.other = other
         super().__init__(
             f"{dependency}: {marker!r} and {other!r} cannot be compared: give heartbeat and check_pulse markers of one "
-            "kind and the dependency a downtime_threshold that fits their difference, or a downtime_check and a "
-            "recovery_check"
+            "kind, or the dependency a downtime_check and a recovery_check"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,6 +16,7 @@ class SqliteCache(MutableMapping[str, Any]):
     """A cache in a file, for checkpoints that outlive their process. Each entry is on disk once it is set.
 
     It keeps what JSON has, bytes, dates, datetimes with or without a zone, and timedeltas; tuples come back as lists.
+    Several threads may use it.
 
     :param path: the file, which is made if it is not there
     :raises DependencyError: the file cannot be opened, or is no such cache
@@ -24,7 +25,8 @@ class SqliteCache(MutableMapping[str, Any]):
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = path
         try:
-            self._database = sqlite3.connect(path, isolation_level=None)
+            one_thread = sqlite3.threadsafety < 3  # as few builds of SQLite need it
+            self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=one_thread)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
         try:
@@ -42,7 +44,10 @@ class SqliteCache(MutableMapping[str, Any]):
         row = self._execute("SELECT value FROM entries WHERE key = ?", key).fetchone()
         if row is None:
             raise KeyError(key)
-        return _unpacked(row[0])
+        try:
+            return _unpacked(row[0])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DependencyError(f"{key!r} in the cache {self._path} cannot be read: {error}") from error
 
     def __setitem__(self, key: str, value: Any) -> None:
         try:
@@ -62,6 +67,9 @@ class SqliteCache(MutableMapping[str, Any]):
     def __len__(self) -> int:
         (count,) = self._execute("SELECT count(*) FROM entries").fetchone()
         return int(count)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self._path)!r})"
 
     def _execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
         try:
@@ -93,5 +101,6 @@ def _from_extension(code: int, data: bytes) -> Any:
         return datetime.fromisoformat(text)
     if code == _DATE:
         return date.fromisoformat(text)
-    assert code == _TIMEDELTA
-    return int(text) * _MICROSECOND
+    if code == _TIMEDELTA:
+        return int(text) * _MICROSECOND
+    raise ValueError(f"it has a value of type {code}")

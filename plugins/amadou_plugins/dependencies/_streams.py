@@ -7,6 +7,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from amadou_plugins.dependencies._checkpoint import Checkpoint, answer, checkpoints_of
+from amadou_plugins.dependencies._errors import DependencyError
 
 Sink: TypeAlias = Callable[[Any], Any | Awaitable[Any]]
 F = TypeVar("F", bound=Callable[[Any], Any])
@@ -30,7 +31,11 @@ def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -
 
     :param iterables: the streams
     :param sink: a function, or several, plain or async
+    :raises DependencyError: a stream is no async iterable
     """
+    for iterable in iterables:
+        if not isinstance(iterable, AsyncIterable):
+            raise DependencyError(f"a stream is an async iterable, such as an async generator, not {iterable!r:.100}")
     sinks = sink if isinstance(sink, tuple) else (sink,)
 
     def register(function: F) -> F:

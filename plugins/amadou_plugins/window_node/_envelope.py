@@ -1,5 +1,6 @@
 """What is around the body of a message, and what a reply has of it."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, NamedTuple
@@ -35,20 +36,20 @@ class Envelope(NamedTuple):
             reply = {"src": self.dest, "dest": self.src, "body": reply}
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError:  # it reads what is nested four times as deep as what it writes
-            src, dest, msg_id = map(_shallow, self[:3])
-            shallow = Envelope(src, dest, msg_id, self.is_bare)
-            if self == shallow:
+        except orjson.JSONEncodeError:  # what was read may be nested deeper than what can be written, or be no UTF-8
+            src, dest, msg_id = map(_writable, self[:3])
+            writable = Envelope(src, dest, msg_id, self.is_bare)
+            if self == writable:
                 raise
-            return shallow.reply(kind, told)
+            return writable.reply(kind, told)
 
     def refusal(self, error: MessageError) -> bytes:
         """A reply that tells an error."""
         return self.reply("error", {"code": error.code, "text": error.text})
 
 
-def _shallow(given: Any) -> Any:
-    """What the envelope has, `None` where it is nested too deep to be written."""
+def _writable(given: Any) -> Any:
+    """What the envelope has, `None` where it cannot be written."""
     try:
         orjson.dumps([[given]])  # as deep as it stands in a reply
     except orjson.JSONEncodeError:
@@ -58,6 +59,17 @@ def _shallow(given: Any) -> Any:
 
 # half the time of calling the class
 _new_envelope: Callable[[Any], Envelope] = partial(tuple.__new__, Envelope)
+
+
+def _number(digits: str) -> int | float:
+    """A whole number as orjson reads it, which makes floats of those beyond 64 bits."""
+    if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
+        return int(digits)
+    return float(digits)
+
+
+_LENIENT: Final = json.JSONDecoder(parse_int=_number)
+"""Reads what Python's json writes and orjson refuses: NaN, Infinity, numbers beyond floats, halves of surrogates."""
 
 
 def opened(line: bytes) -> tuple[Envelope, Any]:
@@ -70,7 +82,10 @@ def opened(line: bytes) -> tuple[Envelope, Any]:
     try:
         told = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise MessageError("malformed_json", f"a line is one JSON object: {error}") from None
+        try:
+            told = _LENIENT.decode(line.decode())
+        except (ValueError, RecursionError):
+            raise MessageError("malformed_json", f"a line is one JSON object: {error}") from None
     if type(told) is not dict:
         raise MessageError("bad_message", "a message is a JSON object")
     if "body" not in told:

@@ -134,10 +134,10 @@ def _events(events: Any, size: int) -> dict[int, list[EventId]]:
         if type(event) is not dict:
             raise MessageError("bad_events", f"an event is an object with id and timestamp, not {_shown(event)}")
         event_id = event.get("id")
-        if type(event_id) is not int and type(event_id) is not str:
+        if type(event_id) is not int and not (type(event_id) is str and (event_id.isascii() or _is_utf8(event_id))):
             if event_id is None:
                 raise MessageError("missing_field", "an event has no id")
-            told = f"an event's id is a text or a whole number of at most 64 bits, not {_shown(event_id)}"
+            told = f"an event's id is a text in UTF-8 or a whole number of at most 64 bits, not {_shown(event_id)}"
             raise MessageError("bad_events", told)
         start = window(_millis(event.get("timestamp")) // size, size).start
         ids = found.get(start)
@@ -146,6 +146,15 @@ def _events(events: Any, size: int) -> dict[int, list[EventId]]:
         else:
             ids.append(event_id)
     return found
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text can be written: not where it has one half of a surrogate pair."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _millis(timestamp: Any) -> int:
