@@ -4,7 +4,7 @@ It is judged once for a batch, from the event times that its sources bring: by e
 batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
 """
 
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,33 +107,26 @@ def _limit(
     :param come: how far the source itself has, what is held included
     :param batch: the number of the batch that brought it there
     """
+    from amadou_plugins.dependencies import at_once
+
     for name, dependency in checkpoint.dependencies.items():
         before = to_micros(dependency.checkpoint_marker) if dependency.has_beaten else HOLD_ALL
         if reached.get(name, HOLD_ALL) > before:
-            _done(checkpoint.heartbeat(from_micros(reached[name]), name, batch=number))
+            at_once(checkpoint.heartbeat(from_micros(reached[name]), name, batch=number))
     if checkpoint.is_paused:
         return HOLD_ALL
     if come is None:
         return None
     has_brought = all(dependency.has_beaten for dependency in checkpoint.dependencies.values())
     if began is not None and checkpoint.state_marker is None and not has_brought:
-        _done(checkpoint.check_pulse(from_micros(began), batch=batch))  # what has brought nothing counts as there
-    _done(checkpoint.check_pulse(from_micros(come), batch=batch))
+        at_once(checkpoint.check_pulse(from_micros(began), batch=batch))  # what has brought nothing counts as there
+    at_once(checkpoint.check_pulse(from_micros(come), batch=batch))
     if not checkpoint.is_paused:
         return None
     return min(
         to_micros(dependency.checkpoint_marker) + dependency.downtime_threshold // MICROSECOND
         for dependency in checkpoint.dependencies.values()
     )
-
-
-def _done(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """Run a coroutine that waits for nothing."""
-    try:
-        coroutine.send(None)
-    except StopIteration:
-        return
-    raise AssertionError("a callback of a job is not async")
 
 
 def watched(job: Job) -> set[str]:

@@ -3,7 +3,7 @@
 import importlib.util
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -189,6 +189,19 @@ class Admin:
             return {(at.topic, at.partition): future.result().offset for at, future in found.items()}
 
         return self._answer(ask) if wanted else {}
+
+    def ids(self, topics: Collection[str]) -> dict[str, str]:
+        """What tells topics from others that had their names before.
+
+        :raises AmadouError: the cluster does not answer, or refuses
+        """
+        from confluent_kafka import TopicCollection
+
+        def ask() -> dict[str, str]:
+            found = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_WITHIN)
+            return {topic: str(future.result().topic_id) for topic, future in found.items()}
+
+        return self._answer(ask) if topics else {}
 
     def _answer(self, ask: Callable[[], T]) -> T:
         from confluent_kafka import KafkaException

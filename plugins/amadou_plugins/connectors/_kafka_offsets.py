@@ -1,7 +1,7 @@
 """Which records of a Kafka cluster are to be read."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -62,6 +62,20 @@ class Offsets:
         found = self._admin.offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(to_millis(time))))
         later = [partition for partition, offset in found.items() if offset < 0]  # nothing is as new as that
         return found | self.at(LATEST, later)
+
+    def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
+        """The ids of topics.
+
+        :param known: those that they had
+        :raises SourceError: a topic has another one by now
+        """
+        ids = self._admin.ids(topics)
+        for topic in topics:
+            if ids[topic] != known.get(topic, ids[topic]):
+                raise SourceError(
+                    f"{self._cluster.told}: the topic {topic} was made anew since it was read: give another checkpoint"
+                )
+        return ids
 
     def ranges(self, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[Range]:
         """What lies between offsets; partitions that are new begin at their beginning.

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # The names of methods are Spark's.
 # ruff: noqa: N802
 
+_ID = "id"
 _COLUMNS = "record struct<topic string, partition int, start bigint, end bigint>, partition string, position bigint"
 
 
@@ -42,12 +43,13 @@ def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> A
 
 
 class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{topic: {partition: offset}}``."""
+    """Offsets are ``{topic: {partition: offset, "id": the topic's}}``."""
 
     def __init__(self, source: "KafkaSource", cores: int) -> None:
         self._source = source
         self._cores = cores
         self._end: dict[tuple[str, int], int] | None = None
+        self._ids: dict[str, str] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self._source, self._cores)  # its connection stays where it is
@@ -58,7 +60,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         partitions = self._offsets.partitions()
-        return _nested(self._offsets.at(self._source.start, partitions))  # type: ignore[arg-type]
+        return self._nested(self._offsets.at(self._source.start, partitions))  # type: ignore[arg-type]
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._source.max_records_per_batch
@@ -66,11 +68,13 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         starts = _flat(start)
+        known = {topic: of[_ID] for topic, of in start.items()}
+        self._ids |= self._offsets.ids(known.keys() - self._ids.keys(), known)
         ends = self._ends() if self._end is None else self._end
         ranges = self._offsets.ranges(starts, ends)
         if isinstance(limit, ReadMaxRows):
             ranges = limited(ranges, limit.max_rows)
-        return _nested(starts | {(each.topic, each.partition): each.end for each in ranges})
+        return self._nested(starts | {(each.topic, each.partition): each.end for each in ranges})
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._end = self._ends()
@@ -84,13 +88,14 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> dict[tuple[str, int], int]:
         return self._offsets.at(LATEST, self._offsets.partitions())
 
+    def _nested(self, offsets: dict[tuple[str, int], int]) -> dict[str, Any]:
+        topics = {topic for topic, _ in offsets}
+        self._ids |= self._offsets.ids(topics - self._ids.keys(), {})
+        nested: dict[str, dict[str, Any]] = {topic: {_ID: self._ids[topic]} for topic in sorted(topics)}
+        for (topic, partition), offset in sorted(offsets.items()):
+            nested[topic][str(partition)] = offset
+        return nested
 
-def _nested(offsets: dict[tuple[str, int], int]) -> dict[str, Any]:
-    nested: dict[str, dict[str, int]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        nested.setdefault(topic, {})[str(partition)] = offset
-    return nested
 
-
-def _flat(offsets: dict[str, dict[str, int]]) -> dict[tuple[str, int], int]:
-    return {(topic, int(partition)): at for topic, of in offsets.items() for partition, at in of.items()}
+def _flat(offsets: dict[str, dict[str, Any]]) -> dict[tuple[str, int], int]:
+    return {(topic, int(name)): value for topic, of in offsets.items() for name, value in of.items() if name != _ID}
