@@ -1,13 +1,18 @@
 """What windows and joins have in common: methods of the handler that they call, and what becomes of late events."""
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from copy import copy
+from datetime import UTC, datetime, timedelta
+from types import MethodType
+from typing import Any, Final, Literal, Self, TypeVar
 
-from amadou import Component, KeyedEvent, Subject
+from amadou import Component, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 
 MICROSECOND = timedelta(microseconds=1)
+BEGINNING_OF_TIME: Final = to_micros(datetime.min.replace(tzinfo=UTC))
+END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
+"""The last watermark; whatever waits for a later one waits for this."""
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -18,6 +23,7 @@ class CallingComponent(Component):
     :param functions: given functions by what they are for, `None` where there is none
     :param allowed_lateness: how much longer than the watermark alone says events are taken
     :param late: what becomes of late events, besides what `on_late` does
+    :raises SpecError: a setting makes no sense
     """
 
     def __init__(
@@ -31,22 +37,34 @@ class CallingComponent(Component):
     ) -> None:
         if late not in ("drop", "divert"):
             raise SpecError(f'late must be "drop" or "divert", not {late!r}')
+        if name is not None and (not isinstance(name, str) or not name):
+            raise SpecError(f"name must be a text, not {name!r}")
+        for which, function in functions.items():
+            if function is not None:
+                _check_callable(which, function)
         self.diverts = late == "divert"
         self._lateness = micros_of("allowed_lateness", allowed_lateness, least=0)
         self._given: dict[str, Any] = dict(functions)
         super().__init__(name=name, ttl=ttl)
 
     def mark(self, which: str, function: F) -> F:
-        """Take a method of the handler's class."""
+        """Take a method of the handler's class, or any other function as it is."""
+        _check_callable(which, function)
         if self._given[which] is not None:
             raise SpecError(f"{self._name or type(self).__name__} has two functions for {which}")
-        self._given[which] = _Method(function)
+        self._given[which] = _Marked(function)
         return function
 
     def function(self, which: str, handler: Any) -> Any:
         """The function for something, ready to be called; `None` where there is none."""
         function = self._given[which]
-        return function.of(handler) if type(function) is _Method else function
+        return function.of(handler) if type(function) is _Marked else function
+
+    def copied(self) -> Self:
+        """The same, for functions of its own."""
+        made = copy(self)
+        made._given = dict(self._given)
+        return made
 
     def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         """Deal with an event that has come too late: it is counted as ``<name>.late``, whatever else happens."""
@@ -68,15 +86,39 @@ class CallingComponent(Component):
             )
 
 
-class _Method:
-    """A method of the handler's class, found by its name so that subclasses may define it anew."""
+class _Marked:
+    """A function that was marked. A method of the handler's class is found by its name, so that subclasses may define
+    it anew.
+    """
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._name = getattr(function, "__name__", "")
+        self._found: tuple[type | None, str | None] = (None, None)  # of which class it was looked for last
 
     def of(self, handler: Any) -> Any:
-        return getattr(handler, self._name, None) or self._function.__get__(handler)
+        kind = type(handler)
+        if self._found[0] is not kind:
+            self._found = (kind, _method_name(kind, self._function))
+        name = self._found[1]
+        return self._function if name is None else getattr(handler, name)
+
+
+def _method_name(kind: type, function: Any) -> str | None:
+    """The name of the method that a function is in a class; `None` where it is none."""
+    if isinstance(function, MethodType):
+        return None
+    defined_at = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
+    for owner in kind.__mro__:
+        for name, value in vars(owner).items():
+            # a decorator may have put something else in its place
+            if value is function or defined_at == (owner.__module__, f"{owner.__qualname__}.{name}"):
+                return name
+    return None
+
+
+def _check_callable(which: str, function: Any) -> None:
+    if not callable(function) and not isinstance(function, classmethod):
+        raise SpecError(f"{which} must be a function, not {function!r}")
 
 
 def direct(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:

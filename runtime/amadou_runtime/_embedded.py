@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
+import attrs
+
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
@@ -88,7 +90,7 @@ class Embedded:
     ) -> None:
         self.state: bytes | None = None
         self.memory: bytes | None = None
-        self._job = job
+        self._job = job = attrs.evolve(job, handler=job.handler.for_job(job))
         self._operator = Operator(job, trace)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()

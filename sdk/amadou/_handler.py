@@ -1,9 +1,12 @@
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from amadou._event import Key, KeyedEvent
 from amadou._subject import Subject
+
+if TYPE_CHECKING:
+    from amadou._job import Job
 
 
 class Handler:
@@ -23,6 +26,10 @@ class Handler:
     """The name of the `Component` that `on_event` gives every event to, where it does nothing else. A run then gives it
     the events of many keys at once, which is faster, where the handler has no other state and no timers and the
     component can; test runs call `on_event`."""
+
+    def for_job(self, job: "Job") -> "Handler":
+        """The handler as a job is played with it, where that depends on the job's settings: itself, or a copy."""
+        return self
 
     def open(self) -> None:
         """Called once in each worker before the first callback: the place for connections and models."""

@@ -13,7 +13,7 @@ from tests.plugins.windows import SECOND, at
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, to_micros
 from amadou._wire import unpack
 from amadou.errors import CallbackError, JobError, SpecError
-from amadou_plugins.aggregates import Count, Mean
+from amadou_plugins.aggregates import Count, Mean, Sum
 from amadou_plugins.windows import (
     CountWindow,
     HoppingWindow,
@@ -45,6 +45,36 @@ def test_a_window_of_records_needs_no_code() -> None:
         WindowResult("a", at(0), at(60), {"n": 2, "mean": 1.5}, False),
         WindowResult("b", at(0), at(60), {"n": 1, "mean": 7.0}, False),
     ]
+
+
+def test_a_window_serves_several_handlers() -> None:
+    window = TumblingWindow(60 * SECOND)
+    for key in ("page", "user"):
+        run = run_of(windowed(key=key, timestamp="timestamp", window=window)).add_record(line(1, page="a", user="b"))
+        assert [result.value for result in run.run(flush=True).records("results")] == [1]
+
+
+RECORD = {"page": "a", "timestamp": at(1).isoformat(), "ms": 5, "user": 7}
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_record_that_lacks_what_the_window_reads_is_told_as_a_whole(is_text: bool) -> None:
+    for value in (Mean("mss"), {"mean": Mean("ms"), "sum": Sum("mss")}):
+        handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND, value))
+        with pytest.raises(CallbackError, match="its fields are page, timestamp, ms, user") as caught:
+            run_of(handler).add_record(json.dumps(RECORD) if is_text else RECORD).run()
+        assert str(RECORD) in str(caught.value)
+
+
+def test_dead_letters_and_late_events_have_whole_records() -> None:
+    handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(SECOND, Sum("ms")))
+    sinks = {"results": MemorySink(), "late_events": MemorySink()}
+    job = Job("w", handler, {"in": MemorySource()}, sinks, late_events="divert", on_error="dead_letter")
+    wrong, late = {**RECORD, "ms": "fast"}, {**RECORD, "timestamp": at(0).isoformat()}
+    result = TestRun(job).add_records([wrong, RECORD]).end_batch().add_record(late).run(flush=True)
+    assert [letter.record.value for letter in result.dead_letters] == [wrong]
+    assert [event.value for event in result.records("late_events")] == [late]
+    assert [found.value for found in result.records("results")] == [5]
 
 
 def test_a_subclass_that_does_more_is_given_each_event() -> None:
@@ -114,12 +144,18 @@ def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
         (lambda: TumblingWindow(SECOND, early=timedelta(0)), "early must be a timedelta, above zero"),
         (lambda: TumblingWindow(SECOND, max_active=0), "max_active must be a whole number above zero, not 0"),
         (lambda: HoppingWindow(3600 * SECOND, timedelta(microseconds=7)), "would consist of 3,600,000,000 panes"),
-        (lambda: SlidingWindow(SECOND, early=SECOND), "SlidingWindow takes no early= by time"),
         (lambda: SessionWindow(SECOND, max_duration=SECOND / 2), "max_duration must not be shorter than gap"),
         (lambda: CountWindow(0), "size must be a number of events above zero, not 0"),
         (lambda: CountWindow(2, hop=1.5), "hop must be a number of events above zero, not 1.5"),  # type: ignore[arg-type]
-        (lambda: CountWindow(2, late="drop"), "a CountWindow takes no late"),
-        (lambda: CountWindow(2, max_active=1), "CountWindow takes no max_active"),
+        (lambda: CountWindow(2, early=SECOND), "a CountWindow has no early results by time, since one that is never"),
+        (lambda: CountWindow(4, 2), "value must be an aggregate, not 2: give hop= by its name"),
+        (lambda: TumblingWindow(SECOND, SECOND / 2), "500000): give offset= by its name"),
+        (lambda: HoppingWindow(SECOND, SECOND, SECOND / 2), "500000): give offset= by its name"),
+        (lambda: SessionWindow(SECOND, 2 * SECOND), "seconds=2): give max_duration= by its name"),
+        (
+            lambda: windowed(key="k", timestamp="t", window=Count()),  # type: ignore[arg-type]
+            "window must be a window, such as TumblingWindow(timedelta(minutes=1)), not Count()",
+        ),
         (lambda: windowed(key=5, timestamp="t", window=CountWindow(2)), "key must be the name of a field"),  # type: ignore[arg-type]
     ],
 )
@@ -164,10 +200,11 @@ def keyed(handler: Windowed, records: list[Any]) -> Any:
     """What keying gives for records, or how it fails."""
     job = Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}, max_ahead=SECOND)
     try:
-        events, newest, letters = Keying(job, "in", handler.key_event, 4).pack(records, to_micros(at(100)))
+        packed = Keying(job, "in", handler.key_event, 4).pack(records, to_micros(at(100)))
     except CallbackError as error:
         return str(error)
-    return {group: [list(map(unpack, unpack(packed)))] for group, packed in events.items()}, newest, letters
+    events = {group: [list(map(unpack, unpack(columns)))] for group, columns in packed.events.items()}
+    return events, packed.newest, packed.letters
 
 
 fields = st.fixed_dictionaries(

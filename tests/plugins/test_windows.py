@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.plugins.windows import (
@@ -13,6 +14,7 @@ from tests.plugins.windows import (
     job,
     played,
     played_script,
+    results,
     scripts,
     seconds,
     starts,
@@ -23,6 +25,8 @@ from tests.plugins.windows import (
 from amadou_plugins.aggregates import Collect, Count, Latest, Mean, StdDev, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
+from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._operator import Operator
 
 DISORDER = 5
 sizes = st.integers(1, 12)
@@ -176,3 +180,72 @@ def test_a_full_count_window_leaves_nothing() -> None:
     run = TestRun(job(windowing(CountWindow, 2, hop=3))).add_records([event(1), event(2), event(3)])
     assert run.run().keys() == []
     assert run.add_record(event(4)).run().keys() == ["a"]
+
+
+@given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8), st.integers(1, 4))
+def test_a_key_has_at_most_so_many_count_windows_open(batches: Any, size: int, hop: int, most: int) -> None:
+    window = windowing(CountWindow, size, Collect(), hop=hop, max_active=most)
+    expected, pushed_out = [], 0
+    for events in by_key(batches).values():
+        opened: list[list[int]] = []
+        for number, one in enumerate(events):
+            if number % hop == 0:
+                opened.append([])
+            for inside in opened:
+                inside.append(one.value)
+            if opened and len(opened[0]) == size:
+                expected.append((one.key, False, opened.pop(0)))
+            elif len(opened) > most:
+                expected.append((one.key, True, opened.pop(0)))
+                pushed_out += 1
+    result = played(window, batches)
+    assert count((key, partial, value) for _, _, key, partial, value in result.records("results")) == count(expected)
+    assert result.counters.get("window.pushed_out", 0) == pushed_out
+
+
+def test_no_event_is_late_for_a_count_window() -> None:
+    window = windowing(CountWindow, 2, Collect(), allowed_lateness=SECOND, late="drop")
+    run = TestRun(job(window)).add_record(event(10, 1)).add_watermark(at(10)).add_record(event(0, 2))
+    assert (results(run.run()), run.run().records("late")) == ([(0, 10, [1, 2])], [])
+
+
+def test_sliding_windows_give_early_results_as_time_goes_by() -> None:
+    window = windowing(SlidingWindow, 10 * SECOND, early=4 * SECOND, allowed_lateness=SECOND)
+    run = TestRun(job(window, watermark_delay=1000))
+    run.add_records([event(10), event(12)]).add_watermark(at(3)).add_watermark(at(4)).add_record(event(5))
+    run.add_watermark(at(6)).add_watermark(at(8)).add_watermark(at(100))
+    found = [(seconds(end), partial, value) for _, end, _, partial, value in run.run().records("results")]
+    assert found == [
+        (10, True, 1),
+        (5, False, 1),
+        (12, True, 3),
+        (10, True, 2),
+        (10, False, 2),
+        (12, False, 3),
+    ]
+    assert run.run().keys() == []
+
+
+class Merges(Count):
+    """Counts how often parts are put together."""
+
+    merges = 0
+
+    def merge(self, left: int, right: int) -> int:
+        Merges.merges += 1
+        return super().merge(left, right)
+
+
+@pytest.mark.parametrize(
+    ("kind", "lengths", "settings"),
+    [
+        (SessionWindow, [5 * SECOND], {"max_duration": 1000 * SECOND}),
+        (HoppingWindow, [60 * SECOND, SECOND], {"early": 1000}),
+        (SlidingWindow, [1000 * SECOND], {"early": 1000}),
+    ],
+)
+def test_parts_are_put_together_for_results_alone(kind: Any, lengths: Any, settings: Any) -> None:
+    Merges.merges = 0
+    chunk = Chunk("in", b"", pack_events([field for second in range(50) for field in ("a", at(second), None)]))
+    Operator(job(windowing(kind, *lengths, Merges(), **settings))).process(None, [chunk], None)
+    assert Merges.merges == 0

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
-from amadou_plugins.windows import CountWindow, Window, WindowSpec
+from amadou_plugins.windows import Window, WindowSpec
 from amadou_runtime import TestResult, TestRun
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -52,9 +52,7 @@ class Recording(Handler):
 
 def windowing(kind: type[WindowSpec], *args: Any, **settings: Any) -> Recording:
     """A handler with a window of some kind, called `window`."""
-    if kind is not CountWindow:
-        settings["on_late"] = _too_late
-    return Recording(kind(*args, name="window", on_close=_closed, **settings))
+    return Recording(kind(*args, name="window", on_close=_closed, on_late=_too_late, **settings))
 
 
 def _closed(subject: Subject, window: Window, value: Any) -> None:

@@ -23,6 +23,7 @@ A handler that is nothing but a window needs no code: see `windowed`.
 
 from amadou_plugins.windows._base import Window, WindowSpec
 from amadou_plugins.windows._count import CountWindow
+from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._panes import HoppingWindow, TumblingWindow
 from amadou_plugins.windows._session import SessionWindow
 from amadou_plugins.windows._sliding import SlidingWindow
@@ -36,6 +37,7 @@ __all__ = [
     "SlidingWindow",
     "TumblingWindow",
     "Window",
+    "WindowEventError",
     "WindowResult",
     "WindowSpec",
     "Windowed",

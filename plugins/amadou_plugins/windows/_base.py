@@ -4,10 +4,19 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
-from amadou import Call, Events, Key, KeyedEvent, Subject, from_micros
+from amadou import Call, Events, Key, KeyedEvent, Part, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, F, latest, micros_of
+from amadou_plugins._calling import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    MICROSECOND,
+    CallingComponent,
+    F,
+    latest,
+    micros_of,
+)
 from amadou_plugins.aggregates import Aggregate, Count, aggregate_of
+from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
 
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
@@ -54,10 +63,9 @@ class WindowSpec(CallingComponent):
     depends on its own events alone.
     """
 
-    bounds: ClassVar[bool] = True
-    """Whether `max_active` makes sense for the kind."""
-    intervals: ClassVar[bool] = True
-    """Whether early results by time do."""
+    by_keyword: ClassVar[str | None] = None
+    """The parameter of the kind that one may have meant who gives no aggregate in the place of `value`."""
+    _was_checked = False
 
     def __init__(
         self,
@@ -75,12 +83,10 @@ class WindowSpec(CallingComponent):
         on_late: Callable[[Subject, KeyedEvent[Any]], Any] | None = None,
         merges: bool,
     ) -> None:
-        if max_active is not None and (not self.bounds or type(max_active) is not int or max_active < 1):
-            raise SpecError(
-                f"max_active must be a whole number above zero, not {max_active!r}"
-                if self.bounds
-                else f"{type(self).__name__} takes no max_active"
-            )
+        if self.by_keyword is not None and isinstance(value, timedelta | int):
+            raise SpecError(f"value must be an aggregate, not {value!r}: give {self.by_keyword}= by its name")
+        if max_active is not None and (type(max_active) is not int or max_active < 1):
+            raise SpecError(f"max_active must be a whole number above zero, not {max_active!r}")
         if storage not in ("persistent", "memory"):
             raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
         self.in_memory = storage == "memory"
@@ -91,8 +97,6 @@ class WindowSpec(CallingComponent):
         self._early_interval = self._early_count = 0
         self._early_predicate: Callable[[KeyedEvent[Any]], Any] | None = None
         if isinstance(early, timedelta):
-            if not self.intervals:
-                raise SpecError(f"{type(self).__name__} takes no early= by time: give a number or a function")
             self._early_interval = micros_of("early", early, least=1)
         elif type(early) is int and early > 0:
             self._early_count = early
@@ -116,7 +120,7 @@ class WindowSpec(CallingComponent):
 
     def on_early(self, function: F) -> F:
         """Marks the handler's method for results before the close, with the same arguments; else they go to that of
-        `on_close`.
+        `on_close`. There are some with `early` and `max_active`.
         """
         return self.mark("on_early", function)
 
@@ -127,7 +131,11 @@ class WindowSpec(CallingComponent):
         return self.mark("on_late", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Take an event of the subject in."""
+        """Take an event of the subject in.
+
+        :raises WindowEventError: it is another subject's, or its window would begin or end outside of time
+        :raises SpecError: the window was made at run time, and does not hold together
+        """
         raise NotImplementedError
 
     @property
@@ -139,6 +147,26 @@ class WindowSpec(CallingComponent):
     def check(self) -> None:
         super().check()
         self.require("on_close")
+        if self._given["on_early"] is not None and not self._has_early and self._max_active is None:
+            raise SpecError("on_early is never called: say when there are early results, with early=")
+
+    def _part(self, subject: Subject, event: KeyedEvent[Any]) -> Part:
+        """What is kept of a subject, for an event of its.
+
+        :raises WindowEventError: the event is another subject's
+        :raises SpecError: the window was made at run time, and does not hold together
+        """
+        if event.key != subject.key:
+            raise WindowEventError(
+                self.name, event.timestamp, f"its key is {event.key!r}, and that of the subject {subject.key!r}"
+            )
+        if not self._was_checked:
+            self.check()
+            self._was_checked = True
+        return self.state_for(subject)
+
+    def _out_of_time(self, timestamp: datetime) -> WindowEventError:
+        return WindowEventError(self.name, timestamp, "its window would begin or end outside of the years 1 to 9999")
 
     def emission(self, subject: Subject, *, partial: bool = False) -> Emission:
         """What gives results to the handler."""
@@ -157,8 +185,11 @@ class WindowSpec(CallingComponent):
     @property
     def _is_plain(self) -> bool:
         """Whether all results come when windows close, and windows close by the watermark alone."""
-        early = self._early_interval or self._early_count or self._early_predicate is not None
-        return not early and self._max_active is None and self.ttl is None
+        return not self._has_early and self._max_active is None and self.ttl is None
+
+    @property
+    def _has_early(self) -> bool:
+        return bool(self._early_interval or self._early_count) or self._early_predicate is not None
 
     def _emit_all(
         self,
@@ -174,9 +205,11 @@ class WindowSpec(CallingComponent):
         if together is not None:
             together(subject, keys, starts, ends, values)
             return
-        function, lateness = self.function("on_close", subject.handler), self._lateness * MICROSECOND
+        function = self.function("on_close", subject.handler)
+        wait = min(self._lateness, END_OF_TIME - BEGINNING_OF_TIME)
+        last, lateness = from_micros(END_OF_TIME - wait), wait * MICROSECOND
         for key, start, end, value in zip(keys, starts, ends, values, strict=True):
-            subject.key, subject.timestamp = key, end + lateness
+            subject.key, subject.timestamp = key, min(end, last) + lateness
             function(subject, Window(start, end, key, False), value)
 
     def _on_time(self, subject: Subject, events: Events, first: int) -> Events:
@@ -195,7 +228,14 @@ class WindowSpec(CallingComponent):
         :param before: up to where they are known to be
         """
         watermark = subject.watermark_micros
-        return before if watermark is None else latest(before, watermark - self._lateness - length)
+        return before if watermark is None else latest(before, self._passed(watermark, length))
+
+    def _passed(self, watermark: int, length: int) -> int:
+        """Windows of a length that begin up to here are closed by a watermark; at the end of time all are."""
+        return END_OF_TIME if watermark >= END_OF_TIME else watermark - self._lateness - length
+
+    def _closes_at(self, end: int) -> int:
+        return min(end + self._lateness, END_OF_TIME)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
         """Whether an event calls for an early result of a window that has so many events now."""

@@ -1,5 +1,6 @@
 """Count windows: so many events of a key."""
 
+from datetime import timedelta
 from math import gcd
 from typing import Any
 
@@ -19,20 +20,23 @@ class CountWindow(WindowSpec):
     :param hop: after how many events the next window begins, as many as `size` without it
     :param value: an aggregate, or several by name, which give a mapping; counts without it
     :param early: results before the close, marked as partial: after each such number of events of a window, or at
-        events for which a function gives true
+        events for which a function gives true. None come by time: a window that is never full would give them for good
 
-    `ttl`, `name`, `on_close` and `on_early` are those of `HoppingWindow`. No event is late.
+    The other parameters are those of `HoppingWindow`. No time closes a window, so that no event is late:
+    `allowed_lateness`, `late` and `on_late` change nothing.
     """
 
-    bounds = intervals = False
+    by_keyword = "hop"
 
     def __init__(self, size: int, value: Any = None, *, hop: int | None = None, **settings: Any) -> None:
         for name, number in (("size", size), ("hop", size if hop is None else hop)):
             if type(number) is not int or number < 1:
                 raise SpecError(f"{name} must be a number of events above zero, not {number!r}")
-        for name in ("allowed_lateness", "late", "on_late"):
-            if name in settings:
-                raise SpecError(f"a CountWindow takes no {name}: no event is late for it")
+        if isinstance(settings.get("early"), timedelta):
+            raise SpecError(
+                "a CountWindow has no early results by time, since one that is never full would give them for good: "
+                "give a number or a function as early="
+            )
         self._size = size
         self._hop = size if hop is None else hop
         self._pane = gcd(self._size, self._hop)
@@ -40,7 +44,7 @@ class CountWindow(WindowSpec):
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
-        part = self.state_for(subject)
+        part = self._part(subject, event)
         value: tuple[int, list[Any]] = part.value or (0, [])
         skip, panes = value  # how many events are in no window before the next one begins
         if skip:
@@ -53,14 +57,19 @@ class CountWindow(WindowSpec):
         pane[1] = self._kept.add(pane[1], event)
         pane[2], pane[3] = min(pane[2], micros), max(pane[3], micros)
         count = (len(panes) - 1) * self._pane + pane[0]
-        if count < self._size:
+        step = self._hop // self._pane  # the panes from one window's beginning to the next one's
+        if count >= self._size:
+            left, skip = panes[step:], max(self._hop - self._size, 0)
+            part.store([skip, left] if skip or left else None, None)
+            self._give(subject, panes, partial=False)
+        elif self._max_active is not None and len(panes) > self._max_active * step:
+            part.store([0, panes[step:]], None)
+            subject.count(f"{self.name}.pushed_out")
+            self._give(subject, panes, partial=True)
+        else:
             part.store([0, panes], None)
             if self._is_early(event, count):
                 self._give(subject, panes, partial=True)
-            return
-        left, skip = panes[self._hop // self._pane :], max(self._hop - self._size, 0)
-        part.store([skip, left] if skip or left else None, None)
-        self._give(subject, panes, partial=False)
 
     def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
         start, end, accumulator = self._whole(panes)

@@ -9,7 +9,15 @@ from typing import Any, Final
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct, earliest, latest, micros_of
+from amadou_plugins._calling import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    MICROSECOND,
+    direct,
+    earliest,
+    latest,
+    micros_of,
+)
 from amadou_plugins.windows._base import WindowSpec
 
 MOST_PANES: Final = 10_000
@@ -47,9 +55,11 @@ class HoppingWindow(WindowSpec):
     counts its keys as ``<name>.lost``, which the summary shows and a warning tells. On a cluster the same holds where
     Spark plays some keys on another machine than before, which it seldom does (`spark.locality.wait`). A job whose
     handler declares such a window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most
-    10 seconds late when nothing comes; the other windows and timers of the job then go by that watermark, too. Take it
-    where a gap is no harm: dashboards, not bills.
+    10 seconds late when nothing comes, and later by what it says itself and by its `watermark_delay`; the other windows
+    and timers of the job then go by that watermark, too. Take it where a gap is no harm: dashboards, not bills.
     """
+
+    by_keyword = "offset"
 
     def __init__(
         self,
@@ -72,6 +82,10 @@ class HoppingWindow(WindowSpec):
                 f"a window of {size} every {hop} would consist of {panes:,} panes of {self._pane * MICROSECOND}, more "
                 f"than {MOST_PANES:,}: choose a size and a hop that have a greater common divisor"
             )
+        first = BEGINNING_OF_TIME + (self._offset - BEGINNING_OF_TIME) % self._hop
+        last = END_OF_TIME - self._size - (END_OF_TIME - self._size - self._offset) % self._hop
+        # of which events all windows begin and end within time
+        self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
         super().__init__(value, merges=panes > 1, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -79,7 +93,7 @@ class HoppingWindow(WindowSpec):
         newest = micros - (micros - self._offset) % self._hop  # where the newest window begins that may have it
         if micros >= newest + self._size:
             return
-        part = self.state_for(subject)
+        part = self._part(subject, event)
         value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
         before, panes = value
         closed = self._closed(subject, before, self._size)
@@ -89,6 +103,8 @@ class HoppingWindow(WindowSpec):
         pane = micros - (micros - self._offset) % self._pane
         kept = panes.get(pane)
         if kept is None:
+            if pane not in self._taken:
+                raise self._out_of_time(event.timestamp)
             kept = panes[pane] = [0, self._kept.create()]
             wake_at: int | None = earliest(
                 part.wake_at, self._next_wake(panes, [pane], closed, subject.watermark_micros)
@@ -100,8 +116,9 @@ class HoppingWindow(WindowSpec):
         part.store([before, panes], wake_at)
         if self._early_count or self._early_predicate is not None:
             for start in self._open(panes, closed, [pane]):
-                number, accumulator = self._window(panes, start)
-                if self._is_early(event, number):
+                parts = self._inside(panes, start)
+                if self._is_early(event, sum(number for number, _ in parts)):
+                    _, accumulator = self._merged(parts)
                     self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
@@ -145,6 +162,8 @@ class HoppingWindow(WindowSpec):
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
         for pane, part in events.by(places).items():
+            if pane not in self._taken:
+                raise self._out_of_time(from_micros(part.micros[0]))
             keys, numbers, column = panes.get(pane) or ([], [], self._kept.column(()))
             before = len(keys)
             keys, at = _positions(keys, part.keys)
@@ -158,13 +177,11 @@ class HoppingWindow(WindowSpec):
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         assert whole.wake_at is not None
-        to_close = self._size + self._lateness
         panes, order = whole.value, deque(sorted(whole.value))
         # what wakes it may be an early result that the window no longer gives
-        closing = whole.wake_at - to_close
-        closing += (self._offset - closing) % self._hop
+        closing = self._starts(order[0], whole.wake_at - self._lateness - self._size - 1)[0]
         fired, closed = 0, closing
-        while order and closing + to_close <= watermark:
+        while order and self._closes_at(closing + self._size) <= watermark:
             inside = takewhile(lambda pane: pane < closing + self._size, order)  # noqa: B023
             keys, column = self._joined([panes[pane] for pane in inside if pane >= closing])
             places = in_key_order(range(len(keys)), keys.__getitem__)
@@ -209,11 +226,15 @@ class HoppingWindow(WindowSpec):
         now = to_micros(timestamp)
         closing = now - self._lateness - self._size  # where the window begins that closes now, if there is one
         results = []
-        if (closing - self._offset) % self._hop == 0 and (before is None or closing > before):
-            results.append((closing, *self._window(panes, closing)))
+        if now == END_OF_TIME:
+            left = self._open(panes, latest(before, closing - 1), panes)
+            results += [(start, *self._window(panes, start), False) for start in left]
+            closing = now
+        elif (closing - self._offset) % self._hop == 0 and (before is None or closing > before):
+            results.append((closing, *self._window(panes, closing), False))
         if self._early_interval:
             results += [
-                (start, *self._window(panes, start))
+                (start, *self._window(panes, start), True)
                 for start in self._open(panes, self._closed(subject, before, self._size), panes)
                 if start < now < start + self._size and (now - start) % self._early_interval == 0
             ]
@@ -222,9 +243,9 @@ class HoppingWindow(WindowSpec):
         wake_at = self._next_wake(panes, panes, after, subject.watermark_micros) if panes else None
         pushed_out = before if after > closing else None
         part.store([pushed_out, panes] if panes else None, wake_at)
-        for start, number, accumulator in results:
+        for start, number, accumulator, partial in results:
             if number:
-                self._emit(subject, call, start, start + self._size, accumulator, partial=start != closing)
+                self._emit(subject, call, start, start + self._size, accumulator, partial=partial)
 
     def _starts(self, pane: int, after: int | None) -> range:
         """Where the windows with a pane begin, of those that begin after a time."""
@@ -240,12 +261,16 @@ class HoppingWindow(WindowSpec):
 
     def _window(self, panes: dict[int, Any], start: int) -> tuple[int, Any]:
         """How many events a window has, and their accumulator."""
+        return self._merged(self._inside(panes, start))
+
+    def _inside(self, panes: dict[int, Any], start: int) -> list[tuple[int, Any]]:
+        """What the panes of a window have."""
         if self._pane == self._size:
-            return self._merged([panes[start]] if start in panes else [])
+            return [panes[start]] if start in panes else []
         inside = range(start, start + self._size, self._pane)
         if len(inside) > len(panes):
-            return self._merged([panes[pane] for pane in sorted(panes) if pane in inside])
-        return self._merged([panes[pane] for pane in inside if pane in panes])
+            return [panes[pane] for pane in sorted(panes) if pane in inside]
+        return [panes[pane] for pane in inside if pane in panes]
 
     def _drop(self, panes: dict[int, Any], closed: int) -> None:
         """Forget the panes that are in closed windows alone."""
@@ -260,7 +285,7 @@ class HoppingWindow(WindowSpec):
         """When the first of the open windows that have one of some panes closes, or gives an early result."""
         pane = min(among)
         first = pane if self._pane == self._size else self._starts(pane, closed)[0]
-        wake_at = first + self._size + self._lateness
+        wake_at = self._closes_at(first + self._size)
         if self._early_interval:
             for start in self._open(panes, closed, among):
                 early = self._next_early(start, start if now is None else now)

@@ -7,7 +7,7 @@ from typing import Any
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct, latest, micros_of
+from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct, latest, micros_of
 from amadou_plugins.windows._base import WindowSpec
 
 # A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
@@ -30,6 +30,8 @@ class SessionWindow(WindowSpec):
     The other parameters are those of `HoppingWindow`; `max_active` bounds a key's open sessions.
     """
 
+    by_keyword = "max_duration"
+
     def __init__(
         self, gap: timedelta, value: Any = None, *, max_duration: timedelta | None = None, **settings: Any
     ) -> None:
@@ -41,13 +43,15 @@ class SessionWindow(WindowSpec):
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
-        part = self.state_for(subject)
+        part = self._part(subject, event)
         before, sessions = part.value or (None, [])
         watermark = subject.watermark_micros
-        late = watermark is not None and micros + self._gap + self._lateness <= watermark
+        late = watermark is not None and micros <= self._passed(watermark, self._gap)
         if late or (before is not None and micros < before):
             self.too_late(subject, event)
             return
+        if micros + self._gap > END_OF_TIME:
+            raise self._out_of_time(event.timestamp)
         session = self._extended(sessions, micros, event)
         part.store([before, sessions], min(self._next_wake(other, watermark) for other in sessions))
         if self._is_early(event, session[_COUNT]):
@@ -63,10 +67,12 @@ class SessionWindow(WindowSpec):
         now = to_micros(timestamp)
         before, sessions = part.value
         results = []
-        left = []
-        for session in sessions:
+        left: list[list[Any]] = []
+        waiting = sessions[::-1]
+        while waiting:
+            session = waiting.pop()
             start, end, accumulator, rest = self._cut(session)
-            if end + self._lateness > now:
+            if self._closes_at(end) > now:
                 left.append(session)
                 if self._is_early_at(start, end, now, subject.watermark_micros):
                     results.append((start, end, accumulator, True))
@@ -74,7 +80,7 @@ class SessionWindow(WindowSpec):
             results.append((start, end, accumulator, False))
             if rest is not None:  # the session was cut
                 before = latest(before, end)
-                left.append(rest)
+                waiting.append(rest)
         wake_at = min((self._next_wake(session, subject.watermark_micros) for session in left), default=None)
         part.store([before, left] if left else None, wake_at)
         for start, end, accumulator, partial in results:
@@ -107,14 +113,17 @@ class SessionWindow(WindowSpec):
             found.setdefault(key, []).append([start, last, 0, accumulator])
         for key, sessions in found.items():
             sessions.sort(key=itemgetter(_START))
-            yield key, [None, sessions], sessions[0][_LAST] + self._gap + self._lateness
+            yield key, [None, sessions], self._closes_at(sessions[0][_LAST] + self._gap)
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
         gap, watermark = self._gap, subject.watermark_micros
         if watermark is not None:
-            events = self._on_time(subject, events, watermark - gap - self._lateness + 1)
+            events = self._on_time(subject, events, self._passed(watermark, gap) + 1)
             if not events:
                 return
+        newest = max(events.micros)
+        if newest + gap > END_OF_TIME:
+            raise self._out_of_time(from_micros(newest))
         keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
         known: dict[Key, list[int]] = {}  # the rows of each key, by start
         for row, key in enumerate(keys):
@@ -176,7 +185,7 @@ class SessionWindow(WindowSpec):
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         keys, _, lasts, _ = whole.value
-        newest = watermark - self._gap - self._lateness
+        newest = self._passed(watermark, self._gap)
         due = [row for row, last in enumerate(lasts) if last <= newest]
         left = [row for row, last in enumerate(lasts) if last > newest]
         if len({lasts[row] for row in due}) < len(due):
@@ -199,7 +208,7 @@ class SessionWindow(WindowSpec):
 
     def _store(self, whole: Whole, value: list[Any], keys: Collection[Key]) -> None:
         if keys:
-            whole.store(value, min(value[2]) + self._gap + self._lateness, keys)
+            whole.store(value, self._closes_at(min(value[2]) + self._gap), keys)
         else:
             whole.store(None, None, ())
 
@@ -240,16 +249,25 @@ class SessionWindow(WindowSpec):
             return start, last + self._gap, steps, None
         times = sorted(steps)
         inside = [time for time in times if time < start + self._longest]
-        end = min(inside[-1] + self._gap, start + self._longest)
         _, accumulator = self._merged([steps[time] for time in inside])
         after = {time: steps[time] for time in times[len(inside) :]}
         rest = [min(after), last, sum(step[0] for step in after.values()), after] if after else None
-        return start, end, accumulator, rest
+        return start, self._end(session), accumulator, rest
+
+    def _end(self, session: list[Any]) -> int:
+        """When a session up to `max_duration` ends."""
+        last: int = session[_LAST]
+        if self._longest is None:
+            return last + self._gap
+        longest: int = session[_START] + self._longest
+        if last >= longest:
+            last = max(time for time in session[_ACCUMULATOR] if time < longest)
+        return min(last + self._gap, longest)
 
     def _next_wake(self, session: list[Any], now: int | None) -> int:
         """When a session closes, or gives an early result."""
-        start, end, _, _ = self._cut(session)
-        wake_at = end + self._lateness
+        start, end = session[_START], self._end(session)
+        wake_at = self._closes_at(end)
         if self._early_interval:
             early = self._next_early(start, start if now is None else now)
             if early < end:
@@ -258,7 +276,7 @@ class SessionWindow(WindowSpec):
 
     def _is_early_at(self, start: int, end: int, now: int, watermark: int | None) -> bool:
         """Whether an open session gives an early result at a time, and is not closed in the same batch."""
-        if not self._early_interval or watermark is None or end + self._lateness <= watermark:
+        if not self._early_interval or watermark is None or self._closes_at(end) <= watermark:
             return False
         return start < now < end and (now - start) % self._early_interval == 0
 

@@ -4,7 +4,15 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import MICROSECOND, direct, latest, micros_of
+from amadou_plugins._calling import (
+    BEGINNING_OF_TIME,
+    END_OF_TIME,
+    MICROSECOND,
+    direct,
+    earliest,
+    latest,
+    micros_of,
+)
 from amadou_plugins.windows._base import WindowSpec
 
 
@@ -13,15 +21,14 @@ class SlidingWindow(WindowSpec):
 
     Its result comes when the watermark has reached the event's time plus `allowed_lateness`, so that it does not depend
     on the order in which events come; events of the same time give the same result, each its own. An event that is late
-    for its own window still counts in those of later events that are open.
+    for its own window still counts in those of later events that are open. What a window has is put together for its
+    result alone, which takes the longer the more times its events have.
 
     :param size: how far each window looks back
     :param value: an aggregate, or several by name, which give a mapping; counts without it
 
-    The other parameters are those of `HoppingWindow`, but that there are no early results by time.
+    The other parameters are those of `HoppingWindow`.
     """
-
-    intervals = False
 
     def __init__(self, size: timedelta, value: Any = None, **settings: Any) -> None:
         self._size = micros_of("size", size, least=1)
@@ -29,23 +36,27 @@ class SlidingWindow(WindowSpec):
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
-        part = self.state_for(subject)
+        part = self._part(subject, event)
         value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
         before, steps = value
         closed = self._closed(subject, before)
         late = closed is not None and micros <= closed
+        if not late and micros - self._size < BEGINNING_OF_TIME:
+            raise self._out_of_time(event.timestamp)
         watermark = subject.watermark_micros
-        if watermark is None or micros + self._size + self._lateness > watermark:
+        if watermark is None or micros > self._passed(watermark, self._size):
             step = steps.setdefault(micros, [0, self._kept.create()])
             step[0] += 1
             step[1] = self._kept.add(step[1], event)
-            part.store([before, steps], self._next_wake(steps, closed))
+            wake_at = self._closes_at(micros + self._size) if late else self._wakes_for(micros, watermark)
+            part.store([before, steps], earliest(part.wake_at, wake_at))
         if late:
             self.too_late(subject, event)
             return
         if self._early_count or self._early_predicate is not None:
-            count, accumulator = self._window(steps, micros)
-            if self._is_early(event, count):
+            parts = self._inside(steps, micros)
+            if self._is_early(event, sum(count for count, _ in parts)):
+                _, accumulator = self._merged(parts)
                 self._emit(subject, direct, micros - self._size, micros, accumulator, partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
@@ -55,44 +66,71 @@ class SlidingWindow(WindowSpec):
         if part.value is None:
             return
         before, steps = part.value
-        closing = to_micros(timestamp) - self._lateness
-        times, accumulator = 0, None
-        if closing in steps and (before is None or closing > before):
-            times = steps[closing][0]
-            _, accumulator = self._window(steps, closing)
-        for time in [time for time in steps if time + self._size <= closing]:
+        now, watermark = to_micros(timestamp), subject.watermark_micros
+        closing = now - self._lateness  # where the window ends that closes now, if there is one
+        ends = [closing] if closing in steps else []
+        if now == END_OF_TIME:
+            ends = sorted(time for time in steps if time >= closing)
+        results = [(end, False) for end in ends if before is None or end > before]
+        if self._early_interval:
+            results += [
+                (end, True) for end in self._open(steps, self._closed(subject, before)) if self._is_due(end, now)
+            ]
+        given = [(end, steps[end][0], self._merged(self._inside(steps, end))[1], partial) for end, partial in results]
+        for time in [time for time in steps if now == END_OF_TIME or time + self._size <= closing]:
             del steps[time]
         after = latest(before, closing)
-        part.store([after, steps] if steps else None, self._next_wake(steps, after) if steps else None)
-        for _ in range(times):
-            self._emit(subject, call, closing - self._size, closing, accumulator, partial=False)
+        part.store([after, steps] if steps else None, self._next_wake(steps, after, watermark) if steps else None)
+        for end, times, accumulator, partial in given:
+            for _ in range(times):
+                self._emit(subject, call, end - self._size, end, accumulator, partial=partial)
 
-    def _window(self, steps: dict[int, Any], end: int) -> tuple[int, Any]:
-        return self._merged([steps[time] for time in sorted(steps) if end - self._size <= time <= end])
+    def _inside(self, steps: dict[int, Any], end: int) -> list[Any]:
+        """What a window has of each time."""
+        return [steps[time] for time in sorted(steps) if end - self._size <= time <= end]
 
-    def _next_wake(self, steps: dict[int, Any], closed: int | None) -> int:
-        """When the next window closes; where none is open, when no event can look back that far any more."""
-        ends = [time for time in steps if closed is None or time > closed]
-        return (min(ends) if ends else max(steps) + self._size) + self._lateness
+    def _open(self, steps: dict[int, Any], closed: int | None) -> list[int]:
+        """Where the windows end that are open."""
+        return sorted(time for time in steps if closed is None or time > closed)
+
+    def _is_due(self, end: int, now: int) -> bool:
+        """Whether a window gives an early result at a time."""
+        return end - self._size < now < end and (now - end + self._size) % self._early_interval == 0
+
+    def _next_wake(self, steps: dict[int, Any], closed: int | None, now: int | None) -> int:
+        """When the first of the open windows closes, or gives an early result; where none is open, when no event can
+        look back that far any more.
+        """
+        ends = self._open(steps, closed)
+        if not ends:
+            return self._closes_at(max(steps) + self._size)
+        return min(self._wakes_for(end, now) for end in (ends if self._early_interval else ends[:1]))
+
+    def _wakes_for(self, end: int, now: int | None) -> int:
+        """When a window closes, or gives an early result."""
+        if self._early_interval:
+            start = end - self._size
+            early = self._next_early(start, start if now is None else now)
+            if early < end:
+                return early
+        return self._closes_at(end)
 
     def _push_out(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, steps = part.value
-        closed = self._closed(subject, before)
-        ends = sorted(time for time in steps if closed is None or time > closed)
+        ends = self._open(steps, self._closed(subject, before))
         for end in ends[: max(len(ends) - most, 0)]:
             times = steps[end][0]
-            _, accumulator = self._window(steps, end)
-            part.store([end, steps], self._next_wake(steps, end))
+            _, accumulator = self._merged(self._inside(steps, end))
+            part.store([end, steps], self._next_wake(steps, end, subject.watermark_micros))
             subject.count(f"{self.name}.pushed_out", times)
             for _ in range(times):
                 self._emit(subject, direct, end - self._size, end, accumulator, partial=True)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
         before, steps = value
-        ends = sorted(time for time in steps if before is None or time > before)
-        return [(end - self._size, end, self._window(steps, end)[1]) for end in ends]
+        return [(end - self._size, end, self._merged(self._inside(steps, end))[1]) for end in self._open(steps, before)]
 
     def __repr__(self) -> str:
         return self._shown(size=self._size * MICROSECOND)

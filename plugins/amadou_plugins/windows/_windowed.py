@@ -1,13 +1,14 @@
 """A handler that is nothing but a window."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
 import attrs
 import orjson
 
-from amadou import Handler, Key, KeyedEvent, SinkSpec, Subject
+from amadou import Handler, Job, Key, KeyedEvent, SinkSpec, Subject
 from amadou.errors import AmadouError, SpecError
 from amadou_plugins.windows._base import Window, WindowSpec
 
@@ -52,7 +53,14 @@ class WindowResult(NamedTuple):
 class Windowed(Handler):
     """See `windowed`."""
 
-    def __init__(self, window: WindowSpec, key: Reading, timestamp: Reading, value: Reading | None, port: str) -> None:
+    def __init__(
+        self,
+        window: WindowSpec,
+        key: Reading,
+        timestamp: Reading,
+        value: Reading | None,
+        port: str,
+    ) -> None:
         self.window = window
         if type(self).on_event is Windowed.on_event and type(self).closed is Windowed.closed:
             self.gives_all_to = window.name
@@ -60,6 +68,13 @@ class Windowed(Handler):
         self._read_key = _reader("key", key)
         self._read_timestamp = _reader("timestamp", timestamp)
         self._read_value = _only(window.fields) if value is None else _reader("value", value)
+
+    def for_job(self, job: Job) -> "Windowed":
+        if not isinstance(self._read_value, _Only) or (job.on_error == "fail" and job.late_events != "divert"):
+            return self
+        made = copy(self)
+        made._read_value = None  # late events and dead letters are whole records
+        return made
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
         read = _json(record) if isinstance(record, bytes | str) else record
@@ -103,7 +118,12 @@ class Windowed(Handler):
 
 
 def windowed(
-    *, key: Reading, timestamp: Reading, window: WindowSpec, value: Reading | None = None, port: str = "results"
+    *,
+    key: Reading,
+    timestamp: Reading,
+    window: WindowSpec,
+    value: Reading | None = None,
+    port: str = "results",
 ) -> Windowed:
     """A handler that gives every record to a window and collects `WindowResult`s::
 
@@ -119,11 +139,14 @@ def windowed(
 
     :param key: the event's key
     :param timestamp: its time: a datetime or a text in ISO 8601, with a zone
-    :param window: the window; without functions of its own for results
-    :param value: the event's value, which the window's aggregates read; the whole record without it
+    :param window: the window, of which the handler has a copy; without functions of its own for results
+    :param value: the event's value, which the window's aggregates read; the record without it
     :param port: the port's name
-    :raises SpecError: the window has a function for results already
+    :raises SpecError: the window is none, or has a function for results already
     """
+    if not isinstance(window, WindowSpec):
+        raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
+    window = window.copied()
     if window._name is None:
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
@@ -189,17 +212,20 @@ class _Fields:
 class _Only:
     names: list[str]
 
-    def __call__(self, record: Any) -> dict[str, Any] | None:
-        if type(record) is dict or isinstance(record, Mapping):
-            read = {name: record[name] for name in self.names if name in record}
-        else:
-            read = {name: getattr(record, name) for name in self.names if hasattr(record, name)}
-        return read if self.names else None
+    def __call__(self, record: Any) -> Any:
+        if not self.names:
+            return None
+        try:
+            if type(record) is dict or isinstance(record, Mapping):
+                return {name: record[name] for name in self.names}
+            return {name: getattr(record, name) for name in self.names}
+        except (KeyError, AttributeError):
+            return record  # for the error that is to come
 
     def each(self, records: list[dict[str, Any]]) -> list[Any]:
         if not self.names:
             return [None] * len(records)
         if len(self.names) == 1:
             (name,) = self.names
-            return [{name: record[name]} if name in record else {} for record in records]
+            return [{name: record[name]} if name in record else record for record in records]
         return list(map(self, records))

@@ -105,7 +105,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
     from pyspark import cloudpickle
 
     keyed = {name: _KeyedSource(source) for name, source in job.sources.items()}
-    light = attrs.evolve(job, sources=keyed, plugins=[named_codecs(job)])
+    light = attrs.evolve(job, handler=job.handler.for_job(job), sources=keyed, plugins=[named_codecs(job)])
     for module in list(sys.modules.values()):
         if _travels(module):
             cloudpickle.register_pickle_by_value(module)

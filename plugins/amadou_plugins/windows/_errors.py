@@ -1,0 +1,22 @@
+from datetime import datetime
+from typing import Any
+
+from amadou import AmadouError
+
+
+class WindowEventError(AmadouError):
+    """A window cannot take an event in.
+
+    :param window: the window's name
+    :param timestamp: the event's
+    :param why: what is wrong
+    """
+
+    def __init__(self, window: str, timestamp: datetime, why: str) -> None:
+        self.window = window
+        self.timestamp = timestamp
+        self.why = why
+        super().__init__(f"the window {window!r} cannot take the event of {timestamp.isoformat()}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.window, self.timestamp, self.why)

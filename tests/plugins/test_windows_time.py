@@ -1,0 +1,128 @@
+"""Windows at the beginning and at the end of time: of the years 1 and 9999."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.plugins.windows import job, windowing
+
+from amadou import KeyedEvent, to_micros
+from amadou.errors import CallbackError
+from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
+from amadou_runtime import TestRun
+from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._operator import Operator
+
+MINUTE = timedelta(minutes=1)
+WEEK = timedelta(days=7)
+FIRST = datetime.min.replace(tzinfo=UTC)
+LAST = datetime.max.replace(tzinfo=UTC)
+NOW = datetime(2025, 1, 1, tzinfo=UTC)
+
+out_of_time = pytest.mark.parametrize(
+    ("kind", "lengths", "timestamp"),
+    [
+        (TumblingWindow, [WEEK], FIRST),
+        (HoppingWindow, [5 * MINUTE, MINUTE], FIRST),
+        (HoppingWindow, [5 * MINUTE, MINUTE], FIRST + 4 * MINUTE - timedelta(microseconds=1)),
+        (SlidingWindow, [MINUTE], FIRST + MINUTE - timedelta(microseconds=1)),
+        (TumblingWindow, [WEEK], LAST),
+        (HoppingWindow, [5 * MINUTE, MINUTE], LAST - 5 * MINUTE + timedelta(microseconds=1)),
+        (SessionWindow, [MINUTE], LAST - MINUTE + timedelta(microseconds=1)),
+    ],
+)
+within_time = pytest.mark.parametrize(
+    ("kind", "lengths", "timestamp"),
+    [
+        (HoppingWindow, [5 * MINUTE, MINUTE], FIRST + 4 * MINUTE),
+        (HoppingWindow, [MINUTE, 5 * MINUTE], FIRST),
+        (SlidingWindow, [MINUTE], FIRST + MINUTE),
+        (SessionWindow, [MINUTE], FIRST),
+        (TumblingWindow, [MINUTE], LAST - MINUTE),
+        (HoppingWindow, [5 * MINUTE, MINUTE], LAST - 5 * MINUTE),
+        (SlidingWindow, [MINUTE], LAST),
+        (SessionWindow, [MINUTE], LAST - MINUTE),
+    ],
+)
+
+
+@out_of_time
+@pytest.mark.parametrize("gives_all_to", [None, "window"])
+def test_an_event_whose_window_would_leave_time_is_told(
+    kind: type[WindowSpec], lengths: Any, timestamp: datetime, gives_all_to: str | None
+) -> None:
+    handler = windowing(kind, *lengths)
+    handler.gives_all_to = gives_all_to
+    chunk = Chunk("in", b"", pack_events(["a", NOW, 1, "b", timestamp, 2]))
+    with pytest.raises(CallbackError) as caught:
+        Operator(job(handler)).process(None, [chunk], None)
+    told = f"WindowEventError: the window 'window' cannot take the event of {timestamp.isoformat()}: its window would"
+    assert (caught.value.callback, caught.value.key) == ("on_event", "b")
+    assert caught.value.error.startswith(told)
+
+
+@out_of_time
+def test_it_becomes_a_dead_letter_and_the_stream_goes_on(
+    kind: type[WindowSpec], lengths: Any, timestamp: datetime
+) -> None:
+    run = TestRun(job(windowing(kind, *lengths), on_error="dead_letter", watermark_delay=timedelta(days=3650000)))
+    result = run.add_records([KeyedEvent("a", timestamp), KeyedEvent("a", NOW)]).run(flush=True)
+    assert [letter.timestamp for letter in result.dead_letters] == [timestamp]
+    assert {value for _, _, _, _, value in result.records("results")} == {1}
+    assert result.keys() == []
+
+
+@within_time
+@pytest.mark.parametrize("lateness", [timedelta(0), WEEK, timedelta.max])
+def test_windows_near_the_ends_of_time_close_at_its_end(
+    kind: type[WindowSpec], lengths: Any, timestamp: datetime, lateness: timedelta
+) -> None:
+    run = TestRun(job(windowing(kind, *lengths, allowed_lateness=lateness))).add_record(KeyedEvent("a", timestamp))
+    result = run.run(flush=True)
+    given = result.records("results")
+    assert len(given) == (5 if lengths[0] == 5 * MINUTE else 1)
+    assert all((partial, value) == (False, 1) for _, _, _, partial, value in given)
+    assert result.keys() == []
+    result = run.add_record(KeyedEvent("a", timestamp)).run(flush=True)
+    assert (result.records("results"), result.keys()) == (given, [])
+    assert result.counters == {"window.late": 1}
+
+
+@pytest.mark.parametrize(
+    ("kind", "lengths"),
+    [(TumblingWindow, [MINUTE]), (HoppingWindow, [5 * MINUTE, MINUTE]), (SessionWindow, [MINUTE])],
+)
+@pytest.mark.parametrize("lateness", [timedelta(0), WEEK, timedelta.max])
+def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
+    kind: type[WindowSpec], lengths: Any, lateness: timedelta
+) -> None:
+    events = [field for minute in (5, 9, 7) for key in "ab" for field in (key, LAST - minute * MINUTE, None)]
+
+    def outputs(is_at_once: bool) -> list[Any]:
+        handler = windowing(kind, *lengths, allowed_lateness=lateness)
+        handler.gives_all_to = "window"
+        operator = Operator(job(handler))
+        found, state = [], None
+        for watermark, given in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):
+            chunks = [Chunk("in", b"", pack_events(given))] if given else []
+            if is_at_once:
+                assert operator._taker is not None
+                processed = operator.process_at_once(operator._taker, state, chunks, watermark)
+            else:
+                processed = operator.process_one_by_one(state, chunks, watermark)
+            assert processed is not None
+            state = processed.state
+            results = sorted(map(repr, processed.outputs.get("results", [])))
+            found.append((results, processed.counts, processed.keys, processed.next_timer))
+        return found
+
+    assert outputs(True) == outputs(False)
+    assert outputs(True)[2] == ([], {"window.late": 6}, 0, None)
+
+
+def test_a_cut_session_and_what_follows_it_close_at_the_end_of_time() -> None:
+    handler = windowing(SessionWindow, MINUTE, max_duration=MINUTE, allowed_lateness=WEEK)
+    events = [KeyedEvent("a", LAST - seconds * timedelta(seconds=1)) for seconds in (170, 130, 90, 60)]
+    result = TestRun(job(handler)).add_records(events).run(flush=True)
+    assert [value for _, _, _, _, value in result.records("results")] == [2, 2]
+    assert result.keys() == []
