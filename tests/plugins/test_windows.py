@@ -145,6 +145,35 @@ def test_sessions_are_stretches_of_near_events(batches: Any, gap: int, longest: 
     assert (result.keys(), result.records("late")) == ([], [])
 
 
+@given(scripts(), st.integers(1, 6), st.integers(0, 6))
+def test_sessions_take_events_that_belong_to_an_open_one(script: Any, gap: int, lateness: int) -> None:
+    window = windowing(SessionWindow, gap * SECOND, allowed_lateness=lateness * SECOND)
+    result = played_script(window, script)
+    expected, late = [], []
+    for key in {repr(one.key): one.key for _, batch in script for one in batch}.values():
+        open_: list[float] = []
+        for watermark, batch in [*script, (10**6, [])]:
+            found = []
+            for times in sessions_of(open_, gap, None):
+                if watermark is None or times[-1] + gap + lateness > watermark:
+                    found.append(times)
+                else:
+                    expected.append((key, times[0], times[-1] + gap, len(times)))
+            open_ = [time for times in found for time in times]
+            for one in batch:
+                if repr(one.key) != repr(key):
+                    continue
+                time = seconds(one.timestamp)
+                near = any(times[0] - gap <= time <= times[-1] + gap for times in found)
+                if near or watermark is None or time + gap + lateness > watermark:
+                    open_.append(time)
+                else:
+                    late.append((key, time))
+    assert recorded(result) == count(expected)
+    assert len(result.records("late")) == len(late)
+    assert result.keys() == []
+
+
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8))
 def test_count_windows_have_so_many_events(batches: Any, size: int, hop: int) -> None:
     result = played(windowing(CountWindow, size, Collect(), hop=hop), batches)

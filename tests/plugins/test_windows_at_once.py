@@ -95,6 +95,14 @@ def test_many_at_a_time_is_as_one_by_one(
     assert played(make(), script, late_events, lambda: chance.random() < 0.5) == expected
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("script", [[(8, 0), (5, 1)], [(5, 0), (8, 1)], [(9, 0), (8, 3), (5, 1)]])
+def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, at_once: bool) -> None:
+    events = [KeyedEvent("a", at(time), number) for time, number in script]
+    found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: at_once)
+    assert [processed.counts for processed, _ in found] == [{"window.late": 1}, {}]
+
+
 def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     class Greedy(Recording):
         gives_all_to = "window"

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from operator import not_
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, from_micros
@@ -216,11 +217,15 @@ class WindowSpec(CallingComponent):
         """The events from a time on. The others have come too late, and are dealt with."""
         if min(events.micros) >= first:
             return events
-        for event in events.where([micros < first for micros in events.micros]).each():
+        return self._without_late(subject, events, [micros >= first for micros in events.micros])
+
+    def _without_late(self, subject: Subject, events: Events, on_time: list[bool]) -> Events:
+        """The events that are on time. The others are dealt with."""
+        for event in events.where(map(not_, on_time)).each():
             subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
             self.too_late(subject, event)
         subject.is_late = False
-        return events.where([micros >= first for micros in events.micros])
+        return events.where(on_time)
 
     def _closed(self, subject: Subject, before: int | None, length: int = 0) -> int | None:
         """Windows of a length that begin up to here are closed, by the watermark or before their time.

@@ -1,6 +1,6 @@
 """Session windows: stretches of events that are near each other."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any
@@ -21,7 +21,8 @@ class SessionWindow(WindowSpec):
     """Windows from an event up to a gap after the last one that is near it.
 
     An event extends a session where it is at most `gap` from its nearest event; one that comes out of order may join
-    two. A session ends `gap` after its last event. An event is late where a session of it alone would be closed.
+    two. A session ends `gap` after its last event. An event is late where a session of it alone would be closed, and it
+    belongs to none that was open when its batch began; with `max_duration`, to whatever it belongs.
 
     :param gap: the longest time between neighbouring events of a session
     :param value: an aggregate, or several by name, which give a mapping; counts without it
@@ -46,7 +47,11 @@ class SessionWindow(WindowSpec):
         part = self._part(subject, event)
         before, sessions = part.value or (None, [])
         watermark = subject.watermark_micros
-        late = watermark is not None and micros <= self._passed(watermark, self._gap)
+        late = False
+        if watermark is not None:
+            if part.noted is None:
+                part.noted = [session[:_COUNT] for session in sessions if self._is_open(session[_LAST], watermark)]
+            late = not self._is_open(micros, watermark) and not self._is_near(part.noted, micros)
         if late or (before is not None and micros < before):
             self.too_late(subject, event)
             return
@@ -117,14 +122,17 @@ class SessionWindow(WindowSpec):
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
         gap, watermark = self._gap, subject.watermark_micros
+        keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
         if watermark is not None:
-            events = self._on_time(subject, events, self._passed(watermark, gap) + 1)
+            if whole.noted is None:
+                whole.noted = list(keys), list(starts), list(lasts)
+            if not self._is_open(min(events.micros), watermark):
+                events = self._without_late(subject, events, self._taken(events, whole.noted, watermark))
             if not events:
                 return
         newest = max(events.micros)
         if newest + gap > END_OF_TIME:
             raise self._out_of_time(from_micros(newest))
-        keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
         known: dict[Key, list[int]] = {}  # the rows of each key, by start
         for row, key in enumerate(keys):
             rows = known.get(key)
@@ -182,6 +190,33 @@ class SessionWindow(WindowSpec):
         if micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
             return [newest]
         return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
+
+    def _taken(self, events: Events, noted: tuple[list[Key], list[int], list[int]], watermark: int) -> list[bool]:
+        """Which events are not late.
+
+        :param noted: keys, starts and times of the last events of the sessions that were open when the batch began
+        """
+        late = {key for key, at in zip(events.keys, events.micros, strict=True) if not self._is_open(at, watermark)}
+        found: dict[Key, list[Sequence[int]]] = {key: [] for key in late}
+        for key, *span in zip(*noted, strict=True):
+            if key in found:
+                found[key].append(span)
+        return [
+            self._is_open(micros, watermark) or self._is_near(found[key], micros)
+            for key, micros in zip(events.keys, events.micros, strict=True)
+        ]
+
+    def _is_open(self, last: int, watermark: int) -> bool:
+        """Whether a session is open whose last event has some time."""
+        return last > self._passed(watermark, self._gap)
+
+    def _is_near(self, noted: Iterable[Sequence[int]], micros: int) -> bool:
+        """Whether an event belongs to a session that was open when its batch began: one that came in the batch itself
+        would make it a question of their order. Where sessions are cut it might move a cut to before the watermark.
+
+        :param noted: starts, and times of the last events
+        """
+        return self._longest is None and any(start - self._gap <= micros <= last + self._gap for start, last in noted)
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         keys, _, lasts, _ = whole.value
