@@ -90,7 +90,10 @@ class Embedded:
     ) -> None:
         self.state: bytes | None = None
         self.memory: bytes | None = None
-        self._job = job = attrs.evolve(job, handler=job.handler.for_job(job))
+        handler = job.handler.for_job(job)
+        if handler is not job.handler:
+            job = attrs.evolve(job, handler=handler)
+        self._job = job
         self._operator = Operator(job, trace)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
