@@ -10,7 +10,7 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
-from amadou.errors import CallbackError, RecoverError
+from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Collect, Count, Max, Mean, Reduce
 from amadou_plugins.windows import (
     CountWindow,
@@ -286,7 +286,7 @@ class Renaming(Tenants):
 
 def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
     run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
-    with pytest.raises(RecoverError, match=r"'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
+    with pytest.raises(AmadouError, match=r"'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
         run.add_watermark(at(20)).run()
 
 

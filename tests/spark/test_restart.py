@@ -23,12 +23,12 @@ PATIENCE = 300
 
 @pytest.fixture
 def views(tmp_path: Path) -> Path:
-    """Twelve files of views, one for each batch; the third holds the event at which the job waits."""
+    """Six files of views, one for each batch; the third holds the event at which the job waits."""
     directory = tmp_path / "views"
     directory.mkdir()
     drawn = random.Random(7)
     begin = datetime(2025, 1, 1, tzinfo=UTC)
-    for number in range(12):
+    for number in range(6):
         lines = [
             {
                 "channel_id": f"channel-{drawn.randrange(20)}",
