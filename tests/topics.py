@@ -27,10 +27,15 @@ def add_partitions(server: str, topic: str, partitions: int) -> None:
     _wait_for_partitions(server, topic, partitions)
 
 
-def make_anew(server: str, topic: str) -> None:
-    """Delete a topic, and make one of its name."""
+def delete(server: str, topic: str) -> None:
+    """Delete a topic."""
     _admin(server).delete_topics([topic])[topic].result(PATIENCE)
     _wait_for_partitions(server, topic, 0)
+
+
+def make_anew(server: str, topic: str) -> None:
+    """Delete a topic, and make one of its name."""
+    delete(server, topic)
     make_topic(server, name=topic)
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import UTC, datetime, timedelta
+from inspect import unwrap
 from types import MethodType
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -93,27 +94,40 @@ class _Marked:
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._found: tuple[type | None, str | None] = (None, None)  # of which class it was looked for last
+        self._found: tuple[type | None, Any] = (None, None)  # for which class it was looked for last
 
     def of(self, handler: Any) -> Any:
         kind = type(handler)
         if self._found[0] is not kind:
-            self._found = (kind, _method_name(kind, self._function))
-        name = self._found[1]
-        return self._function if name is None else getattr(handler, name)
+            self._found = (kind, _method(kind, self._function))
+        found = self._found[1]
+        return (
+            getattr(handler, found) if isinstance(found, str) else found.__get__(handler) if found else self._function
+        )
 
 
-def _method_name(kind: type, function: Any) -> str | None:
-    """The name of the method that a function is in a class; `None` where it is none."""
+def _method(kind: type, function: Any) -> Any:
+    """The name of the method that a function is in a class; the function where no name leads to it, and `None` where it
+    is no method.
+    """
     if isinstance(function, MethodType):
         return None
-    defined_at = (getattr(function, "__module__", None), getattr(function, "__qualname__", None))
     for owner in kind.__mro__:
         for name, value in vars(owner).items():
-            # a decorator may have put something else in its place
-            if value is function or defined_at == (owner.__module__, f"{owner.__qualname__}.{name}"):
+            if value is function:
                 return name
+    defined_in, _, name = _qualified(function)
+    for owner in kind.__mro__:
+        if (owner.__module__, owner.__qualname__) == (getattr(function, "__module__", None), defined_in):
+            # A decorator may have put something else in its place, and so may another method of the same name.
+            value = vars(owner).get(name)
+            is_other = value is None or (_qualified(value) == _qualified(function) and unwrap(value) is not function)
+            return function if is_other else name
     return None
+
+
+def _qualified(function: Any) -> tuple[str, str, str]:
+    return str(getattr(function, "__qualname__", "")).rpartition(".")
 
 
 def _check_callable(which: str, function: Any) -> None:

@@ -243,7 +243,7 @@ class Operator:
         count = sum(len(run.keys) for run in runs)
         self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
-        aging = [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
+        aging = self._aging()
         expired = _expired(aging, group, watermark) if aging else {}
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
         touched.update(key for woken in waking.values() for key, _ in woken)
@@ -253,8 +253,9 @@ class Operator:
             runs, late = self._without_late(runs, watermark, batch.ports)
         calls: dict[str, int] = {}
         fired = self._fire(due, waking, subject, calls) if due or waking else 0
-        if fired:
-            _age(aging, expired, group, watermark)
+        if watermark is not None and fired:
+            aging = self._aging()  # a component may have been made
+            _age(aging, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
@@ -265,6 +266,10 @@ class Operator:
         self._store(group, runs, batch)
         times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
         return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
+
+    def _aging(self) -> list[Any]:
+        """The specs with a time to live."""
+        return [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
 
     def _processed(
         self,
@@ -537,13 +542,13 @@ def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[s
     }
 
 
-def _age(aging: list[Any], expired: dict[str, list[Key]], group: KeyGroup, watermark: int | None) -> None:
-    """Let what components have go where it is gone by now, and was not when they were woken."""
-    assert watermark is not None
+def _age(aging: list[Any], group: KeyGroup, watermark: int) -> None:
+    """Let what components have go where it is gone by now, and was not when they were called."""
     for spec in aging:
-        if spec.wakes and spec.name in expired:
-            for part in group.columns[spec.name].states.values():
-                if part.value is not None and part._oldest() + spec.ttl // MICROSECOND <= watermark:
+        column = group.columns.get(spec.name)
+        if spec.wakes and column is not None:
+            for part in column.states.values():
+                if part.is_gone(watermark):
                     part.store(None, None)
 
 

@@ -10,10 +10,11 @@ from typing import Any, TypeAlias
 import attrs
 
 from amadou._event import Key, KeyedEvent, keyed_events
+from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec
 from amadou._subject import Subject
-from amadou._time import from_micros
+from amadou._time import MICROSECOND, from_micros
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -68,7 +69,7 @@ class Events:
 class Part:
     """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
 
-    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "noted", "value", "wake_at")
+    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "value", "wake_at")
 
     def __init__(self, spec: "Component", key: Key, wire: Any) -> None:
         self._spec = spec
@@ -82,8 +83,20 @@ class Part:
         """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
         self.wake_at: int | None = None
         """When the component is woken, in microseconds since 1970."""
-        self.noted: Any = None
-        """What the component notes for the rest of the batch; it is not kept."""
+
+    @property
+    def noted(self) -> Any:
+        """What the component notes for the rest of the batch, `None` before; it is not kept."""
+        return self._column.noted.get(self._key)
+
+    @noted.setter
+    def noted(self, value: Any) -> None:
+        self._column.noted[self._key] = value
+
+    @property
+    def _column(self) -> Column:
+        assert self._subject is not None
+        return self._subject._columns[self._spec.name]
 
     def store(self, value: Any, wake_at: int | None) -> None:
         """Keep a value. Nothing stays of a subject without one.
@@ -96,13 +109,21 @@ class Part:
         self.wake_at = None if value is None else wake_at
         if self.ages:
             assert self._subject is not None
-            self._written = self._spec._written_at(self._subject)
+            self._written = max(self._written, self._spec._written_at(self._subject))
         self._changed = True
 
     @property
     def ages(self) -> bool:
         """Whether the value is gone some time after it was written."""
         return self._spec.ttl is not None
+
+    def is_gone(self, now: int) -> bool:
+        """Whether its time to live is over.
+
+        :param now: in microseconds since 1970
+        """
+        life = self._spec.ttl
+        return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
 
     def _oldest(self) -> int:
         return self._written
@@ -224,6 +245,9 @@ class Component(StateSpec[Part]):
         else:
             part: Part | None = column.states.get(subject.key)
             if part is not None:
+                firing = subject._batch.firing_micros
+                if firing is not None and part.is_gone(firing):
+                    part.store(None, None)
                 return part
         part = super().state_for(subject)
         part._subject = subject

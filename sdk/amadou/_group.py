@@ -16,7 +16,7 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("expires", "packed", "states", "wakes", "wires")
+    __slots__ = ("expires", "noted", "packed", "states", "wakes", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
@@ -29,6 +29,8 @@ class Column:
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
         self.states: dict[Key, Any] = {}
         """What callbacks asked for, as they left it."""
+        self.noted: dict[Key, Any] = {}
+        """What a component notes for the rest of the batch."""
 
     def unpacked(self) -> list[Any]:
         """What all subjects have, as it is stored, in the order of `packed`."""

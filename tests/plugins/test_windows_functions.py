@@ -196,3 +196,44 @@ def test_an_event_of_another_key_is_told() -> None:
         "WindowEventError: the window 'window' cannot take the event of 1970-01-01T00:00:00+00:00: its key is 'b', and "
         "that of the subject 'a'"
     )
+
+
+def test_methods_may_share_a_name_or_be_private() -> None:
+    def noting(function: Any) -> Any:
+        @functools.wraps(function)
+        def call(*arguments: Any) -> None:
+            function(*arguments)
+
+        return call
+
+    class Shared(Told):
+        first = TumblingWindow(SECOND)
+        second = TumblingWindow(2 * SECOND)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.first.add(subject, event)
+            self.second.add(subject, event)
+
+        @first.on_close
+        def _(self, subject: Subject, window: Window, value: Any) -> None:
+            self.told(subject, window, "first")
+
+        @noting
+        @second.on_close
+        def _(self, subject: Subject, window: Window, value: Any) -> None:
+            self.told(subject, window, "second")
+
+    class Private(Told):
+        window = TumblingWindow(SECOND)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.window.add(subject, event)
+
+        @noting
+        @window.on_close
+        def __closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.told(subject, window, "private")
+
+    for handler, expected in ((Shared(), ["first", "second"]), (Private(), ["private"])):
+        found = results(TestRun(job(handler)).add_record(event(0)).run(flush=True))
+        assert [value for *_, value in found] == expected

@@ -4,13 +4,13 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.services import OwnService
-from tests.topics import add_partitions, contents, fill, make_anew, make_topic
+from tests.topics import add_partitions, contents, delete, fill, make_anew, make_topic
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import SourceError
@@ -88,24 +88,35 @@ def test_a_run_outlasts_a_broker_and_reads_the_partitions_that_a_topic_gains(
     assert all(numbers == list(range(1, len(numbers) + 1)) for numbers in by_partition.values()), "in their order"
 
 
+def played(source: KafkaSource, spark: Any, checkpoint: Path) -> Any:
+    job = Job("numbering", Numbering(), {"in": source}, {"numbered": MemorySink()})
+    running = start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
+    running.await_termination()
+    return running.summary
+
+
 @pytest.mark.parametrize("again", [0, 5], ids=["shorter", "longer"])
 def test_a_topic_that_was_made_anew_ends_the_run_with_a_word_about_it(
     kafka: str, spark: Any, tmp_path: Path, again: int
 ) -> None:
     topic = make_topic(kafka)
     fill(kafka, topic, [b"1", b"2", b"3"])
-
-    def play() -> Any:
-        source = KafkaSource(topic, kafka)
-        job = Job("numbering", Numbering(), {"in": source}, {"numbered": MemorySink()})
-        running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
-        running.await_termination()
-        return running.summary
-
-    assert play().counts.events == 3
+    assert played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint").counts.events == 3
     make_anew(kafka, topic)
     fill(kafka, topic, [b"%d" % number for number in range(again)])
     with pytest.raises(SourceError, match=f"the topic {topic} was made anew since it was read") as caught:
-        play()
+        played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint")
     assert "Traceback" not in str(caught.value)
     assert "Logical Plan" not in str(caught.value)
+
+
+def test_a_topic_of_a_pattern_may_go(kafka: str, spark: Any, tmp_path: Path) -> None:
+    stays = make_topic(kafka)
+    goes = make_topic(kafka, name=f"{stays}-2")
+    for topic in (stays, goes):
+        fill(kafka, topic, [b"1"])
+    source = KafkaSource(f"^{stays}", kafka, give_up_after=timedelta(seconds=20))
+    assert played(source, spark, tmp_path / "checkpoint").counts.events == 2
+    delete(kafka, goes)
+    fill(kafka, stays, [b"2", b"3"])
+    assert played(source, spark, tmp_path / "checkpoint").counts.events == 2

@@ -191,15 +191,17 @@ class Admin:
         return self._answer(ask) if wanted else {}
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """What tells topics from others that had their names before.
+        """What tells topics from others that had their names before, of those that are there and have it: old clusters
+        know none.
 
-        :raises AmadouError: the cluster does not answer, or refuses
+        :raises AmadouError: the cluster does not answer
         """
         from confluent_kafka import TopicCollection
 
         def ask() -> dict[str, str]:
             found = self._client.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_WITHIN)
-            return {topic: str(future.result().topic_id) for topic, future in found.items()}
+            ids = {topic: _topic_id(future) for topic, future in found.items()}
+            return {topic: id_ for topic, id_ in ids.items() if id_ is not None}
 
         return self._answer(ask) if topics else {}
 
@@ -220,6 +222,18 @@ class Admin:
             else:
                 self._patience.ends()
                 return answer
+
+
+def _topic_id(described: Any) -> str | None:
+    from confluent_kafka import KafkaError, KafkaException
+
+    try:
+        found = described.result().topic_id
+    except KafkaException as error:
+        if error.args[0].code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+            return None
+        raise
+    return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
 
 
 def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:

@@ -64,14 +64,14 @@ class Offsets:
         return found | self.at(LATEST, later)
 
     def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-        """The ids of topics.
+        """The ids of topics, as far as they are known.
 
         :param known: those that they had
         :raises SourceError: a topic has another one by now
         """
         ids = self._admin.ids(topics)
-        for topic in topics:
-            if ids[topic] != known.get(topic, ids[topic]):
+        for topic, id_ in ids.items():
+            if id_ != known.get(topic, id_):
                 raise SourceError(
                     f"{self._cluster.told}: the topic {topic} was made anew since it was read: give another checkpoint"
                 )

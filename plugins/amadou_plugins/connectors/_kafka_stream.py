@@ -4,7 +4,7 @@ pass through Spark.
 Spark asks for offsets in a process of its own, beside the driver.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,6 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = source
         self._cores = cores
         self._end: dict[tuple[str, int], int] | None = None
-        self._ids: dict[str, str] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self._source, self._cores)  # its connection stays where it is
@@ -60,7 +59,8 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         partitions = self._offsets.partitions()
-        return self._nested(self._offsets.at(self._source.start, partitions))  # type: ignore[arg-type]
+        offsets = self._offsets.at(self._source.start, partitions)  # type: ignore[arg-type]
+        return _nested(offsets, self._ids(offsets, {}))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._source.max_records_per_batch
@@ -68,19 +68,20 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         starts = _flat(start)
-        known = {topic: of[_ID] for topic, of in start.items()}
-        self._ids |= self._offsets.ids(known.keys() - self._ids.keys(), known)
         ends = self._ends() if self._end is None else self._end
+        ids = self._ids(starts | ends, start)
         ranges = self._offsets.ranges(starts, ends)
         if isinstance(limit, ReadMaxRows):
             ranges = limited(ranges, limit.max_rows)
-        return self._nested(starts | {(each.topic, each.partition): each.end for each in ranges})
+        return _nested(starts | {(each.topic, each.partition): each.end for each in ranges}, ids)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._end = self._ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [InputPartition(part) for part in shares(self._offsets.ranges(_flat(start), _flat(end)), self._cores)]
+        ends = _flat(end)
+        self._ids(ends, end)  # Spark begins with the batch that it planned last, however long ago
+        return [InputPartition(part) for part in shares(self._offsets.ranges(_flat(start), ends), self._cores)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         return ((tuple(each), f"{each.topic}-{each.partition}", each.start) for each in partition.value)
@@ -88,13 +89,21 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _ends(self) -> dict[tuple[str, int], int]:
         return self._offsets.at(LATEST, self._offsets.partitions())
 
-    def _nested(self, offsets: dict[tuple[str, int], int]) -> dict[str, Any]:
-        topics = {topic for topic, _ in offsets}
-        self._ids |= self._offsets.ids(topics - self._ids.keys(), {})
-        nested: dict[str, dict[str, Any]] = {topic: {_ID: self._ids[topic]} for topic in sorted(topics)}
-        for (topic, partition), offset in sorted(offsets.items()):
-            nested[topic][str(partition)] = offset
-        return nested
+    def _ids(self, offsets: Iterable[tuple[str, int]], kept: dict[str, Any]) -> dict[str, str]:
+        """The ids of topics, as far as they are known.
+
+        :param kept: offsets as Spark keeps them
+        :raises SourceError: a topic has another id by now
+        """
+        known = {topic: of[_ID] for topic, of in kept.items() if _ID in of}
+        return known | self._offsets.ids({topic for topic, _ in offsets}, known)
+
+
+def _nested(offsets: dict[tuple[str, int], int], ids: dict[str, str]) -> dict[str, Any]:
+    nested: dict[str, dict[str, Any]] = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        nested.setdefault(topic, {_ID: ids[topic]} if topic in ids else {})[str(partition)] = offset
+    return nested
 
 
 def _flat(offsets: dict[str, dict[str, Any]]) -> dict[tuple[str, int], int]:

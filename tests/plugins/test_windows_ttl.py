@@ -1,0 +1,112 @@
+"""Windows with a time to live: what is due comes before what is gone, however far the watermark goes at once."""
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.plugins.windows import Recording, at, event, job, results, windowing
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou_plugins.joins import AsOfJoin
+from amadou_plugins.windows import CountWindow, SessionWindow, SlidingWindow, TumblingWindow, Window
+from amadou_runtime import TestRun
+
+MINUTE = 60
+
+
+def minutes(number: float) -> timedelta:
+    return timedelta(minutes=number)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (TumblingWindow, [(0, 60, 1), (180, 240, 2)]),
+        (SessionWindow, [(30, 90, 1), (200, 261, 2)]),
+        (SlidingWindow, [(-30, 30, 1), (140, 200, 1), (141, 201, 2)]),
+    ],
+)
+def test_a_window_that_wakes_late_makes_the_others_no_older(kind: Any, expected: Any) -> None:
+    run = TestRun(job(windowing(kind, minutes(60), ttl=minutes(90))))
+    run.add_record(event(30 * MINUTE)).add_record(event(200 * MINUTE)).end_batch().add_record(event(201 * MINUTE))
+    found = results(run.add_watermark(at(262 * MINUTE)).run())
+    assert [(start / MINUTE, end / MINUTE, value) for start, end, value in found] == expected
+
+
+def test_a_join_that_wakes_late_makes_what_came_later_no_older() -> None:
+    class Joining(Handler):
+        matches = SinkSpec(tuple)
+        join = AsOfJoin(left="l", right="r", ttl=minutes(90))
+
+        def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+            return record
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.join.add(subject, event)
+
+        @join.on_match
+        def matched(self, subject: Subject, left: KeyedEvent[Any], right: KeyedEvent[Any] | None) -> None:
+            self.matches.collect(subject, (left.value, right and right.value))
+
+    run = TestRun(Job("joining", Joining(), {"l": MemorySource(), "r": MemorySource()}, {"matches": MemorySink()}))
+    for minute in (30, 200):
+        run.add_record(event(minute * MINUTE, minute), source="l")
+    run.add_record(event(200 * MINUTE, 200), source="r").end_batch().add_record(event(201 * MINUTE, 201), source="l")
+    result = run.add_watermark(at(262 * MINUTE)).run()
+    assert result.records("matches") == [(30, None), (200, 200), (201, 200)]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_what_is_gone_between_two_times_is_gone_however_the_input_is_cut(cut: bool) -> None:
+    run = TestRun(job(windowing(TumblingWindow, minutes(60), ttl=minutes(20))))
+    run.add_record(event(30 * MINUTE)).add_record(event(90 * MINUTE))
+    if cut:
+        run.end_batch()
+    result = run.add_record(event(121 * MINUTE, key="other")).end_batch().run()
+    assert results(result) == [(0, 60 * MINUTE, 1)]
+    assert result.keys() == ["other"]
+
+
+@pytest.mark.parametrize("others", [[], [event(1, key="other")]])
+def test_what_a_timer_of_long_ago_wrote_is_gone(others: list[Any]) -> None:
+    class Timed(Handler):
+        found = SinkSpec(tuple)
+        window = CountWindow(10, ttl=minutes(30), early=1)
+
+        def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+            return record
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if event.value == "later":
+                subject.set_timer(at(60 * MINUTE))
+            else:
+                self.window.add(subject, event)
+
+        def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+            self.window.add(subject, KeyedEvent(subject.key, timestamp, None))
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, value: int) -> None:
+            if window.key == "a":
+                self.found.collect(subject, (window.key, value))
+
+    run = TestRun(Job("timed", Timed(), {"in": MemorySource()}, {"found": MemorySink()}))
+    run.add_records([event(1, "later"), *others]).add_watermark(at(120 * MINUTE)).add_record(event(121 * MINUTE))
+    assert run.run().records("found") == [("a", 1), ("a", 1)]
+
+
+@pytest.mark.parametrize("value", [None, "fails"])
+def test_an_event_that_fails_changes_nothing_to_which_are_late(value: Any) -> None:
+    class Failing(Recording):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            super().on_event(subject, event)
+            if event.value == "fails":
+                raise ValueError
+
+    sinks = {name: MemorySink() for name in ("results", "late", "dead_letters")}
+    handler = Failing(windowing(SessionWindow, timedelta(seconds=10)).window)
+    run = TestRun(Job("failing", handler, {"in": MemorySource()}, sinks, on_error="dead_letter"))
+    run.add_record(event(100)).end_batch()
+    result = run.add_records([event(91), event(101, value), event(82)]).run(flush=True)
+    assert results(result) == [(91, 111 if value is None else 110, 3 if value is None else 2)]
+    assert len(result.records("late")) == 1
