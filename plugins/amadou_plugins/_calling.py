@@ -101,9 +101,9 @@ class _Marked:
         if self._found[0] is not kind:
             self._found = (kind, _method(kind, self._function))
         found = self._found[1]
-        return (
-            getattr(handler, found) if isinstance(found, str) else found.__get__(handler) if found else self._function
-        )
+        if isinstance(found, str):
+            return getattr(handler, found)
+        return self._function if found is None else found.__get__(handler)
 
 
 def _method(kind: type, function: Any) -> Any:

@@ -5,7 +5,8 @@ from typing import Any
 
 import attrs
 
-from amadou import AmadouError, BatchReport, Metric
+from amadou import BatchReport, Metric
+from amadou._secret import redacted
 from amadou_runtime._failure import shown_traceback
 
 _logger = logging.getLogger("amadou")
@@ -29,7 +30,7 @@ def guarded(metric: Metric, plugin: str) -> Metric:
         except Exception as error:
             has_failed = True
             told = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
-            why = AmadouError(f"{type(error).__name__}: {error}")  # errors hide secrets
+            why = redacted(f"{type(error).__name__}: {error}")
             _logger.warning("%s: %s\n%s", told, why, shown_traceback(error))
             return None
 

@@ -42,14 +42,14 @@ def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, st
     for name, text in sources.items():
         replaced = job.sources.get(name)
         key_event = None if replaced is None else replaced.key_event
-        more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event=key_event)
+        more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event)
     more_sinks = {name: _connector(f"--sink {name}", text, known.sinks()) for name, text in sinks.items()}
     return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
 
 
-def _connector(option: str, text: str, kinds: Mapping[str, type], **own: Any) -> Any:
+def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
     """
-    :param own: what it has besides, where it is not `None`
+    :param key_event: that of the source in whose place it comes
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
@@ -79,16 +79,15 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], **own: Any) ->
         if first is None or first in options:
             raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
-    own = {name: value for name, value in own.items() if value is not None}
-    lacking = [name for name in own if name not in parameters]
-    if lacking:
-        raise LoadError(told, f"the job's own source has {lacking[0]}=, which {made.__name__} does not take")
+    if key_event is not None and "key_event" not in parameters:
+        raise LoadError(told, f"the job's own source has key_event=, which {made.__name__} does not take")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
         raise LoadError(told, f"{made.__name__} needs {missing[0]}")
     try:
         given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
-        return made(**given, **own, **({_OPTIONS: collected} if collected else {}))
+        kept = {} if key_event is None else {"key_event": key_event}
+        return made(**given, **kept, **({_OPTIONS: collected} if collected else {}))
     except (AmadouError, ValueError, TypeError) as error:
         raise LoadError(told, str(error)) from error
 

@@ -49,6 +49,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._source = source
         self._cores = cores
         self._end: dict[tuple[str, int], int] | None = None
+        self._has_looked = False  # at the topics, in this process
 
     def __reduce__(self) -> Any:
         return type(self), (self._source, self._cores)  # its connection stays where it is
@@ -80,7 +81,8 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         ends = _flat(end)
-        self._ids(ends, end)  # Spark begins with the batch that it planned last, however long ago
+        if not self._has_looked:  # Spark begins with the batch that it planned last, however long ago
+            self._ids(ends, end)
         return [InputPartition(part) for part in shares(self._offsets.ranges(_flat(start), ends), self._cores)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -95,6 +97,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         :param kept: offsets as Spark keeps them
         :raises SourceError: a topic has another id by now
         """
+        self._has_looked = True
         known = {topic: of[_ID] for topic, of in kept.items() if _ID in of}
         return known | self._offsets.ids({topic for topic, _ in offsets}, known)
 

@@ -1,16 +1,14 @@
 """What all kinds of joins have in common: their settings, which side an event is of, the handler's callbacks."""
 
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
-from typing import Any, ClassVar, Final, Literal, TypeAlias
+from datetime import timedelta
+from typing import Any, ClassVar, Literal, TypeAlias
 
-from amadou import Call, Key, KeyedEvent, Subject, from_micros, to_micros
+from amadou import Call, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import MICROSECOND, CallingComponent, F
 from amadou_plugins.joins._errors import JoinSourceError
 
-END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
-"""The last watermark; whatever waits for a later one waits for this."""
 Kept: TypeAlias = tuple[int, Any]
 """An event of a subject, as a join keeps it: its time in microseconds and its value."""
 Match: TypeAlias = Callable[[Subject, KeyedEvent[Any] | None, KeyedEvent[Any] | None], Any]

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, direct
-from amadou_plugins.joins._base import END_OF_TIME, JoinSpec, Kept
+from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct
+from amadou_plugins.joins._base import JoinSpec, Kept
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 _LEFT, _RIGHT = 0, 1

@@ -248,9 +248,21 @@ class WindowSpec(CallingComponent):
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
-    def _next_early(self, start: int, after: int) -> int:
-        """When the first early result of a window by time comes after a time."""
-        return start + max((after - start) // self._early_interval + 1, 1) * self._early_interval
+    def _is_due(self, start: int, end: int, now: int) -> bool:
+        """Whether a window gives an early result by time at a time."""
+        return bool(self._early_interval) and start < now < end and (now - start) % self._early_interval == 0
+
+    def _wakes_at(self, start: int, end: int, now: int | None) -> int:
+        """When an open window gives its next early result by time, or closes.
+
+        :param now: up to when results were given
+        """
+        if self._early_interval:
+            passed = 0 if now is None else (now - start) // self._early_interval
+            early = start + max(passed + 1, 1) * self._early_interval
+            if early < end:
+                return early
+        return self._closes_at(end)
 
     def _merged(self, parts: list[tuple[int, Any]]) -> tuple[int, Any]:
         """Several parts of a window, each a number of events and an accumulator, as one."""

@@ -236,7 +236,7 @@ class HoppingWindow(WindowSpec):
             results += [
                 (start, *self._window(panes, start), True)
                 for start in self._open(panes, self._closed(subject, before, self._size), panes)
-                if start < now < start + self._size and (now - start) % self._early_interval == 0
+                if self._is_due(start, start + self._size, now)
             ]
         self._drop(panes, closing)
         after = latest(before, closing)
@@ -283,15 +283,11 @@ class HoppingWindow(WindowSpec):
 
     def _next_wake(self, panes: dict[int, Any], among: Iterable[int], closed: int | None, now: int | None) -> int:
         """When the first of the open windows that have one of some panes closes, or gives an early result."""
+        if self._early_interval:
+            return min(self._wakes_at(start, start + self._size, now) for start in self._open(panes, closed, among))
         pane = min(among)
         first = pane if self._pane == self._size else self._starts(pane, closed)[0]
-        wake_at = self._closes_at(first + self._size)
-        if self._early_interval:
-            for start in self._open(panes, closed, among):
-                early = self._next_early(start, start if now is None else now)
-                if early < start + self._size:
-                    wake_at = min(wake_at, early)
-        return wake_at
+        return self._closes_at(first + self._size)
 
     def _push_out(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""

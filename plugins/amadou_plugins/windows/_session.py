@@ -79,7 +79,7 @@ class SessionWindow(WindowSpec):
             start, end, accumulator, rest = self._cut(session)
             if self._closes_at(end) > now:
                 left.append(session)
-                if self._is_early_at(start, end, now, subject.watermark_micros):
+                if self._is_due(start, end, now) and not self._closes_in_batch(subject, end):
                     results.append((start, end, accumulator, True))
                 continue
             results.append((start, end, accumulator, False))
@@ -300,20 +300,11 @@ class SessionWindow(WindowSpec):
         return min(last + self._gap, longest)
 
     def _next_wake(self, session: list[Any], now: int | None) -> int:
-        """When a session closes, or gives an early result."""
-        start, end = session[_START], self._end(session)
-        wake_at = self._closes_at(end)
-        if self._early_interval:
-            early = self._next_early(start, start if now is None else now)
-            if early < end:
-                wake_at = min(wake_at, early)
-        return wake_at
+        """When a session gives an early result, or closes."""
+        return self._wakes_at(session[_START], self._end(session), now)
 
-    def _is_early_at(self, start: int, end: int, now: int, watermark: int | None) -> bool:
-        """Whether an open session gives an early result at a time, and is not closed in the same batch."""
-        if not self._early_interval or watermark is None or self._closes_at(end) <= watermark:
-            return False
-        return start < now < end and (now - start) % self._early_interval == 0
+    def _closes_in_batch(self, subject: Subject, end: int) -> bool:
+        return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
 
     def _push_out(self, subject: Subject, most: int) -> None:
         """Close the oldest sessions where there are more than may be open."""

@@ -48,7 +48,9 @@ class SlidingWindow(WindowSpec):
             step = steps.setdefault(micros, [0, self._kept.create()])
             step[0] += 1
             step[1] = self._kept.add(step[1], event)
-            wake_at = self._closes_at(micros + self._size) if late else self._wakes_for(micros, watermark)
+            wake_at = (
+                self._closes_at(micros + self._size) if late else self._wakes_at(micros - self._size, micros, watermark)
+            )
             part.store([before, steps], earliest(part.wake_at, wake_at))
         if late:
             self.too_late(subject, event)
@@ -73,9 +75,8 @@ class SlidingWindow(WindowSpec):
             ends = sorted(time for time in steps if time >= closing)
         results = [(end, False) for end in ends if before is None or end > before]
         if self._early_interval:
-            results += [
-                (end, True) for end in self._open(steps, self._closed(subject, before)) if self._is_due(end, now)
-            ]
+            left = self._open(steps, self._closed(subject, before))
+            results += [(end, True) for end in left if self._is_due(end - self._size, end, now)]
         given = [(end, steps[end][0], self._merged(self._inside(steps, end))[1], partial) for end, partial in results]
         for time in [time for time in steps if now == END_OF_TIME or time + self._size <= closing]:
             del steps[time]
@@ -93,10 +94,6 @@ class SlidingWindow(WindowSpec):
         """Where the windows end that are open."""
         return sorted(time for time in steps if closed is None or time > closed)
 
-    def _is_due(self, end: int, now: int) -> bool:
-        """Whether a window gives an early result at a time."""
-        return end - self._size < now < end and (now - end + self._size) % self._early_interval == 0
-
     def _next_wake(self, steps: dict[int, Any], closed: int | None, now: int | None) -> int:
         """When the first of the open windows closes, or gives an early result; where none is open, when no event can
         look back that far any more.
@@ -104,16 +101,8 @@ class SlidingWindow(WindowSpec):
         ends = self._open(steps, closed)
         if not ends:
             return self._closes_at(max(steps) + self._size)
-        return min(self._wakes_for(end, now) for end in (ends if self._early_interval else ends[:1]))
-
-    def _wakes_for(self, end: int, now: int | None) -> int:
-        """When a window closes, or gives an early result."""
-        if self._early_interval:
-            start = end - self._size
-            early = self._next_early(start, start if now is None else now)
-            if early < end:
-                return early
-        return self._closes_at(end)
+        first = ends if self._early_interval else ends[:1]
+        return min(self._wakes_at(end - self._size, end, now) for end in first)
 
     def _push_out(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""
