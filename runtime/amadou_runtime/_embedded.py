@@ -21,7 +21,7 @@ from amadou_runtime._operator import Judged, Operator, Processed, together
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
 from amadou_runtime._trace import Trace
-from amadou_runtime._watermark import END_OF_TIME, Watermark
+from amadou_runtime._watermark import END_OF_TIME, Newest, Watermark, newest_of
 
 _logger = logging.getLogger("amadou")
 
@@ -36,8 +36,8 @@ class BatchResult(NamedTuple):
     """What a batch gave."""
 
     processed: Processed
-    newest: dict[str, int]
-    """The newest event time that each source brought, in microseconds."""
+    newest: Newest
+    """The newest event times that the batch brought."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
     records: dict[str, int]
@@ -100,7 +100,7 @@ class Embedded:
 
     def play(
         self,
-        records: Mapping[str, Iterable[Any]],
+        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
         watermark: int | None,
         now: int,
         number: int = 0,
@@ -108,7 +108,7 @@ class Embedded:
     ) -> "BatchResult":
         """Play one batch.
 
-        :param records: the batch's records by source
+        :param records: the batch's records by source: stretches of them in their order, each with its partition
         :param watermark: the batch's watermark in microseconds
         :param now: the time of the clock in microseconds
         :param number: the batch's number
@@ -128,27 +128,30 @@ class Embedded:
 
     def _play(
         self,
-        records: Mapping[str, Iterable[Any]],
+        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
         watermark: int | None,
         now: int,
         number: int,
         before: bytes | None,
     ) -> "BatchResult":
-        chunks, newest, oldest, letters, counts = [], {}, {}, [], {}
+        chunks, letters, counts = [], [], dict[str, int]()
+        newest: Newest = {}
+        oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "playing": 0.0}
         for source in self._keying:
-            if source not in records:
-                continue
-            packed, counts[source], seconds = self._packed(source, records[source], now)
-            stages["keying"] += seconds
-            letters += packed.letters
-            chunks += [Chunk(source, b"", events) for events in packed.events.values()]
-            if packed.newest is not None:
-                newest[source] = packed.newest
-            if packed.oldest is not None:
-                oldest[source] = packed.oldest
+            for order, (partition, stretch) in enumerate(records.get(source, ())):
+                packed, count, seconds = self._packed(source, stretch, now)
+                counts[source] = counts.get(source, 0) + count
+                stages["keying"] += seconds
+                letters += packed.letters
+                chunks += [Chunk(source, order.to_bytes(8), events) for events in packed.events.values()]
+                if packed.newest is not None:
+                    of = newest.setdefault(source, {})
+                    of[partition] = max(packed.newest, of.get(partition, packed.newest))
+                if packed.oldest is not None:
+                    oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
         began = perf_counter()
-        judged = self._operator.judge(before, newest, oldest, number, watermark)
+        judged = self._operator.judge(before, newest_of(newest), oldest, number, watermark)
         verdict = judged.verdict
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
         check_held(self._job, processed.held, verdict.down)
@@ -182,13 +185,15 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     watermark, judged = Watermark(job), None
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
-    records: dict[str, Iterable[Any]] = {name: source.records() for name, source in job.sources.items()}
+    records = {name: source.records_by_partition() for name, source in job.sources.items()}
     for number in range(3 if flush else 2):
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
         batch = engine.play(records, watermark.follow(now), now, number, judged)
         committing = write_outputs(job, run, number, batch.outputs)
+        watermark.observe(batch.newest, now)
+        watermark.hold(batch.processed.held)
         reached = None if watermark.current is None else from_micros(watermark.current)
         report = BatchReport(
             number,
@@ -200,11 +205,10 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             batch.callback_seconds,
             batch.callback_calls,
             downs(job, batch.judged.verdict.down),
+            watermark.reports(now),
         )
         summary = summary.with_batch(report)
         hooks.batch_completed(report)
-        watermark.observe(batch.newest, now)
-        watermark.hold(batch.processed.held)
         judged = batch.judged.verdict.kept
         records = {}
     engine.close()

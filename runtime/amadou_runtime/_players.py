@@ -13,6 +13,7 @@ from amadou_runtime._dependencies import Held
 from amadou_runtime._embedded import BatchResult, Embedded
 from amadou_runtime._group import joined
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
+from amadou_runtime._watermark import Newest
 
 
 class ScriptedEvent:
@@ -34,7 +35,7 @@ def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class ScriptedBatch:
     """A batch of a script.
 
-    :param records: records and `ScriptedEvent`s by source
+    :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
     :param now: the time of the clock in microseconds
     :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
@@ -43,7 +44,7 @@ class ScriptedBatch:
     :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
     """
 
-    records: Mapping[str, list[Any]]
+    records: Mapping[str, Mapping[str, list[Any]]]
     watermark: int | None
     now: int
     crash_after: int | None = None
@@ -59,7 +60,7 @@ class Played:
     :param letters: dead letters of records that could not be keyed, in wire form
     :param counts: what callbacks and components counted
     :param trace: raw entries of the callbacks
-    :param newest: each source's newest event time in microseconds
+    :param newest: the newest event times that it brought
     :param state: the key group's state after the batch
     :param held: what waits after it
     :param judged: what is kept of its judgement
@@ -68,7 +69,7 @@ class Played:
     letters: list[Any]
     counts: dict[str, int]
     trace: list[RawEntry]
-    newest: dict[str, int]
+    newest: Newest
     state: bytes | None
     held: Held
     judged: bytes | None
@@ -120,7 +121,8 @@ class EmbeddedPlayer:
         )
 
     def _play(self, batch: ScriptedBatch) -> BatchResult:
-        return self._engine.play(batch.records, batch.watermark, batch.now, batch.number, batch.judged)
+        records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
+        return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.judged)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import attrs
 
@@ -23,6 +23,8 @@ from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark
 
+Records: TypeAlias = dict[str, dict[str, list[Any]]]
+"""A batch's records by source and partition."""
 ENGINES = ("embedded", "spark", "both")
 
 
@@ -90,8 +92,8 @@ class TestRun:
         self.engine = engine or defaults.engine
         """Where the script is played."""
         self._spark = spark
-        self._script: list[tuple[dict[str, list[Any]], Callable[[], None], int | None]] = []
-        self._batch: dict[str, list[Any]] = {}
+        self._script: list[tuple[Records, Callable[[], None], int | None]] = []
+        self._batch: Records = {}
         self._at_boundary = False
         self._watermark = Watermark(self._job)
         self._now = clock_time()
@@ -113,40 +115,45 @@ class TestRun:
             defaults.made.append(self)
         self._memory_sinks = {port: sink for port, sink in job.sinks.items() if isinstance(sink, MemorySink)}
 
-    def add_record(self, record: Any, source: str | None = None) -> "TestRun":
+    def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add a record, which goes through `key_event`.
 
         :param source: the source that brings it; needed where the job has several
+        :param partition: the partition of the source that brings it, under any name; the watermark of a source is that
+            of its partition furthest behind (`semantics.md` 2)
         """
-        self._to_batch(source, record)
+        self._to_batch(source, partition, record)
         return self
 
-    def add_records(self, records: Iterable[Any], source: str | None = None) -> "TestRun":
+    def add_records(self, records: Iterable[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add records in their order."""
         for record in records:
-            self._to_batch(source, record)
+            self._to_batch(source, partition, record)
         return self
 
-    def add_event(self, event: KeyedEvent[Any], source: str | None = None) -> "TestRun":
+    def add_event(self, event: KeyedEvent[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add an event past `key_event`."""
-        self._to_batch(source, ScriptedEvent(event))
+        self._to_batch(source, partition, ScriptedEvent(event))
         return self
 
-    def add_watermark(self, timestamp: datetime | None = None, source: str | None = None) -> "TestRun":
+    def add_watermark(
+        self, timestamp: datetime | None = None, source: str | None = None, *, partition: str | None = None
+    ) -> "TestRun":
         """End the batch and move the watermark to a time, whatever the job's delay; it never goes back.
 
         :param timestamp: an aware datetime; up to the newest event so far without it
         :param source: the source that has come so far; the watermark is that of the source furthest behind
             (`semantics.md` 2)
+        :param partition: the partition of the source that has come so far; all that it has without it
         :raises NaiveTimestampError: the timestamp has no zone
         """
         micros = None if timestamp is None else to_micros(timestamp)
-        if source is not None:
-            self._check_source(source)
+        if source is not None or partition is not None:
+            source = self._named_source(source)
 
         def reach() -> None:
             if source is not None:
-                self._watermark.bring(source, micros, self._now)
+                self._watermark.bring(source, partition, micros, self._now)
                 return
             target = self._watermark.newest if micros is None else micros
             if target is not None:
@@ -278,17 +285,17 @@ class TestRun:
             self._player.close()
             self._player = None
 
-    def _to_batch(self, source: str | None, record: Any) -> None:
+    def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
+        self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
+
+    def _named_source(self, source: str | None) -> str:
+        """The source that is meant: without a name the job's only one."""
         names = list(self._job.sources)
         if source is None and len(names) > 1:
             raise ValueError(f"the job has several sources: say source= ({', '.join(names)})")
-        if source is not None:
-            self._check_source(source)
-        self._batch.setdefault(source or names[0], []).append(record)
-
-    def _check_source(self, source: str) -> None:
-        if source not in self._job.sources:
-            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
+        if source is not None and source not in names:
+            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(names)})")
+        return source or names[0]
 
     def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
         check_key(key)
@@ -325,7 +332,7 @@ class TestRun:
         self._job = job
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
-    def _play(self, player: Player, records: Mapping[str, list[Any]], crash_after: int | None = None) -> None:
+    def _play(self, player: Player, records: Records, crash_after: int | None = None) -> None:
         batch = ScriptedBatch(
             records,
             self._watermark.follow(self._now),

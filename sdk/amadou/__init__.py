@@ -6,7 +6,7 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 from amadou import errors
 from amadou._codec import Codec, codec_for
 from amadou._component import Call, Component, Events, Part, Whole
-from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
+from amadou._connector import Collecting, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
 from amadou._depends_on import DependsOn
 from amadou._event import Key, KeyedEvent, in_key_order
 from amadou._handler import Handler
@@ -19,7 +19,7 @@ from amadou._memory import MemorySink, MemorySource
 from amadou._metric import Metric
 from amadou._params import Param
 from amadou._port import SinkSpec
-from amadou._report import BatchReport, Counts, Run, RunSummary
+from amadou._report import BatchReport, Counts, PartitionReport, Run, RunSummary
 from amadou._secret import Secret
 from amadou._subject import Subject, Timer
 from amadou._time import from_micros, from_millis, to_micros, to_millis, truncate
@@ -51,6 +51,8 @@ __all__ = [
     "Metric",
     "Param",
     "Part",
+    "PartitionOffset",
+    "PartitionReport",
     "Run",
     "RunSummary",
     "Secret",

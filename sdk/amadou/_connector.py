@@ -1,9 +1,26 @@
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import attrs
 
 from amadou._codec import Codec, codec_for
+
+
+@attrs.frozen
+class PartitionOffset:
+    """How far a batch reads a partition of a source.
+
+    :param read: the position after the last record that the batch reads, as a number that grows with each record
+    :param end: the same of the last record that was there when the batch was planned
+    """
+
+    read: int
+    end: int
+
+    @property
+    def lag(self) -> int:
+        """How many records are left to read."""
+        return self.end - self.read
 
 
 class Source:
@@ -11,7 +28,15 @@ class Source:
 
     A source has two halves. `records` serves the embedded engine, `read_stream` serves Spark; both must give the same
     records in the same order.
+
+    A source may have several **partitions**: parts that are read side by side, each in its own order, such as those of
+    a Kafka topic. The watermark of a source is that of its partition furthest behind (`semantics.md` 2). A source with
+    partitions defines `records_by_partition` for the embedded engine, and `partition_of` and `partition_offsets` for
+    Spark. Without them the whole source is one partition, named ``""``.
     """
+
+    NEWEST_OPTION: ClassVar[str] = "amadou.newest"
+    """An option of the reader that `read_stream` gets."""
 
     key_event: Callable[[Any], Any] | None = None
     """Turns this source's records into events; the handler's own `key_event` does where it is `None`."""
@@ -31,11 +56,18 @@ class Source:
         """All records that there are now, in their order."""
         raise NotImplementedError
 
+    def records_by_partition(self) -> Iterable[tuple[str, Iterable[Any]]]:
+        """The records of `records`, each stretch of them with the name of its partition."""
+        return [("", self.records())]
+
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         """The source as a streaming DataFrame.
 
         :param spark: the `SparkSession`
-        :param reader: the `DataStreamReader` to make it with: Spark knows the source by its name
+        :param reader: the `DataStreamReader` to make it with: Spark knows the source by its name. For a source that
+            defines `partition_offsets`, its option `NEWEST_OPTION` is the path of a local file that has the newest
+            event time of each partition after each batch, as a JSON object of microseconds since 1970 by name: the
+            stream's planner may read the partition first that is furthest behind
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
         :returns: a frame with the columns `record` (what `to_records` takes), `partition` (a string) and `position` (a
@@ -43,6 +75,22 @@ class Source:
             are put in order across tasks: `position` need not be unique.
         """
         raise NotImplementedError
+
+    partition_of: Callable[[str], str] | None = None
+    """Names the partition that rows belong to, by the rows' column `partition`. Called on the workers. Without it the
+    source is one partition."""
+
+    def partition_offsets(self, offset: Any, name: str, checkpoint: str) -> Mapping[str, PartitionOffset] | None:
+        """How far a batch reads each partition that there is. Called in the driver when the batch begins.
+
+        A partition with something left to read holds the watermark back, however long it is silent.
+
+        :param offset: what Spark keeps as the stream's offset at the end of the batch, from its JSON
+        :param name: the source's name in the job
+        :param checkpoint: the run's checkpoint directory
+        :returns: by partition; the same whenever the batch is played again. `None` where the source does not know
+        """
+        return None
 
     to_records: Callable[[Any], Iterable[Any]] | None = None
     """Turns cells of the column `record`, which follow each other, into records, where they are no records already: a

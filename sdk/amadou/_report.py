@@ -1,6 +1,6 @@
 """What runs tell about themselves: to those who start them, and to plugins."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
@@ -90,6 +90,30 @@ class Run:
 
 
 @attrs.frozen
+class PartitionReport:
+    """Where a partition of a source stands after a batch (`Source`).
+
+    :param source: the source's name
+    :param partition: the partition's name; empty where the source is one
+    :param newest: the newest event time that it brought; `None` before the first event
+    :param lag: how many records it has that were not read when the batch was planned; `None` where the source does not
+        tell
+    :param holds_back: whether it is the one that the watermark waits for
+    """
+
+    source: str
+    partition: str
+    newest: datetime | None
+    lag: int | None
+    holds_back: bool
+
+    @property
+    def name(self) -> str:
+        """The names of the source and of its partition."""
+        return f"{self.source}/{self.partition}" if self.partition else self.source
+
+
+@attrs.frozen
 class BatchReport:
     """A batch whose outputs are committed.
 
@@ -107,6 +131,7 @@ class BatchReport:
         with the functions that it called. What takes many at once counts as the callback that it stands for
     :param callback_calls: how often they were called
     :param down: whether each source that others depend on is down (`DependsOn`)
+    :param partitions: where each partition of the sources stands
     """
 
     number: int
@@ -118,6 +143,7 @@ class BatchReport:
     callback_seconds: Mapping[str, float] = attrs.field(factory=dict)
     callback_calls: Mapping[str, int] = attrs.field(factory=dict)
     down: Mapping[str, bool] = attrs.field(factory=dict)
+    partitions: Sequence[PartitionReport] = ()
 
     @property
     def lag(self) -> timedelta | None:

@@ -1,8 +1,9 @@
 """What a script gives by `semantics.md`, told with plain dicts and obvious loops: nothing of the product is used.
 
-A script is a list of steps, each the name of a method of `TestRun` and its arguments. Of a record these are the source,
-the key, the time and a program, or `UNPARSABLE` instead of the program. A program is a list of instructions, each the
-name of a method of `Subject` here, and of `Machine` in `test_scripts.py`, and its arguments. Times are whole seconds.
+A script is a list of steps, each the name of a method of `TestRun` and its arguments. Of a record these are the source
+and its partition, the key, the time and a program, or `UNPARSABLE` instead of the program. A program is a list of
+instructions, each the name of a method of `Subject` here, and of `Machine` in `test_scripts.py`, and its arguments.
+Times are whole seconds.
 """
 
 import math
@@ -120,8 +121,8 @@ class Model:
         self.given = Given([], {}, [], [], None)
         self.watermark: float | None = None
         self.clock = 0
-        self.newest: dict[str, float] = {}
-        self.brought_at: dict[str, int] = {}
+        self.newest: dict[tuple[str, str], float] = {}
+        self.brought_at: dict[tuple[str, str], int] = {}
 
     def play(self, steps: list[Step]) -> Given:
         records: list[Step] = []
@@ -150,9 +151,10 @@ class Model:
             self.watermark = at
 
     def follow_sources(self) -> list[str]:  # rules 2 and 3
+        # partitions that count: of several sources the least is that of the one furthest behind, whichever has it
         counting = [name for name, at in self.brought_at.items() if self.clock - at < self.idle_timeout]
         self.raise_watermark(min((self.newest[name] - self.delay for name in counting), default=None))
-        return counting
+        return [source for source, _ in counting]
 
     def let_time_pass(self, seconds: int) -> None:  # rule 3
         for _ in range(seconds):
@@ -170,21 +172,22 @@ class Model:
         for at, _, tag, key in sorted(timers):  # rules 5 and 6
             if mark is not None and at <= mark and self.subjects[key].delete_timer(at, tag):
                 self.call("on_timer_expired", None, key, at, tag, program_of(tag, at), False)
-        for source, key, at, program in events:
+        for source, _, key, at, program in events:
             is_late = mark is not None and at < mark  # rule 13
             if is_late:
                 self.given.late.append([key, at, program])
             if not is_late or self.late_events == "deliver":
                 self.call("on_event", source, key, at, "", program, is_late)
-        for source, _, at, _ in events:
-            self.newest[source] = max(at, self.newest.get(source, at))
-            self.brought_at[source] = self.clock
+        for *partition, _, at, _ in events:
+            source, name = partition
+            self.newest[source, name] = max(at, self.newest.get((source, name), at))
+            self.brought_at[source, name] = self.clock
 
     def keyed(self, records: list[Step]) -> list[Step]:
         queues: dict[str, list[Step]] = {source: [] for source in self.sources}
         for source in self.sources:
-            for record in records:
-                if record[0] == source and record[3] == UNPARSABLE:  # rule 19
+            for record in sorted(records, key=lambda record: record[1]):  # rule 7: by partition
+                if record[0] == source and record[4] == UNPARSABLE:  # rule 19
                     self.given.dead_letters.append(["key_event", source, None, None, "", None, None])
                 elif record[0] == source:
                     queues[source].append(record)
@@ -193,7 +196,7 @@ class Model:
             return [record for queue in brought for record in queue]
         # rule 7: an event waits for those of its key that its source brought before
         turns = [
-            (max(at for _, key, at, _ in queue[: place + 1] if key == record[1]), record[0], place, record)
+            (max(at for *_, key, at, _ in queue[: place + 1] if key == record[2]), record[0], place, record)
             for queue in brought
             for place, record in enumerate(queue)
         ]

@@ -148,8 +148,8 @@ def given_by_engine(script: Script, **engine: Any) -> Given:
 def play(run: TestRun, name: str, *arguments: Any) -> None:
     """Do one step of a script."""
     if name == "add_record":
-        source, key, when, program = arguments
-        run.add_record(event(when, program, key), source)
+        source, partition, key, when, program = arguments
+        run.add_record(event(when, program, key), source, partition=partition)
     elif name == "add_watermark":
         (when,) = arguments
         run.add_watermark(None if when is None else at(when))
@@ -226,6 +226,7 @@ PROGRAMS = {
 def scripts(draw: st.DrawFn, boundaries: tuple[str, ...], batches: int, records: int) -> Script:
     """Scripts of some batches with some records each at most, ended by some boundaries."""
     sources = draw(st.sampled_from([("events",), ("b", "a")]))
+    partition = st.sampled_from(draw(st.sampled_from([("",), ("0", "1")])))
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True))
     idle_timeout = draw(st.none() | st.integers(1, 6))
     on_error = draw(st.sampled_from(["fail", "dead_letter"]))
@@ -233,7 +234,7 @@ def scripts(draw: st.DrawFn, boundaries: tuple[str, ...], batches: int, records:
     steps: list[Step] = []
     for number in range(draw(st.integers(2, batches))):
         when = st.integers(max(2 * number - 4, 0), 2 * number + 6)  # so that some are late, and not nearly all
-        record = st.tuples(st.just("add_record"), source, key, when, program)
+        record = st.tuples(st.just("add_record"), source, partition, key, when, program)
         steps += draw(st.lists(record, max_size=records))
         boundary = draw(st.sampled_from(boundaries))
         arguments = [draw(ARGUMENTS[boundary])] if boundary in ARGUMENTS else []
@@ -303,7 +304,7 @@ def cut_inputs(draw: st.DrawFn, delay: int) -> list[tuple[Step, Step]]:
     for name, key, after, cut in draw(st.lists(st.tuples(source, st.sampled_from(KEYS), step, CUTS), max_size=30)):
         when = max(newest + after, 0)
         newest = max(newest, when)
-        given.append((("add_record", name, key, when, None), cut))
+        given.append((("add_record", name, "", key, when, None), cut))
     return given
 
 
@@ -316,6 +317,6 @@ def test_rule_21_windows_are_the_same_however_the_input_is_cut(steps: list[tuple
         if cut:
             play(run, *cut)
     result = run.run(flush=True)
-    expected = Counter((key, when // WINDOW) for (_, _, key, when, _), _ in steps)
+    expected = Counter((key, when // WINDOW) for (_, _, _, key, when, _), _ in steps)
     assert Counter(map(tuple, result.records("windows"))) == Counter((*which, n) for which, n in expected.items())
     assert (result.late, result.keys()) == ([], [])

@@ -43,6 +43,8 @@ def test_amadou_exports() -> None:
         "Metric",
         "Param",
         "Part",
+        "PartitionOffset",
+        "PartitionReport",
         "Run",
         "RunSummary",
         "Secret",

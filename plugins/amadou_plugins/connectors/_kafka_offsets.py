@@ -20,6 +20,16 @@ class Range(NamedTuple):
     start: int
     end: int
 
+    @property
+    def name(self) -> str:
+        """The partition's name among those of the source."""
+        return partition_name(self.topic, self.partition)
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """A partition's name among those of a source."""
+    return f"{topic}-{partition}"
+
 
 class Offsets:
     """Finds out where partitions begin and end.
@@ -106,6 +116,17 @@ def check_start(start: Any) -> None:
         time = None
     if time is None or time.tzinfo is None:
         raise SourceError(f'start must be "earliest", "latest" or a time with its offset from UTC, not {start!r}')
+
+
+def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
+    """The ranges to read first, so that what is read ahead need not be kept for long: of partitions that were never
+    read, and of those whose event times are in the older half of the time between the oldest and the newest one.
+
+    :param newest: the newest event time of each partition by its name, as far as it is known
+    """
+    times = [newest[each.name] for each in ranges if each.name in newest]
+    middle = (min(times) + max(times)) / 2 if times else 0
+    return [each for each in ranges if newest.get(each.name, middle) <= middle]
 
 
 def limited(ranges: list[Range], most: int) -> list[Range]:

@@ -2,14 +2,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import chain, repeat
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Param, Secret, Source
+from amadou import Param, PartitionOffset, Secret, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._kafka import Cluster, Patience, cluster_of
 from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
+from amadou_plugins.connectors._kafka_planned import Planned
 from amadou_plugins.connectors._settings import check_count, check_secret, check_time
 
 _AT_ONCE = 2_000
@@ -112,15 +114,27 @@ class KafkaSource(Source):
         self.offsets().partitions()
 
     def records(self) -> Iterator[KafkaRecord]:
+        return chain.from_iterable(records for _, records in self.records_by_partition())
+
+    def records_by_partition(self) -> Iterator[tuple[str, Iterator[KafkaRecord]]]:
         offsets = self.offsets()
         partitions = offsets.partitions()
         starts, ends = offsets.at(self.start, partitions), offsets.at(LATEST, partitions)  # type: ignore[arg-type]
-        return chain.from_iterable(map(self._read, offsets.ranges(starts, ends)))
+        ranges = sorted(offsets.ranges(starts, ends), key=attrgetter("name"))
+        return ((each.name, self._read(each)) for each in ranges)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         from amadou_plugins.connectors._kafka_stream import kafka_stream
 
         return kafka_stream(self, spark, reader, name)
+
+    @staticmethod
+    def partition_of(partition: str) -> str:
+        """Its own partition's name: that of the topic, and its number."""
+        return partition
+
+    def partition_offsets(self, offset: Any, name: str, checkpoint: str) -> Mapping[str, PartitionOffset]:
+        return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
         """The records of ranges."""

@@ -4,6 +4,8 @@ pass through Spark.
 Spark asks for offsets in a process of its own, beside the driver.
 """
 
+import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from amadou_plugins.connectors._kafka_offsets import LATEST, Offsets, limited, shares
+from amadou_plugins.connectors._kafka_offsets import LATEST, Offsets, furthest_behind, limited, shares
+from amadou_plugins.connectors._kafka_planned import Planned
 
 if TYPE_CHECKING:
     from amadou_plugins.connectors._kafka_source import KafkaSource
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
 # The names of methods are Spark's.
 # ruff: noqa: N802
 
-_ID = "id"
 _COLUMNS = "record struct<topic string, partition int, start bigint, end bigint>, partition string, position bigint"
 
 
@@ -36,23 +38,27 @@ def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> A
             return _COLUMNS
 
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            return _RangeReader(source, cores)
+            return _RangeReader(source, cores, self.options.get(source.NEWEST_OPTION))
 
     spark.dataSource.register(KafkaRanges)
     return reader.format(KafkaRanges.name()).load()
 
 
 class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are ``{topic: {partition: offset, "id": the topic's}}``."""
+    """Offsets are those of `Planned`.
 
-    def __init__(self, source: "KafkaSource", cores: int) -> None:
+    :param newest: the file with the newest event time of each partition; see `Source.read_stream`
+    """
+
+    def __init__(self, source: "KafkaSource", cores: int, newest: str | None) -> None:
         self._source = source
         self._cores = cores
+        self._newest = newest
         self._end: dict[tuple[str, int], int] | None = None
         self._has_looked = False  # at the topics, in this process
 
     def __reduce__(self) -> Any:
-        return type(self), (self._source, self._cores)  # its connection stays where it is
+        return type(self), (self._source, self._cores, self._newest)  # its connection stays where it is
 
     @cached_property
     def _offsets(self) -> Offsets:
@@ -61,53 +67,49 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> dict[str, Any]:
         partitions = self._offsets.partitions()
         offsets = self._offsets.at(self._source.start, partitions)  # type: ignore[arg-type]
-        return _nested(offsets, self._ids(offsets, {}))
+        return Planned(offsets, fresh=set(offsets), ids=self._ids(offsets, {})).to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
         limit = self._source.max_records_per_batch
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)  # type: ignore[arg-type]
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        starts = _flat(start)
+        before = Planned.of_json(start)
         ends = self._ends() if self._end is None else self._end
-        ids = self._ids(starts | ends, start)
-        ranges = self._offsets.ranges(starts, ends)
+        ids = self._ids(before.read | ends, before.ids)
+        ranges = self._offsets.ranges(before.read, ends)
+        chosen = ranges
         if isinstance(limit, ReadMaxRows):
-            ranges = limited(ranges, limit.max_rows)
-        return _nested(starts | {(each.topic, each.partition): each.end for each in ranges}, ids)
+            chosen = limited(furthest_behind(ranges, self._newest_times()), limit.max_rows)
+        return before.then(ranges, chosen, ends, ids).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._end = self._ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        ends = _flat(end)
+        before, planned = Planned.of_json(start), Planned.of_json(end)
         if not self._has_looked:  # Spark begins with the batch that it planned last, however long ago
-            self._ids(ends, end)
-        return [InputPartition(part) for part in shares(self._offsets.ranges(_flat(start), ends), self._cores)]
+            self._ids(planned.read, planned.ids)
+        return [InputPartition(part) for part in shares(self._offsets.ranges(before.read, planned.read), self._cores)]
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        return ((tuple(each), f"{each.topic}-{each.partition}", each.start) for each in partition.value)
+        return ((tuple(each), each.name, each.start) for each in partition.value)
 
     def _ends(self) -> dict[tuple[str, int], int]:
         return self._offsets.at(LATEST, self._offsets.partitions())
 
-    def _ids(self, offsets: Iterable[tuple[str, int]], kept: dict[str, Any]) -> dict[str, str]:
+    def _newest_times(self) -> dict[str, int]:
+        if self._newest is None or not os.path.exists(self._newest):  # no batch is done yet
+            return {}
+        with open(self._newest, encoding="utf-8") as file:
+            times: dict[str, int] = json.load(file)
+        return times
+
+    def _ids(self, offsets: Iterable[tuple[str, int]], known: dict[str, str]) -> dict[str, str]:
         """The ids of topics, as far as they are known.
 
-        :param kept: offsets as Spark keeps them
+        :param known: those that they had
         :raises SourceError: a topic has another id by now
         """
         self._has_looked = True
-        known = {topic: of[_ID] for topic, of in kept.items() if _ID in of}
         return known | self._offsets.ids({topic for topic, _ in offsets}, known)
-
-
-def _nested(offsets: dict[tuple[str, int], int], ids: dict[str, str]) -> dict[str, Any]:
-    nested: dict[str, dict[str, Any]] = {}
-    for (topic, partition), offset in sorted(offsets.items()):
-        nested.setdefault(topic, {_ID: ids[topic]} if topic in ids else {})[str(partition)] = offset
-    return nested
-
-
-def _flat(offsets: dict[str, dict[str, Any]]) -> dict[tuple[str, int], int]:
-    return {(topic, int(name)): value for topic, of in offsets.items() for name, value in of.items() if name != _ID}

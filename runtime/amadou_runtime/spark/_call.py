@@ -4,7 +4,7 @@ brings them."""
 import json
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 CALL = b""
 """What stands in place of packed events."""
@@ -19,10 +19,10 @@ class PlannedCall(NamedTuple):
     """When by the clock, in microseconds since 1970."""
 
 
-def plan_call(path: Path, call: PlannedCall) -> None:
-    """Write down the next call for the wake source, which is in another process."""
+def write_json(path: Path, value: Any) -> None:
+    """Write down what another process is to read, whole."""
     beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(call))
+    beside.write_text(json.dumps(value))
     os.replace(beside, path)
 
 

@@ -14,12 +14,12 @@ from typing import Any, Protocol
 
 import attrs
 
-from amadou import Job
+from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou_runtime._dependencies import all_held
-from amadou_runtime._watermark import END_OF_TIME, Watermark
-from amadou_runtime.spark._call import PlannedCall, plan_call
+from amadou_runtime._watermark import END_OF_TIME, Newest, Reading, Watermark
+from amadou_runtime.spark._call import PlannedCall, write_json
 from amadou_runtime.spark._files import Files
 
 _DIRECTORY = "clock"
@@ -87,31 +87,36 @@ class Clock(Protocol):
     def begin(self, number: int) -> BatchTime:
         """Fix the time of a batch."""
 
-    def end(
-        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
-    ) -> None:
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
         """Note what a batch brought, before it counts as done.
 
-        :param newest: the newest event time that each source brought, in microseconds
+        :param newest: the newest event times that it brought
         :param ranges: see `Clock.ranges`, of those that were called
         :param judged: what is kept of its judgement; see `_dependencies.judge`
         """
+
+    def reports(self) -> list[PartitionReport]:
+        """Where each partition of the sources stands after the batch that was done last."""
 
 
 class RunClock:
     """The clock of a run with a checkpoint; see `Clock`.
 
-    :param call: the file that the wake source reads
+    :param directory: a local one, for what other processes of this machine are to know
+    :param ends: whether the run ends when what is there is read
     :raises CheckpointError: what the last run wrote down cannot be read
     """
 
-    def __init__(self, job: Job, files: Files, call: Path) -> None:
+    def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
         self._files = files
-        self._call = call
-        self._watermark = Watermark(job)
-        self._streams = {source: stream_name(source) for source in job.sources}
+        self._directory = directory
+        self.call = directory / "call.json"
+        """The file that the wake source reads."""
+        self._watermark = Watermark(job, ends=ends)
+        self._sources = job.sources
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._may_rise = bool(job.idle_after)
+        self._looks_at_plans = self._may_rise or any(map(self.newest_file, job.sources))
         self._looks_at_clock = self._may_rise or job.max_ahead is not None
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
@@ -131,13 +136,22 @@ class RunClock:
 
     def begin(self, number: int) -> BatchTime:
         self._now = self._beginning(number) if self._looks_at_clock else clock_time()
-        bringing = self._bringing(number) if self._may_rise else ()
-        return BatchTime(number, self._watermark.follow(self._now, bringing), self._now, judged=self._judged)
+        reading = self._reading(number) if self._looks_at_plans else {}
+        watermark = self._watermark.follow(self._now, reading)
+        return BatchTime(number, watermark, self._now, judged=self._judged)
 
-    def end(
-        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
-    ) -> None:
+    def reports(self) -> list[PartitionReport]:
+        return self._watermark.reports(self._now)
+
+    def newest_file(self, source: str) -> Path | None:
+        """Where the newest event times of a source's partitions are written down, for its planner."""
+        if type(self._sources[source]).partition_offsets is Source.partition_offsets:
+            return None
+        return self._directory / f"{stream_name(source)}.json"
+
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
         self._watermark.observe(newest, self._now)
+        self._write_newest()
         self.ranges |= ranges
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
         self._judged = judged
@@ -147,14 +161,32 @@ class RunClock:
             self._files.remove(f"{_DIRECTORY}/{name}")
         self._plan_call(number)
 
-    def _bringing(self, number: int) -> list[str]:
-        """The sources of which Spark's plan for a batch has more than that for the batch before."""
+    def _reading(self, number: int) -> dict[str, Reading]:
+        """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
             before = self._offsets(number - 1)
         planned = self._offsets(number)
         self._planned = number, planned
-        return [source for source, name in self._streams.items() if planned.get(name) != before.get(name)]
+        return {name: self._reading_of(name, planned, before) for name in self._sources}
+
+    def _reading_of(self, source: str, planned: Mapping[str, str], before: Mapping[str, str]) -> Reading:
+        stream = stream_name(source)
+        read, was_read = (self._partitions(source, offsets.get(stream)) for offsets in (planned, before))
+        if read is None:
+            return Reading.whole(planned.get(stream) != before.get(stream))
+        return Reading.between(was_read or {}, read)
+
+    def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
+        if offset is None or offset == "-":  # Spark's word for nothing yet
+            return None
+        return self._sources[source].partition_offsets(json.loads(offset), source, self._files.checkpoint)
+
+    def _write_newest(self) -> None:
+        for source in self._sources:
+            path = self.newest_file(source)
+            if path is not None:
+                write_json(path, self._watermark.newest_times(source))
 
     def _offsets(self, number: int) -> dict[str, str]:
         """How far each stream is to be read in a batch, as Spark planned it."""
@@ -179,7 +211,7 @@ class RunClock:
         if next_timer is not None:
             at = self._watermark.reaches(next_timer, clock_time())
             if at is not None:
-                plan_call(self._call, PlannedCall(done, at))
+                write_json(self.call, PlannedCall(done, at))
 
     def _load(self, done: int) -> None:
         name = f"{_DIRECTORY}/{done}"

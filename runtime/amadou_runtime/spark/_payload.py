@@ -92,6 +92,7 @@ class _KeyedSource(Source):
         self.key_event = source.key_event
         self.to_records = source.to_records
         self.decode = source.decode
+        self.partition_of = source.partition_of
 
 
 def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:

@@ -12,11 +12,12 @@ from typing import Any
 
 import attrs
 
-from amadou import Handler, Job
+from amadou import Handler, Job, PartitionReport
 from amadou.errors import RunError
 from amadou_runtime._dependencies import all_held
 from amadou_runtime._players import Played, ScriptedBatch
 from amadou_runtime._trace import RawEntry
+from amadou_runtime._watermark import Newest
 from amadou_runtime.spark._checkpoint import Identity
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import payload_for
@@ -39,10 +40,11 @@ class _ScriptClock:
     def begin(self, number: int) -> BatchTime:
         return BatchTime(number, self.watermark, self.now, self.crash_after, self.put, self.judged)
 
-    def end(
-        self, number: int, newest: Mapping[str, int], ranges: Mapping[int, list[Any]], judged: bytes | None
-    ) -> None:
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
         self.judged = judged
+
+    def reports(self) -> list[PartitionReport]:
+        return []
 
 
 class SparkPlayer:
@@ -78,7 +80,14 @@ class SparkPlayer:
         self._clock.crash_after = batch.crash_after
         self._clock.put, self._clock.judged = batch.put, batch.judged
         self._whole = Summary()
-        self._bring([ScriptedRow(source, record) for source, brought in batch.records.items() for record in brought])
+        self._bring(
+            [
+                ScriptedRow(source, partition, record)
+                for source, by_partition in batch.records.items()
+                for partition, brought in by_partition.items()
+                for record in brought
+            ]
+        )
         if batch.crash_after is None:
             self._wait()
         else:

@@ -17,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, errors, from_micros
+from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, Source, errors, from_micros
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
@@ -26,6 +26,7 @@ from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, with_all_sinks
 from amadou_runtime._progress import Progress
+from amadou_runtime._watermark import newest_of
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock, stream_name
 from amadou_runtime.spark._compressed import unpack_compressed
@@ -192,6 +193,7 @@ class RunningJob:
                 whole.callback_seconds,
                 whole.callback_calls,
                 down,
+                self._clock.reports(),
             )
         )
         self._done = number
@@ -213,7 +215,8 @@ class RunningJob:
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
-        verdict = judge(self._job, moment.judged, whole.newest, whole.oldest, number, self._announce)
+        newest = newest_of(whole.newest)
+        verdict = judge(self._job, moment.judged, newest, whole.oldest, number, self._announce)
         check_held(self._job, self._held(whole.ranges), verdict.down)
         began = time.perf_counter()
         for port, sink in self._job.sinks.items():
@@ -325,17 +328,20 @@ def start(
     files = Files(own, checkpoint)
     identity = claim(files, job, key_ranges=key_ranges)
     plan_due_batch(files, anyway=flush)
-    call = Path(_temporary()) / "call.json"
-    clock = RunClock(job, files, call)
+    if trigger is None and ends(job):
+        trigger = AVAILABLE_NOW
+    clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
     if flush:
         clock.flush()
     payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    keyed = [] if not job.idle_after else [_calls(own, call, identity.key_ranges)]
+    keyed = [] if not job.idle_after else [_calls(own, clock.call, identity.key_ranges)]
     for name, source in job.sources.items():
-        records = source.read_stream(own, named_reader(own, name), name, checkpoint)
+        reader = named_reader(own, name)
+        newest = clock.newest_file(name)
+        if newest is not None:
+            reader = reader.option(Source.NEWEST_OPTION, str(newest))
+        records = source.read_stream(own, reader, name, checkpoint)
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
-    if trigger is None and ends(job):
-        trigger = AVAILABLE_NOW
     hooks.started(Run(identity.run, job, "spark", kept))
     progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
     running = RunningJob(job, clock, on_report=hooks.batch_completed, on_spark_progress=progress)

@@ -21,6 +21,7 @@ from amadou_runtime._group import joined
 from amadou_runtime._operator import Judged, together
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import SimulatedCrash, Trace
+from amadou_runtime._watermark import Newest
 from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
@@ -45,6 +46,7 @@ class ScriptedRow:
     """A record of a test run's script on its way to Spark."""
 
     source: str
+    partition: str
     record: Any
 
 
@@ -71,8 +73,9 @@ class KeyingStage:
                 began = perf_counter()
                 for partition, position, cells in _runs(batch, task):
                     for records in self._blocks(worker, cells):
-                        ordering = partition + b"\0" + position.to_bytes(8) + next(number).to_bytes(8)
-                        yield self._keyed(worker, time, records, ordering, began).to_arrow()
+                        rows = _Rows(self.payload, time, began)
+                        self._key(worker, rows, records, (partition, position, next(number)))
+                        yield rows.to_arrow()
                         began = perf_counter()
         except AmadouError as error:
             failed = _Rows(self.payload, time, 0.0)
@@ -88,19 +91,24 @@ class KeyingStage:
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
-    def _keyed(self, worker: Worker, time: BatchTime, records: list[Any], ordering: bytes, began: float) -> "_Rows":
-        rows = _Rows(self.payload, time, began)
+    def _key(self, worker: Worker, rows: "_Rows", records: list[Any], place: tuple[str, int, int]) -> None:
+        """Key records.
+
+        :param place: their partition and position, and a number that tells in which order they came
+        """
+        name, position, number = place
         if self.source is not None:
-            rows.add_events(self.source, ordering, records, worker)
-            return rows
+            partition_of = worker.job.sources[self.source].partition_of
+            partition = "" if partition_of is None else partition_of(name)
+            rows.add_events(self.source, partition, _order(*place), records, worker)
+            return
         script = [_scripted_row(cell) for cell in records if cell]
-        for source in worker.job.sources:
-            brought = [row.record for row in script if row.source == source]
-            rows.add_events(source, ordering, brought, worker)
+        for source, partition in sorted({(row.source, row.partition) for row in script}):
+            brought = [row.record for row in script if (row.source, row.partition) == (source, partition)]
+            rows.add_events(source, partition, _order(partition, position, number), brought, worker)
         if len(script) < len(records):
-            (number,) = range_numbers(self.payload.ranges)
-            rows.add(number, CALL)
-        return rows
+            (key_range,) = range_numbers(self.payload.ranges)
+            rows.add(key_range, CALL)
 
 
 class _Rows:
@@ -121,7 +129,7 @@ class _Rows:
         for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
             column.append(cell)
 
-    def add_events(self, source: str, ordering: bytes, records: list[Any], worker: Worker) -> None:
+    def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> None:
         if not records:
             return
         keying = worker.keying[source]
@@ -146,7 +154,7 @@ class _Rows:
         }
         self._began = now
         if packed.newest is not None:
-            report["newest"] = {source: packed.newest}
+            report["newest"] = {source: {partition: packed.newest}}
         if packed.oldest is not None:
             report["oldest"] = {source: packed.oldest}
         if packed.letters:
@@ -167,7 +175,15 @@ def _as_they_are(cells: Any) -> list[Any]:
     return cells.to_pylist() if cells.type.num_fields else cells.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
-def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, Any]]:
+def _order(partition: str, position: int, number: int) -> bytes:
+    """Puts what was keyed together into the order of its source.
+
+    :param number: where it came in the task, among others of its partition and position
+    """
+    return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
+
+
+def _runs(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
     """The cells of an Arrow batch, cut where (partition, position) changes."""
     import pyarrow.compute as pc
 
@@ -181,11 +197,7 @@ def _runs(batch: Any, task: int) -> Iterator[tuple[bytes, int, Any]]:
     for end in sorted(ends):
         partition = batch.column("partition")[start].as_py()
         position = batch.column("position")[start].as_py()
-        yield (
-            task.to_bytes(8) if partition is None else partition.encode(),
-            position or 0,
-            cells.slice(start, end - start),
-        )
+        yield f"{task:08}" if partition is None else partition, position or 0, cells.slice(start, end - start)
         start = end
 
 
@@ -377,7 +389,7 @@ class Summary:
     ranges: dict[int, list[Any]] = attrs.field(factory=dict)
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None
-    newest: dict[str, int] = attrs.field(factory=dict)
+    newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters of records that could not be keyed, for test runs."""
@@ -405,8 +417,10 @@ class Summary:
             setattr(self, name, added((getattr(self, name), getattr(other, name))))
         self.ranges |= other.ranges
         self.error = self.error or other.error
-        for source, newest in other.newest.items():
-            self.newest[source] = max(newest, self.newest.get(source, newest))
+        for source, by_partition in other.newest.items():
+            newest = self.newest.setdefault(source, {})
+            for partition, micros in by_partition.items():
+                newest[partition] = max(micros, newest.get(partition, micros))
         for source, oldest in other.oldest.items():
             self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
         self.letters += other.letters

@@ -21,7 +21,7 @@ from amadou_runtime.spark._spread import range_numbers
 
 
 class WakeSource(DataSource):
-    """Options: `path`, the file of `plan_call`, and `ranges`, how many key ranges there are."""
+    """Options: `path`, the file with the next `PlannedCall`, and `ranges`, how many key ranges there are."""
 
     @classmethod
     def name(cls) -> str:

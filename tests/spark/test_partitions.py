@@ -1,0 +1,70 @@
+"""A watermark for each partition, on running jobs."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.topics import fill, make_topic
+
+from amadou import BatchReport, Job, MemorySink, hookimpl, truncate
+from amadou_plugins.aggregates import Count
+from amadou_plugins.connectors import KafkaRecord, KafkaSource
+from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime import run
+
+pytestmark = pytest.mark.spark
+
+MIDNIGHT = datetime(2025, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def readings(partition: int, count: int, first: float, last: float) -> Iterator[dict[str, Any]]:
+    """Records of a partition in perfect order, evenly over some minutes."""
+    for number in range(count):
+        at = MIDNIGHT + MINUTE * (first + (last - first) * number / count)
+        yield {"partition": partition, "value": json.dumps({"time": at.isoformat()}).encode()}
+
+
+def time_of(record: KafkaRecord) -> datetime:
+    return datetime.fromisoformat(json.loads(record.value or b"")["time"])
+
+
+class Reports:
+    """A plugin that keeps what batches report."""
+
+    def __init__(self) -> None:
+        self.batches: list[BatchReport] = []
+
+    @hookimpl
+    def amadou_batch_completed(self, batch: BatchReport) -> None:
+        self.batches.append(batch)
+
+
+def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_first(
+    kafka: str, spark: Any, tmp_path: Path
+) -> None:
+    topic = make_topic(kafka, 2, retention_ms="-1")
+    records = [*readings(0, 20_000, 0, 60), *readings(1, 2_000, 50, 60)]
+    fill(kafka, topic, records)
+    times = (datetime.fromisoformat(json.loads(record["value"])["time"]) for record in records)
+    expected = Counter(truncate(at, MINUTE) for at in times)
+    sink, reports = MemorySink(), Reports()
+    job = Job(
+        "per-minute",
+        windowed(key=lambda record: "all", timestamp=time_of, window=TumblingWindow(size=MINUTE, value=Count())),
+        {"readings": KafkaSource(topic, kafka, max_records_per_batch=4_000)},
+        {"results": sink},
+        watermark_delay=30,
+        plugins=[reports],
+    )
+    summary = run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now", flush=True)
+    assert (summary.counts.events, summary.counts.late, summary.counts.counters) == (22_000, 0, {})
+    assert {result.start: result.value for result in sink.records} == expected
+    lag = [{each.partition: each.lag for each in batch.partitions} for batch in reports.batches]
+    assert (lag[1][f"{topic}-0"], lag[1][f"{topic}-1"]) == (12_364, 1_637), "the one that is behind was read alone"
+    held_back = [[each.partition for each in batch.partitions if each.holds_back] for batch in reports.batches]
+    assert held_back[:4] == [[f"{topic}-0"]] * 4
