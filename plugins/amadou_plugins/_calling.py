@@ -67,6 +67,10 @@ class CallingComponent(Component):
         made._given = dict(self._given)
         return made
 
+    @property
+    def drops_late(self) -> bool:  # type: ignore[override]
+        return not self.diverts and self._given["on_late"] is None
+
     def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         """Deal with an event that has come too late: it is counted as ``<name>.late``, whatever else happens."""
         subject.count(f"{self.name}.late")

@@ -24,7 +24,16 @@ amadou run my.package.views:job --engine embedded"""
 _ANY_WIDTH = 10_000
 
 
-def describe_job(target: TargetArgument, param: ParamOption = None) -> None:
+def describe_job(
+    target: TargetArgument,
+    param: ParamOption = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Show also how far each partition of the sources was read in this checkpoint."
+        ),
+    ] = None,
+) -> None:
     """Show what a job is made of: handler, state, ports, sinks, sources and parameters. Needs no Java."""
     from rich.console import Console
 
@@ -32,7 +41,7 @@ def describe_job(target: TargetArgument, param: ParamOption = None) -> None:
 
     params = pairs(param, "-p")
     with errors_told():
-        describe(load_job(target), params, Console(markup=False, highlight=False))
+        describe(load_job(target), params, Console(markup=False, highlight=False), checkpoint)
 
 
 def reproduce(

@@ -1,9 +1,11 @@
 """Shows what a job is made of."""
 
 import inspect
+import json
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -12,17 +14,20 @@ from amadou import Component, Job, Param
 from amadou._params import params_of
 from amadou._secret import HIDDEN, names_secret
 from amadou._spec import MISSING
+from amadou.errors import CheckpointError
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 
-def describe(job: Job, given: Mapping[str, str], console: "Console") -> None:
+def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
     """Print tables of a job's handler, state, ports, sources and parameters. Parameters need not be given.
 
     :param given: the parameters that are, by name
+    :param checkpoint: a checkpoint of the job, of which is shown how far each partition of the sources was read
     :raises ParamError: the job takes no such parameter, or its text cannot be read
+    :raises CheckpointError: there is no checkpoint of a run, or it cannot be read
     """
     params = {param.name: param for param in job.params}
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
@@ -31,6 +36,8 @@ def describe(job: Job, given: Mapping[str, str], console: "Console") -> None:
     for table in (_state(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
         if table.row_count:
             console.print(table)
+    if checkpoint is not None:
+        console.print(_partitions(checkpoint))
 
 
 def _job_table(job: Job) -> "Table":
@@ -83,6 +90,29 @@ def _sources(job: Job) -> "Table":
             "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
         )
         table.add_row(name, _connector(source), bounded, by)
+    return table
+
+
+def _partitions(checkpoint: Path) -> "Table":
+    from amadou_runtime.spark._clock import CLOCK_DIRECTORY
+
+    directory = checkpoint / CLOCK_DIRECTORY
+    try:
+        done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
+        kept = {"partitions": []} if done is None else json.loads((directory / str(done)).read_text())
+        partitions = kept["partitions"]
+    except FileNotFoundError:
+        why = "there is no checkpoint of a run in this directory: see whether the path is right, and local"
+        raise CheckpointError(str(checkpoint), why) from None
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(str(checkpoint), f"it cannot be read: {error}") from error
+    table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
+    for each in partitions:
+        cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))
+        table.add_row(
+            *("" if cell is None else str(cell) for cell in cells),
+            "holds the watermark back" if each["holds_back"] else "",
+        )
     return table
 
 

@@ -15,6 +15,7 @@ from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
 from amadou_runtime._dependencies import check_held, downs
+from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
 from amadou_runtime._operator import Judged, Operator, Processed, together
@@ -58,14 +59,14 @@ class BatchResult(NamedTuple):
         letters = {DEAD_LETTERS: self.letters} if self.letters else {}
         return together((letters, self.judged.outputs, self.processed.outputs))
 
-    @property
-    def counts(self) -> Counts:
+    def counts(self, job: Job) -> Counts:
         """What it came to."""
         played = self.processed
         return Counts(
             records=self.records,
             events=played.events,
             late=played.late,
+            dropped=Counts.dropped_of(job, played.late, played.counts),
             timers_set=played.timers_set,
             timers_fired=played.fired,
             outputs={port: len(wires) for port, wires in self.outputs.items()},
@@ -182,7 +183,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
-    watermark, judged = Watermark(job), None
+    watermark, judged, warning = Watermark(job), None, DroppedWarning(job.name)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
     records = {name: source.records_by_partition() for name, source in job.sources.items()}
@@ -197,7 +198,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         reached = None if watermark.current is None else from_micros(watermark.current)
         report = BatchReport(
             number,
-            batch.counts,
+            batch.counts(job),
             reached,
             time.monotonic() - began,
             from_micros(clock_time()),
@@ -208,6 +209,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             watermark.reports(now),
         )
         summary = summary.with_batch(report)
+        warning.look(summary.counts)
         hooks.batch_completed(report)
         judged = batch.judged.verdict.kept
         records = {}

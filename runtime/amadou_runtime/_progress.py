@@ -2,12 +2,14 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, TextIO
 
 import attrs
 
+from amadou import PartitionReport
 from amadou._report import shown_watermark
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -25,8 +27,10 @@ class Progress:
     :param state_bytes: stored, over all key groups
     :param keys: keys that have state or timers
     :param late: late events so far
+    :param dropped: events that were dropped so far because they came too late
     :param timers_pending: timers that are set and not due
     :param held: events that wait for a source that is down
+    :param partitions: where each partition of the sources stands
     :param seconds: since the start of the run
     """
 
@@ -38,9 +42,22 @@ class Progress:
     state_bytes: int
     keys: int
     late: int
+    dropped: int
     timers_pending: int
     held: int
     seconds: float
+    partitions: Sequence[PartitionReport] = ()
+
+    @property
+    def lag(self) -> int | None:
+        """How many records are there that were not read; `None` where no source tells."""
+        known = [partition.lag for partition in self.partitions if partition.lag is not None]
+        return sum(known) if known else None
+
+    @property
+    def held_back_by(self) -> PartitionReport | None:
+        """The partition that the watermark waits for."""
+        return next((partition for partition in self.partitions if partition.holds_back), None)
 
 
 class ProgressDisplay:
@@ -112,11 +129,21 @@ def progress_line(progress: Progress) -> str:
             f"{progress.events_per_second:,.0f} events/s",
             f"watermark {shown_watermark(progress.watermark)}",
             f"state {_shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
-            f"{progress.late:,} late",
+            f"{progress.late:,} late" + (f" ({progress.dropped:,} dropped)" if progress.dropped else ""),
             f"{progress.timers_pending:,} timers pending",
             *([f"{progress.held:,} held"] if progress.held else []),
+            *([f"{progress.lag:,} records behind"] if progress.lag else []),
+            *_held_back(progress),
         )
     )
+
+
+def _held_back(progress: Progress) -> list[str]:
+    """What holds the watermark back, where it could be another."""
+    partition = progress.held_back_by
+    if partition is None or len(progress.partitions) < 2:
+        return []
+    return [f"held back by {partition.name} at {shown_watermark(partition.newest)}"]
 
 
 def _shown_bytes(count: float) -> str:

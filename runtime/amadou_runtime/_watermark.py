@@ -1,7 +1,7 @@
 """The watermark of a run (`semantics.md` 2, 3)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
 import attrs
@@ -53,6 +53,14 @@ class Reading:
 def newest_of(newest: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
     """The newest event time of each source."""
     return {source: max(of.values()) for source, of in newest.items()}
+
+
+def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
+    if lag is None:
+        return None
+    if not lag:
+        return timedelta(0)
+    return None if newest is None else max(now - newest, 0) * MICROSECOND
 
 
 class Watermark:
@@ -178,12 +186,14 @@ class Watermark:
             offsets = self._reading[source].offsets if source in self._reading else None
             for partition in sorted({*newest, *(offsets or ())}):
                 micros, offset = newest.get(partition), (offsets or {}).get(partition)
+                lag = None if offset is None else offset.lag
                 reports.append(
                     PartitionReport(
                         source,
                         partition,
                         None if micros is None else from_micros(micros),
-                        None if offset is None else offset.lag,
+                        lag,
+                        _age(micros, lag, now),
                         (source, partition) == holding,
                     )
                 )

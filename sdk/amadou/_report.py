@@ -6,11 +6,14 @@ from typing import Literal, TypeVar
 
 import attrs
 
+from amadou._handler import Handler
 from amadou._job import Job
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
 
 N = TypeVar("N", int, float)
+_LATE = ".late"
+"""The end of the counters of events that came too late for a component."""
 
 
 def added(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
@@ -29,6 +32,8 @@ class Counts:
     :param records: how many were read, by source
     :param events: how many were processed
     :param late: how many of them were behind the watermark
+    :param dropped: how many events were dropped because they came too late: by the job, or by a component such as a
+        window
     :param timers_set: how many timers callbacks set that were not set already
     :param timers_fired: how many timers fired, and how many times components were woken
     :param outputs: values that were collected, by port
@@ -42,6 +47,7 @@ class Counts:
     records: Mapping[str, int] = attrs.field(factory=dict)
     events: int = 0
     late: int = 0
+    dropped: int = 0
     timers_set: int = 0
     timers_fired: int = 0
     outputs: Mapping[str, int] = attrs.field(factory=dict)
@@ -56,6 +62,19 @@ class Counts:
         """How many records and callbacks failed and became dead letters."""
         return self.outputs.get(DEAD_LETTERS, 0)
 
+    @classmethod
+    def dropped_of(cls, job: Job, late: int, counters: Mapping[str, int]) -> int:
+        """How many events a job has dropped, by how many were late and by what its components counted."""
+        by_job = late if job.late_events == "drop" else 0
+        known = job.components
+        may_make_some = type(job.handler).on_recover_window is not Handler.on_recover_window
+        return by_job + sum(
+            count
+            for name, count in counters.items()
+            if name.endswith(_LATE)
+            and (known[name.removesuffix(_LATE)].drops_late if name.removesuffix(_LATE) in known else may_make_some)
+        )
+
     def then(self, later: "Counts") -> "Counts":
         """These and what came after them, as one."""
         return attrs.evolve(
@@ -63,6 +82,7 @@ class Counts:
             records=added((self.records, later.records)),
             events=self.events + later.events,
             late=self.late + later.late,
+            dropped=self.dropped + later.dropped,
             timers_set=self.timers_set + later.timers_set,
             timers_fired=self.timers_fired + later.timers_fired,
             outputs=added((self.outputs, later.outputs)),
@@ -98,6 +118,8 @@ class PartitionReport:
     :param newest: the newest event time that it brought; `None` before the first event
     :param lag: how many records it has that were not read when the batch was planned; `None` where the source does not
         tell
+    :param age: how long ago, by the clock when the batch began, the newest event was that it brought, while it has
+        more to read: zero where it has not; `None` where that is not known
     :param holds_back: whether it is the one that the watermark waits for
     """
 
@@ -105,6 +127,7 @@ class PartitionReport:
     partition: str
     newest: datetime | None
     lag: int | None
+    age: timedelta | None
     holds_back: bool
 
     @property
@@ -180,13 +203,15 @@ class RunSummary:
         counts = self.counts
         own = (LATE_EVENTS, DEAD_LETTERS)
         outputs = ", ".join(f"{count:,} {port}" for port, count in sorted(counts.outputs.items()) if port not in own)
-        diverted = f" ({counts.outputs[LATE_EVENTS]:,} diverted)" if LATE_EVENTS in counts.outputs else ""
+        late = [f"{counts.outputs[LATE_EVENTS]:,} diverted"] if counts.outputs.get(LATE_EVENTS) else []
+        late += [f"{counts.dropped:,} dropped"] if counts.dropped else []
+        shown_late = f"{counts.late:,} ({', '.join(late)})" if late else f"{counts.late:,}"
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
         held = "".join(f"held: {count:,} of {source}; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
-            f"late: {counts.late:,}{diverted}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "
+            f"late: {shown_late}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "
             f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
         )
 

@@ -17,6 +17,7 @@ PROGRESS = Progress(
     state_bytes=5 * 1024 * 1024,
     keys=1000,
     late=3,
+    dropped=0,
     timers_pending=4000,
     held=0,
     seconds=0.0,

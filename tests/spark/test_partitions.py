@@ -1,6 +1,8 @@
 """A watermark for each partition, on running jobs."""
 
+import io
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from tests.topics import fill, make_topic
 
 from amadou import BatchReport, Job, MemorySink, hookimpl, truncate
@@ -15,6 +18,7 @@ from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import run
+from amadou_runtime._describe import describe
 
 pytestmark = pytest.mark.spark
 
@@ -68,3 +72,6 @@ def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_f
     assert (lag[1][f"{topic}-0"], lag[1][f"{topic}-1"]) == (12_364, 1_637), "the one that is behind was read alone"
     held_back = [[each.partition for each in batch.partitions if each.holds_back] for batch in reports.batches]
     assert held_back[:4] == [[f"{topic}-0"]] * 4
+    out = io.StringIO()
+    describe(job, {}, Console(file=out, width=120), tmp_path / "checkpoint")
+    assert re.search(rf"readings +{topic}-1 +2025-01-01 00:59:59.700000\+00:00 +0 +0:00:00", out.getvalue())

@@ -14,6 +14,12 @@ def amadou_register_metrics() -> Iterable[Metric]:
         Metric("amadou_events", "Events processed.", "counter", lambda batch: batch.counts.events),
         Metric("amadou_late_events", "Events behind the watermark.", "counter", lambda batch: batch.counts.late),
         Metric(
+            "amadou_dropped_events",
+            "Events dropped because they came too late.",
+            "counter",
+            lambda batch: batch.counts.dropped,
+        ),
+        Metric(
             "amadou_dead_letters",
             "Records and callbacks that failed and became dead letters.",
             "counter",
@@ -51,6 +57,27 @@ def amadou_register_metrics() -> Iterable[Metric]:
         Metric("amadou_state_bytes", "State stored.", "gauge", lambda batch: batch.counts.state_bytes),
         Metric("amadou_watermark_timestamp_seconds", "The watermark, since 1970.", "gauge", _watermark),
         Metric("amadou_watermark_lag_seconds", "How far the watermark was behind the clock.", "gauge", _lag),
+        Metric(
+            "amadou_partition_lag_records",
+            "Records that are there and were not read.",
+            "gauge",
+            lambda batch: {each.name: each.lag for each in batch.partitions if each.lag is not None},
+            "partition",
+        ),
+        Metric(
+            "amadou_partition_age_seconds",
+            "How long ago the newest event of a partition with more to read was; 0 where all is read.",
+            "gauge",
+            lambda batch: {each.name: each.age.total_seconds() for each in batch.partitions if each.age is not None},
+            "partition",
+        ),
+        Metric(
+            "amadou_partition_holds_back",
+            "Whether the watermark waits for a partition.",
+            "gauge",
+            lambda batch: {each.name: int(each.holds_back) for each in batch.partitions},
+            "partition",
+        ),
         Metric(
             "amadou_stage_seconds",
             "Time of stages, summed over tasks.",

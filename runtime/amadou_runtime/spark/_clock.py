@@ -22,7 +22,7 @@ from amadou_runtime._watermark import END_OF_TIME, Newest, Reading, Watermark
 from amadou_runtime.spark._call import PlannedCall, write_json
 from amadou_runtime.spark._files import Files
 
-_DIRECTORY = "clock"
+CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
 
 
@@ -68,6 +68,10 @@ class BatchTime:
         if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task of another batch has the time of batch {told.number}")
         return told
+
+
+def _plain(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
 
 
 def _bytes(digits: str | None) -> bytes | None:
@@ -156,9 +160,10 @@ class RunClock:
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
         self._judged = judged
         kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": judged}
-        self._files.write(f"{_DIRECTORY}/{number}", json.dumps(kept, default=bytes.hex))
+        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
+        self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
-            self._files.remove(f"{_DIRECTORY}/{name}")
+            self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
         self._plan_call(number)
 
     def _reading(self, number: int) -> dict[str, Reading]:
@@ -195,7 +200,7 @@ class RunClock:
 
     def _beginning(self, number: int) -> int:
         """When a batch began for the first time: one that is played again has the same watermark."""
-        name = f"{_DIRECTORY}/{number}-began"
+        name = f"{CLOCK_DIRECTORY}/{number}-began"
         kept = self._files.read(name)
         if kept is not None and kept.isdigit():
             return int(kept)
@@ -214,7 +219,7 @@ class RunClock:
                 write_json(self.call, PlannedCall(done, at))
 
     def _load(self, done: int) -> None:
-        name = f"{_DIRECTORY}/{done}"
+        name = f"{CLOCK_DIRECTORY}/{done}"
         text = self._files.read(name)
         if text is None:
             raise CheckpointError(

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -17,10 +17,11 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, Source, errors, from_micros
+from amadou import BatchReport, Counts, Job, PartitionReport, Run, RunSummary, SinkBatch, Source, errors, from_micros
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
+from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
@@ -79,6 +80,8 @@ class RunningJob:
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
+        self._dropped = DroppedWarning(job.name)
+        self._partitions: Sequence[PartitionReport] = clock.reports()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
@@ -105,8 +108,10 @@ class RunningJob:
             state_bytes=counts.state_bytes,
             keys=counts.keys,
             late=counts.late,
+            dropped=counts.dropped,
             timers_pending=counts.timers_pending,
             held=sum(counts.held.values()),
+            partitions=self._partitions,
             seconds=time.monotonic() - self._started,
         )
 
@@ -258,6 +263,7 @@ class RunningJob:
             records=whole.records,
             events=whole.events,
             late=whole.late,
+            dropped=Counts.dropped_of(self._job, whole.late, whole.counts),
             timers_set=whole.timers_set,
             timers_fired=whole.fired,
             outputs=whole.outputs,
@@ -283,6 +289,8 @@ class RunningJob:
 
     def _note(self, batch: BatchReport) -> None:
         self._summary = self._summary.with_batch(batch)
+        self._partitions = batch.partitions
+        self._dropped.look(self._summary.counts)
         for name, keys in batch.counts.counters.items():
             if name.endswith(LOST):
                 told = "%s: what %s had in memory of %s keys went with an executor or an earlier run"
