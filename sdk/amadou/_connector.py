@@ -80,15 +80,14 @@ class Source:
     """Names the partition that rows belong to, by the rows' column `partition`. Called on the workers. Without it the
     source is one partition."""
 
-    def partition_offsets(self, offset: Any, name: str, checkpoint: str) -> Mapping[str, PartitionOffset] | None:
+    def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
         """How far a batch reads each partition that there is. Called in the driver when the batch begins.
 
         A partition with something left to read holds the watermark back, however long it is silent.
 
         :param offset: what Spark keeps as the stream's offset at the end of the batch, from its JSON
-        :param name: the source's name in the job
-        :param checkpoint: the run's checkpoint directory
-        :returns: by partition; the same whenever the batch is played again. `None` where the source does not know
+        :param log: the directory of the checkpoint where Spark's own sources write down what they have read
+        :returns: by partition; `None` where the source does not know
         """
         return None
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -13,9 +14,9 @@ import pytest
 from rich.console import Console
 from tests.topics import fill, make_topic
 
-from amadou import BatchReport, Job, MemorySink, hookimpl, truncate
+from amadou import BatchReport, Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, hookimpl, truncate
 from amadou_plugins.aggregates import Count
-from amadou_plugins.connectors import KafkaRecord, KafkaSource
+from amadou_plugins.connectors import KafkaRecord, KafkaSource, LinesSource
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import run
 from amadou_runtime._describe import describe
@@ -75,3 +76,39 @@ def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_f
     out = io.StringIO()
     describe(job, {}, Console(file=out, width=120), tmp_path / "checkpoint")
     assert re.search(rf"readings +{topic}-1 +2025-01-01 00:59:59.700000\+00:00 +0 +0:00:00", out.getvalue())
+
+
+class Lateness(Handler):
+    """Passes on which events were late."""
+
+    late = SinkSpec(str)
+
+    def key_event(self, record: bytes) -> KeyedEvent[None]:
+        sensor, minute = record.decode().split()
+        return KeyedEvent(sensor, MIDNIGHT + MINUTE * int(minute))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[None]) -> None:
+        if subject.is_late:
+            self.late.collect(subject, f"{subject.key} {event.timestamp:%H:%M}")
+
+
+def test_files_of_a_partition_that_is_not_read_yet_hold_the_watermark_back(spark: Any, tmp_path: Path) -> None:
+    for sensor, hours in {"left": range(4), "right": range(2)}.items():
+        (tmp_path / "in" / sensor).mkdir(parents=True)
+        for hour in hours:
+            path = tmp_path / "in" / sensor / f"{hour}.txt"
+            path.write_text("".join(f"{sensor} {60 * hour + minute}\n" for minute in range(60)))
+            os.utime(path, (hour + 10 * (sensor == "right"), hour + 10 * (sensor == "right")))  # Spark's order
+    sink, reports = MemorySink(), Reports()
+    source = LinesSource(tmp_path / "in" / "*", max_files_per_batch=1, partition_by=r"in/(\w+)/")
+    job = Job("lateness", Lateness(), {"readings": source}, {"late": sink}, plugins=[reports])
+    run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
+    assert sink.records == []
+    assert [batch.watermark for batch in reports.batches[:5]] == [None] * 5
+    newest = {each.partition: (each.newest, each.lag) for each in reports.batches[-1].partitions}
+    assert newest == {"left": (MIDNIGHT + 239 * MINUTE, 0), "right": (MIDNIGHT + 119 * MINUTE, 0)}
+    assert {each.partition: each.lag for each in reports.batches[0].partitions} == {"left": 3, "right": 2}
+    (tmp_path / "in" / "right" / "2.txt").write_text("right 150\n")
+    (tmp_path / "in" / "left" / "4.txt").write_text("left 240\n")
+    run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
+    assert sink.records == []

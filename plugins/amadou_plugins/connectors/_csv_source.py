@@ -1,17 +1,16 @@
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import attrs
 
-from amadou import Param, Source
+from amadou import Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
-from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
-from amadou_plugins.connectors._path import check_path, local_path, path_text
-from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors._file_source import FileSource
+from amadou_plugins.connectors._found_files import opened, reading
+from amadou_plugins.connectors._path import local_path
 
 _LARGEST_CELL = 2**31 - 1
 
@@ -33,7 +32,7 @@ class MalformedRow:
 
 
 @attrs.frozen
-class CsvSource(Source):
+class CsvSource(FileSource):
     """The rows of CSV files, as `dict`s of texts by column.
 
     Files are as RFC 4180 says: cells with delimiters, quotes or line ends stand in ``"``, and a quote in them is
@@ -51,20 +50,19 @@ class CsvSource(Source):
     :param delimiter: the character between cells
     :param encoding: the encoding of the files, by Python's name for it
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
+        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
+        the source is one partition
     :param key_event: turns the rows into events, instead of the handler's own
     :raises SourceError: a setting is of no use
     """
 
-    path: str | Path | Param = attrs.field(converter=path_text)
     columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
     delimiter: str | Param = attrs.field(default=",", kw_only=True)
     encoding: str | Param = attrs.field(default="utf-8", kw_only=True)
-    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
-    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        check_path(SourceError, "CsvSource", self.path)
-        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
+        super().__attrs_post_init__()
         if not isinstance(self.delimiter, Param) and not _is_delimiter(self.delimiter):
             raise SourceError(
                 f"delimiter must be one character, neither a quote nor a line end, not {self.delimiter!r}"
@@ -77,24 +75,13 @@ class CsvSource(Source):
                     f"Python knows no encoding {self.encoding!r} of texts: try utf-8, utf-16 or cp1252"
                 ) from None
 
-    @property
-    def bounded(self) -> bool:
-        return self._files.bounded
-
-    def check(self) -> None:
-        self._files.check()
-
-    def records(self) -> Iterator[Any]:
-        for path in self._files.paths():
-            yield from self._rows(path)
-
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
         """Turns files into their rows."""
         for file in cells.to_pylist():
-            yield from self._rows(local_path(file["path"]), file.get("content"))
+            yield from self._records_of(local_path(file["path"]), file.get("content"))
 
     @staticmethod
     def decode(record: Any) -> Any:
@@ -106,7 +93,7 @@ class CsvSource(Source):
             raise SourceError(f"{record.file}, line {record.line}: {record.problem}")
         return record
 
-    def _rows(self, path: str, content: bytes | None = None) -> Iterator[Any]:
+    def _records_of(self, path: str, content: bytes | None = None) -> Iterator[Any]:
         with reading("CsvSource", path, UnicodeError), opened(path, content) as packed:
             rows = _Rows(path, packed, str(self.encoding), str(self.delimiter))
             columns: Any = self.columns
@@ -123,10 +110,6 @@ class CsvSource(Source):
                     yield rows.malformed(
                         f"{len(cells)} cells for {len(columns)} columns: add or remove cells, or quote"
                     )
-
-    @property
-    def _files(self) -> FoundFiles:
-        return FoundFiles("CsvSource", self.path)
 
 
 class _Rows:

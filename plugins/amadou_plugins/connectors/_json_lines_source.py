@@ -1,22 +1,18 @@
-from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 import orjson
 
-from amadou import Param, Source
 from amadou.errors import SourceError
-from amadou_plugins.connectors._found_files import FoundFiles
+from amadou_plugins.connectors._file_source import FileSource
 from amadou_plugins.connectors._lines import lines_of, lines_of_cells, stream_of_lines
-from amadou_plugins.connectors._path import check_path, path_text
-from amadou_plugins.connectors._settings import check_count
 
 _SHOWN = 100
 
 
 @attrs.frozen
-class JsonLinesSource(Source):
+class JsonLinesSource(FileSource):
     """The JSON values on the lines of text files, in UTF-8. Blank lines are skipped.
 
     `key_event` takes what a line stands for: a `dict`, `list`, `str`, number, `bool` or `None`. Whole numbers beyond 64
@@ -28,27 +24,15 @@ class JsonLinesSource(Source):
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
         started. A URI such as ``s3://bucket/views/`` is left to Spark
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
+        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
+        the source is one partition
     :param key_event: turns the values into events, instead of the handler's own
     :raises SourceError: a setting is of no use
     """
 
-    path: str | Path | Param = attrs.field(converter=path_text)
-    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
-    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        check_path(SourceError, "JsonLinesSource", self.path)
-        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
-
-    @property
-    def bounded(self) -> bool:
-        return self._files.bounded
-
-    def check(self) -> None:
-        self._files.check()
-
-    def records(self) -> Iterator[bytes]:
-        return _not_blank(lines_of(self._files))
+    def _records_of(self, path: str) -> Iterator[bytes]:
+        return _not_blank(lines_of("JsonLinesSource", path))
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
@@ -74,10 +58,6 @@ class JsonLinesSource(Source):
             raise SourceError(
                 f"JsonLinesSource: the line {shown} is no JSON: {error.msg} (at character {error.colno})"
             ) from error
-
-    @property
-    def _files(self) -> FoundFiles:
-        return FoundFiles("JsonLinesSource", self.path)
 
 
 def _not_blank(lines: Iterable[bytes]) -> Iterator[bytes]:

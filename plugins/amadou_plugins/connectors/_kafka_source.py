@@ -133,7 +133,7 @@ class KafkaSource(Source):
         """Its own partition's name: that of the topic, and its number."""
         return partition
 
-    def partition_offsets(self, offset: Any, name: str, checkpoint: str) -> Mapping[str, PartitionOffset]:
+    def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset]:
         return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:

@@ -1,16 +1,13 @@
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import IO, Any
 
 import attrs
 
-from amadou import Param, Source
-from amadou.errors import SourceError
+from amadou_plugins.connectors._file_source import FileSource
 from amadou_plugins.connectors._found_files import PACKED, FoundFiles, opened, reading
-from amadou_plugins.connectors._path import check_path, local_path, path_text
-from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors._path import local_path
 
 LINE_END = re.compile(rb"[\r\n]")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -20,7 +17,7 @@ _LARGEST_PART = 64 << 20
 
 
 @attrs.frozen
-class LinesSource(Source):
+class LinesSource(FileSource):
     """The lines of text files, as `bytes` without their line ending; blank lines are records too.
 
     ``\\n``, ``\\r\\n`` and ``\\r`` end a line. Bytes that are not UTF-8 come through unchanged; a byte order mark at a
@@ -36,27 +33,15 @@ class LinesSource(Source):
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
         started. A URI such as ``s3://bucket/views/`` is left to Spark
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
+        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
+        the source is one partition
     :param key_event: turns the lines into events, instead of the handler's own
     :raises SourceError: a setting is of no use
     """
 
-    path: str | Path | Param = attrs.field(converter=path_text)
-    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
-    key_event: Callable[[bytes], Any] | None = attrs.field(default=None, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        check_path(SourceError, "LinesSource", self.path)
-        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
-
-    @property
-    def bounded(self) -> bool:
-        return self._files.bounded
-
-    def check(self) -> None:
-        self._files.check()
-
-    def records(self) -> Iterator[bytes]:
-        return lines_of(self._files)
+    def _records_of(self, path: str) -> Iterator[bytes]:
+        return lines_of("LinesSource", path)
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
@@ -66,16 +51,14 @@ class LinesSource(Source):
         """Turns parts of local files into their lines; remote files come as lines."""
         return lines_of_cells("LinesSource", cells)
 
-    @property
-    def _files(self) -> FoundFiles:
-        return FoundFiles("LinesSource", self.path)
 
+def lines_of(source: str, path: str) -> Iterator[bytes]:
+    """The lines of a file.
 
-def lines_of(files: FoundFiles) -> Iterator[bytes]:
-    """The lines of all files."""
-    for path in files.paths():
-        with reading(files.source, path):
-            yield from chain.from_iterable(_lines(path))
+    :param source: the source's class, for errors
+    """
+    with reading(source, path):
+        yield from chain.from_iterable(_lines(path))
 
 
 def stream_of_lines(files: FoundFiles, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:

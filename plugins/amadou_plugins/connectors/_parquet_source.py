@@ -1,21 +1,20 @@
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-from amadou import Param, Source
+from amadou import Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors._column_names import check_twice, column_names
-from amadou_plugins.connectors._found_files import FoundFiles, opened, reading
-from amadou_plugins.connectors._path import check_path, local_path, path_text
-from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors._file_source import FileSource
+from amadou_plugins.connectors._found_files import opened, reading
+from amadou_plugins.connectors._path import local_path
 
 
 @attrs.frozen
-class ParquetSource(Source):
+class ParquetSource(FileSource):
     """The rows of Parquet files, as `dict`s by column.
 
     Values are those of Python, times with microseconds: timestamps with a zone are `datetime`s in UTC, those without
@@ -27,31 +26,19 @@ class ParquetSource(Source):
         started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
     :param columns: the names of the columns to read, or a text with commas between them; all without it
     :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
+        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
+        the source is one partition
     :param key_event: turns the rows into events, instead of the handler's own
     :raises SourceError: a setting is of no use
     """
 
-    path: str | Path | Param = attrs.field(converter=path_text)
     columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
-    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
-    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        check_path(SourceError, "ParquetSource", self.path)
-        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
-
-    @property
-    def bounded(self) -> bool:
-        return self._files.bounded
 
     def check(self) -> None:
         if find_spec("pyarrow") is None:
             raise SourceError("ParquetSource needs pyarrow: pip install 'amadou[spark]'")
-        self._files.check()
-
-    def records(self) -> Iterator[Any]:
-        for path in self._files.paths():
-            yield from self._rows(path)
+        super().check()
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
@@ -59,9 +46,9 @@ class ParquetSource(Source):
     def to_records(self, cells: Any) -> Iterator[Any]:
         """Turns files into their rows."""
         for file in cells.to_pylist():
-            yield from self._rows(local_path(file["path"]), file.get("content"))
+            yield from self._records_of(local_path(file["path"]), file.get("content"))
 
-    def _rows(self, path: str, content: bytes | None = None) -> Iterator[Any]:
+    def _records_of(self, path: str, content: bytes | None = None) -> Iterator[Any]:
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
 
@@ -78,10 +65,6 @@ class ParquetSource(Source):
             for batch in parquet.iter_batches(columns=names):
                 cells = [_values(batch.column(name)) for name in names]
                 yield from (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
-
-    @property
-    def _files(self) -> FoundFiles:
-        return FoundFiles("ParquetSource", self.path)
 
 
 def _values(column: Any) -> list[Any]:

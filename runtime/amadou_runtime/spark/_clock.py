@@ -121,7 +121,8 @@ class RunClock:
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
         self._may_rise = bool(job.idle_after)
         self._looks_at_plans = self._may_rise or any(map(self.newest_file, job.sources))
-        self._looks_at_clock = self._may_rise or job.max_ahead is not None
+        self._notes_beginnings = self._looks_at_plans or job.max_ahead is not None
+        self._flushes = False
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
         self._judged: bytes | None = None
@@ -136,13 +137,25 @@ class RunClock:
 
     def flush(self) -> None:
         """Send the watermark to the end of time."""
+        self._flushes = True
         self._watermark.raise_to(END_OF_TIME)
 
     def begin(self, number: int) -> BatchTime:
-        self._now = self._beginning(number) if self._looks_at_clock else clock_time()
         reading = self._reading(number) if self._looks_at_plans else {}
-        watermark = self._watermark.follow(self._now, reading)
-        return BatchTime(number, watermark, self._now, judged=self._judged)
+        name = f"{CLOCK_DIRECTORY}/{number}-began"
+        kept = self._files.read(name) if self._notes_beginnings else None
+        if kept is None:
+            self._now = clock_time()
+            began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
+            if self._notes_beginnings:
+                self._files.write(name, json.dumps(began))
+        else:  # it is played again, by the same clock and under the same watermark
+            began = json.loads(kept)
+            self._now = began["now"]
+            self._watermark.follow(self._now, reading)
+            if not self._flushes:
+                self._watermark.current = began["watermark"]
+        return BatchTime(number, self._watermark.current, self._now, judged=self._judged)
 
     def reports(self) -> list[PartitionReport]:
         return self._watermark.reports(self._now)
@@ -185,7 +198,8 @@ class RunClock:
     def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
         if offset is None or offset == "-":  # Spark's word for nothing yet
             return None
-        return self._sources[source].partition_offsets(json.loads(offset), source, self._files.checkpoint)
+        log = f"{self._files.checkpoint}/sources/{stream_name(source)}"
+        return self._sources[source].partition_offsets(json.loads(offset), log)
 
     def _write_newest(self) -> None:
         for source in self._sources:
@@ -197,16 +211,6 @@ class RunClock:
         """How far each stream is to be read in a batch, as Spark planned it."""
         lines = (self._files.read(f"offsets/{number}") or "").splitlines()[2:]
         return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
-
-    def _beginning(self, number: int) -> int:
-        """When a batch began for the first time: one that is played again has the same watermark."""
-        name = f"{CLOCK_DIRECTORY}/{number}-began"
-        kept = self._files.read(name)
-        if kept is not None and kept.isdigit():
-            return int(kept)
-        now = clock_time()
-        self._files.write(name, str(now))
-        return now
 
     def _plan_call(self, done: int) -> None:
         """Plan the batch that fires the next timer, should nothing come."""
