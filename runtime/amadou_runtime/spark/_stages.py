@@ -105,7 +105,7 @@ class KeyingStage:
         script = [_scripted_row(cell) for cell in records if cell]
         for source, partition in sorted({(row.source, row.partition) for row in script}):
             brought = [row.record for row in script if (row.source, row.partition) == (source, partition)]
-            rows.add_events(source, partition, _order(partition, position, number), brought, worker)
+            rows.add_events(source, partition, _order(f"{partition}\0{name}", position, number), brought, worker)
         if len(script) < len(records):
             (key_range,) = range_numbers(self.payload.ranges)
             rows.add(key_range, CALL)
