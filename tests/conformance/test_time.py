@@ -70,6 +70,46 @@ def test_rule_2_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> Non
     assert watermarks(run.run()) == [None, None, 10, 10, 20]
 
 
+def test_rule_2_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), watermark_delay=SECOND))
+    run.add_record(event(10), partition="slow").add_record(event(100), partition="fast").end_batch()
+    run.add_record(event(101), partition="fast").end_batch()
+    run.add_record(event(20), partition="slow").end_batch()
+    run.add_record(event(102), partition="fast")
+    assert watermarks(run.run()) == [None, None, 9, 9, 19]
+
+
+def test_rule_2_a_partition_that_brought_nothing_holds_nothing_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder())).add_record(event(10), partition="1").end_batch()
+    run.add_record(event(5), partition="2").end_batch()
+    run.add_record(event(6), partition="2").end_batch()
+    run.add_record(event(20), partition="1")
+    assert watermarks(run.run()) == [None, 10, 10, 10], "it never goes back"
+
+
+def test_rule_2_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder()))
+    run.add_record(event(10), partition="1").add_record(event(11), partition="2")
+    run.add_watermark(at(15), partition="1").add_record(event(16), partition="1").add_watermark(at(18), "events")
+    run.add_record(event(19), partition="1")
+    assert watermarks(run.run()) == [None, None, 11, 18]
+
+
+def test_rule_3_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder(), idle_timeout=5))
+    run.add_record(event(10), partition="slow").add_record(event(20), partition="fast")
+    run.advance_processing_time(4 * SECOND).add_record(event(30), partition="fast")
+    run.advance_processing_time(SECOND).add_record(event(40), partition="fast")
+    assert watermarks(run.run()) == [None, None, 10, 30]
+
+
+def test_rule_7_events_of_a_key_come_by_partition(test_run: MakeRun) -> None:
+    run = test_run(job(Recorder()))
+    run.add_record(event(3, "b1"), partition="b").add_record(event(9, "a1"), partition="a")
+    run.add_record(event(1, "b2"), partition="b").add_record(event(2, "a2"), partition="a")
+    assert [entry.value for entry in run.run().trace] == ["a1", "a2", "b1", "b2"]
+
+
 def test_rule_3_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "silent"))
     run.add_record(event(10), source="busy").end_batch()

@@ -20,6 +20,7 @@ from amadou import (
     MemorySink,
     MemorySource,
     Param,
+    PartitionOffset,
     Secret,
     SinkBatch,
     SinkSpec,
@@ -28,7 +29,8 @@ from amadou import (
 from amadou.errors import CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
 from amadou_plugins.connectors._kafka import Patience
-from amadou_plugins.connectors._kafka_offsets import LATEST, Range, limited, shares
+from amadou_plugins.connectors._kafka_offsets import LATEST, Range, furthest_behind, limited, shares
+from amadou_plugins.connectors._kafka_planned import Planned
 from amadou_runtime import TestRun, run
 from amadou_runtime._ports import port_codec
 
@@ -474,3 +476,41 @@ def test_the_sink_waits_for_a_broker_that_comes_back(own_kafka: OwnService) -> N
     writer.finish()
     back.join()
     assert len(ids(contents(server, topic))) == 1000
+
+
+def test_a_partition_whose_records_were_all_deleted_is_named(kafka: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = make_topic(kafka, 2)
+    fill(kafka, topic, [{"value": b"1", "partition": 0}, {"value": b"2", "partition": 0}])
+    delete_records(kafka, topic, 2)
+    KafkaSource(topic, kafka).check()
+    assert f"partition 0 of topic {topic} begins at offset 2 and has no records" in caplog.text
+    assert "partition 1" not in caplog.text
+    caplog.clear()
+    KafkaSource(topic, kafka, start="latest").check()
+    assert caplog.text == ""
+
+
+def ranges_of(**sizes: int) -> list[Range]:
+    return [Range(name, 0, 0, size) for name, size in sizes.items()]
+
+
+def test_of_partitions_that_are_far_apart_those_behind_are_read_first() -> None:
+    ranges = ranges_of(a=10, b=10, c=10, new=10)
+    newest = {"a-0": 0, "b-0": 49, "c-0": 100}
+    assert [each.topic for each in furthest_behind(ranges, newest)] == ["a", "b", "new"]
+    assert furthest_behind(ranges, {}) == ranges
+    assert furthest_behind(ranges, {"a-0": 5, "b-0": 5, "c-0": 5, "new-0": 5}) == ranges
+
+
+def test_a_plan_says_how_far_each_partition_is_read_and_what_is_left() -> None:
+    begun = Planned({("t", 0): 5, ("t", 1): 7, ("gone", 0): 3}, fresh={("t", 0), ("t", 1), ("gone", 0)})
+    there = [Range("t", 0, 5, 25), Range("t", 1, 7, 17), Range("t", 2, 2, 4)]
+    planned = begun.then(there, [Range("t", 0, 5, 15)], [("t", 0), ("t", 1), ("t", 2)], {"t": "id"})
+    assert Planned.of_json(json.loads(json.dumps(planned.to_json()))) == planned
+    assert planned.offsets() == {
+        "t-0": PartitionOffset(15, 25),
+        "t-1": PartitionOffset(0, 10),  # never read
+        "t-2": PartitionOffset(0, 2),
+    }
+    done = planned.then(there[:1], [Range("t", 0, 15, 25)], [("t", 0), ("gone", 0)], {"t": "id"})
+    assert done.offsets()["gone-0"] == PartitionOffset(3, 3), "it is back"

@@ -14,7 +14,18 @@ import pytest
 from rich.console import Console
 from tests.topics import fill, make_topic
 
-from amadou import BatchReport, Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, hookimpl, truncate
+from amadou import (
+    BatchReport,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    SinkSpec,
+    Subject,
+    hookimpl,
+    truncate,
+)
 from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource, LinesSource
 from amadou_plugins.windows import TumblingWindow, windowed
@@ -76,6 +87,18 @@ def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_f
     out = io.StringIO()
     describe(job, {}, Console(file=out, width=120), tmp_path / "checkpoint")
     assert re.search(rf"readings +{topic}-1 +2025-01-01 00:59:59.700000\+00:00 +0 +0:00:00", out.getvalue())
+
+
+def test_events_that_are_dropped_are_warned_of_and_named_in_the_summary(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for records in ([b"left 60"], [b"left 60", b"left 61", b"left 3"]):
+        source = MemorySource(records)
+        job = Job("lateness", Lateness(), {"readings": source}, {"late": MemorySink()}, late_events="drop")
+        summary = run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
+    assert (summary.counts.late, summary.counts.dropped) == (1, 1)
+    assert "late: 1 (1 dropped)" in str(summary)
+    assert "job lateness: 1 of 2 events (50.0 %) were dropped because they came too late" in caplog.text
 
 
 class Lateness(Handler):

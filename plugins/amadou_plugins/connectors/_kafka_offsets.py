@@ -73,6 +73,16 @@ class Offsets:
         later = [partition for partition, offset in found.items() if offset < 0]  # nothing is as new as that
         return found | self.at(LATEST, later)
 
+    def emptied(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where those partitions begin that had records and have none now."""
+        partitions = list(partitions)
+        ends = self.at(LATEST, partitions)
+        return {
+            partition: begin
+            for partition, begin in self.at(EARLIEST, partitions).items()
+            if 0 < begin == ends[partition]
+        }
+
     def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
         """The ids of topics, as far as they are known.
 

@@ -1,3 +1,4 @@
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -28,6 +29,7 @@ _READING = {
     # Where more than that waits, librdkafka would stop for a second.
     "fetch.queue.backoff.ms": 10,
 }
+_logger = logging.getLogger("amadou")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """Those of this process by their settings: connections are costly."""
@@ -111,7 +113,12 @@ class KafkaSource(Source):
 
     def check(self) -> None:
         self.cluster.check_installed()
-        self.offsets().partitions()
+        offsets = self.offsets()
+        partitions = offsets.partitions()
+        if self.start == EARLIEST:
+            for (topic, partition), begin in offsets.emptied(partitions).items():
+                told = "%s: partition %s of topic %s begins at offset %s and has no records: its retention deleted them"
+                _logger.warning(told, self.cluster.told, partition, topic, f"{begin:,}")
 
     def records(self) -> Iterator[KafkaRecord]:
         return chain.from_iterable(records for _, records in self.records_by_partition())
