@@ -102,7 +102,7 @@ class Watermark:
     def observe(self, newest: Mapping[str, Mapping[str, int]], now: int) -> None:
         """Note the newest event time that each partition brought in a batch, which is done.
 
-        :param now: the time of the clock when the batch began
+        :param now: the time of the clock when it was done
         """
         for source, by_partition in newest.items():
             for partition, micros in by_partition.items():
@@ -141,8 +141,7 @@ class Watermark:
             self._unread[source] = each.unread
             if each.offsets is not None:
                 self._forget(source, each.offsets)
-            brought = self._brought.get(source, {})
-            brought |= {partition: now for partition in each.unread if partition in brought}
+            self._excuse(source, each, now)
         reached = self._at(now)
         if reached is not None:
             self.raise_to(reached)
@@ -150,6 +149,17 @@ class Watermark:
             self._brought.setdefault(source, {}).update(dict.fromkeys(each.brings, now))
         self._looked = now
         return self.current
+
+    def _excuse(self, source: str, reading: Reading, now: int) -> None:
+        """Let partitions not count as silent that have something to be read, or that could not be reached."""
+        brought = self._brought.get(source, {})
+        for partition in brought:
+            if partition in reading.unread:
+                brought[partition] = now
+            elif reading.offsets is not None and partition in reading.offsets:
+                back = reading.offsets[partition].back
+                if back is not None:
+                    brought[partition] = max(brought[partition], to_micros(back))
 
     def _forget(self, source: str, there: Iterable[str]) -> None:
         """Forget the partitions of a source that are gone."""

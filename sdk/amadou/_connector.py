@@ -1,4 +1,5 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, ClassVar
 
 import attrs
@@ -12,10 +13,13 @@ class PartitionOffset:
 
     :param read: the position after the last record that the batch reads, as a number that grows with each record
     :param end: the same of the last record that was there when the batch was planned
+    :param back: since when the source can be reached again, by the clock, where it could not be for a while: the
+        partition was not silent before
     """
 
     read: int
     end: int
+    back: datetime | None = None
 
     @property
     def lag(self) -> int:

@@ -7,7 +7,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.conformance.handlers import Recorder, job
 
-from amadou import PartitionOffset
+from amadou import PartitionOffset, from_micros
 from amadou_runtime._watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
 
 SECOND = 1_000_000
@@ -204,3 +204,13 @@ def test_a_watermark_does_not_fall_out_of_the_calendar() -> None:
     watermark = Watermark(job(Recorder(), "a", watermark_delay=3600))
     watermark.observe({"a": {"": BEGINNING_OF_TIME}}, 0)
     assert watermark.follow(0) == BEGINNING_OF_TIME
+
+
+def test_a_partition_that_could_not_be_reached_was_not_silent_meanwhile() -> None:
+    run = Run(ends=False, idle=5)
+    run.play(read(p=(10, 10), q=(10, 10)), {"p": 5, "q": 6})
+    back = from_micros(20 * SECOND)
+    away = {name: PartitionOffset(10, 10, back) for name in "pq"}
+    assert run.play(away, {}, after=20) == 5, "both are waited for again"
+    assert run.play(away, {}, after=3) == 5
+    assert run.play(away, {}, after=2) == 6, "both are silent since then, for a second"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.topics import fill, make_topic
+from tests.spark.clusters import wait_for
+from tests.topics import add_partitions, fill, make_topic
 
 from amadou import (
     BatchReport,
@@ -29,7 +30,7 @@ from amadou import (
 from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource, LinesSource
 from amadou_plugins.windows import TumblingWindow, windowed
-from amadou_runtime import run
+from amadou_runtime import run, start
 from amadou_runtime._describe import describe
 
 pytestmark = pytest.mark.spark
@@ -60,12 +61,13 @@ class Reports:
         self.batches.append(batch)
 
 
-def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_first(
+def test_partitions_that_are_far_apart_and_come_later_lose_nothing_and_the_one_behind_is_read_first(
     kafka: str, spark: Any, tmp_path: Path
 ) -> None:
     topic = make_topic(kafka, 2, retention_ms="-1")
     records = [*readings(0, 20_000, 0, 60), *readings(1, 2_000, 50, 60)]
     fill(kafka, topic, records)
+    records += readings(2, 100, 30, 60)
     times = (datetime.fromisoformat(json.loads(record["value"])["time"]) for record in records)
     expected = Counter(truncate(at, MINUTE) for at in times)
     sink, reports = MemorySink(), Reports()
@@ -77,8 +79,18 @@ def test_partitions_that_are_far_apart_lose_nothing_and_the_one_behind_is_read_f
         watermark_delay=30,
         plugins=[reports],
     )
-    summary = run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now", flush=True)
-    assert (summary.counts.events, summary.counts.late, summary.counts.counters) == (22_000, 0, {})
+    checkpoint = str(tmp_path / "checkpoint")
+    running = start(job, spark, checkpoint=checkpoint, trigger="available-now")
+    wait_for(lambda: len(reports.batches) > 1)
+    running.stop()
+    reached = running.summary.watermark
+    assert reached is not None
+    assert reached < MIDNIGHT + 30 * MINUTE
+    add_partitions(kafka, topic, 3)
+    fill(kafka, topic, readings(2, 100, 30, 60))
+    summary = run(job, checkpoint=checkpoint, trigger="available-now", flush=True)
+    counts = running.summary.counts.then(summary.counts)
+    assert (counts.events, counts.late, counts.counters) == (22_100, 0, {})
     assert {result.start: result.value for result in sink.records} == expected
     lag = [{each.partition: each.lag for each in batch.partitions} for batch in reports.batches]
     assert (lag[1][f"{topic}-0"], lag[1][f"{topic}-1"]) == (12_364, 1_637), "the one that is behind was read alone"

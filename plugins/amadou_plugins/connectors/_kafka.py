@@ -4,7 +4,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import attrs
@@ -160,6 +160,8 @@ class Admin:
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka.admin import AdminClient
 
+        self.back: datetime | None = None
+        """When the cluster answered again that had not for a while."""
         self._patience = Patience(cluster)
         self._client = cluster.client(AdminClient, {"error_cb": self._patience.note})
 
@@ -221,6 +223,8 @@ class Admin:
                 self._patience.waits(error.args[0])
             else:
                 self._patience.ends()
+                if is_lost:
+                    self.back = datetime.now(UTC)
                 return answer
 
 

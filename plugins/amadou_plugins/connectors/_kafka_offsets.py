@@ -42,6 +42,11 @@ class Offsets:
         self._topics = tuple(topics)
         self._admin = Admin(cluster)
 
+    @property
+    def back(self) -> datetime | None:
+        """When the cluster answered again that had not for a while."""
+        return self._admin.back
+
     def partitions(self) -> list[tuple[str, int]]:
         """The topics and partitions there are.
 

@@ -81,7 +81,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         chosen = ranges
         if isinstance(limit, ReadMaxRows):
             chosen = limited(furthest_behind(ranges, self._newest_times()), limit.max_rows)
-        return before.then(ranges, chosen, ends, ids).to_json()
+        return before.then(ranges, chosen, ends, ids, self._offsets.back).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._end = self._ends()

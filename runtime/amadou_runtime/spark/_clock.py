@@ -167,7 +167,7 @@ class RunClock:
         return self._directory / f"{stream_name(source)}.json"
 
     def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
-        self._watermark.observe(newest, self._now)
+        self._watermark.observe(newest, clock_time())
         self._write_newest()
         self.ranges |= ranges
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
