@@ -1,30 +1,36 @@
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias
+
+from typing_extensions import TypeVar
 
 from amadou.errors import KeyTypeError
 
 Key: TypeAlias = str | bytes | int | tuple[Any, ...]
 """What a key may be: text, bytes, an integer, or a tuple of those. `1`, `"1"` and `b"1"` are three keys."""
 
-V = TypeVar("V")
+K = TypeVar("K", bound=Key, default=Any)
+K_co = TypeVar("K_co", bound=Key, covariant=True, default=Any)
+V_co = TypeVar("V_co", covariant=True, default=Any)
 T = TypeVar("T")
 
 
 # A named tuple, not attrs: one is made for every record in `key_event` and one for every call of `on_event`, and a
 # frozen attrs class takes three times as long to make.
-class KeyedEvent(NamedTuple, Generic[V]):
+class KeyedEvent(NamedTuple, Generic[V_co, K_co]):
     """An event, with the key of the subject that it belongs to and the time at which it happened.
+
+    Its type may name that of the value, `KeyedEvent[View]`, and that of the key after it, `KeyedEvent[View, str]`.
 
     :param key: a `str`, `bytes`, `int` or a tuple of those; it comes back with the type that it went in with
     :param timestamp: an aware datetime; microseconds are kept, the zone comes back as UTC
     :param value: anything that msgpack and the codecs can carry, attrs classes and dataclasses among them
     """
 
-    key: Key
+    key: K_co
     timestamp: datetime
-    value: V = None  # type: ignore[assignment]
+    value: V_co = None  # type: ignore[assignment]
 
 
 _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent)

@@ -1,16 +1,19 @@
 from collections.abc import Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
-from amadou._event import Key, KeyedEvent
+from amadou._event import K, Key, KeyedEvent
 from amadou._subject import Subject
 
 if TYPE_CHECKING:
     from amadou._job import Job
 
 
-class Handler:
+class Handler(Generic[K]):
     """The base class of every handler: what happens to the events of a stream, key by key.
+
+    A subclass may name the type of its keys: in a `Handler[str]` events have a `str` for their key, and subjects are
+    each a `Subject[str]`. Type checkers do not look at the keys of a `Handler`.
 
     Callbacks are called in this order. `open` once in each worker, before anything else. `key_event` for each record
     of the sources, anywhere and in parallel. Then, for each key in one place and one batch after the other: first
@@ -27,7 +30,7 @@ class Handler:
     the events of many keys at once, which is faster, where the handler has no other state and no timers and the
     component can; test runs call `on_event`."""
 
-    def for_job(self, job: "Job") -> "Handler":
+    def for_job(self, job: "Job") -> "Handler[K]":
         """The handler as a job is played with it, where that depends on the job's settings: itself, or a copy."""
         return self
 
@@ -37,7 +40,7 @@ class Handler:
     def close(self) -> None:
         """Called at the end of a run or test run on the embedded engine. Spark ends its workers without it."""
 
-    def key_event(self, record: Any) -> Iterable[KeyedEvent[Any]] | KeyedEvent[Any] | None:
+    def key_event(self, record: Any) -> Iterable[KeyedEvent[Any, K]] | KeyedEvent[Any, K] | None:
         """Turn a record of a source into any number of events. A source may bring a `key_event=` of its own.
 
         :param record: what the source gives, such as the `bytes` of a line
@@ -54,7 +57,7 @@ class Handler:
         """
         return None
 
-    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+    def on_event(self, subject: Subject[K], event: KeyedEvent[Any, K]) -> None:
         """Called for each event, also for late ones (`subject.is_late`)."""
         raise NotImplementedError
 
@@ -78,7 +81,7 @@ class Handler:
         :param dependency: its `down_marker` and `down_state` still tell when it went down
         """
 
-    def on_recover_window(self, name: str, subject: Subject) -> Any:
+    def on_recover_window(self, name: str, subject: Subject[K]) -> Any:
         """Called where a window is due that was made while the run went on, and is not made yet in this worker: after
         a restart, or where a key comes to another worker.
 
@@ -88,7 +91,7 @@ class Handler:
         """
         return None
 
-    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+    def on_timer_expired(self, subject: Subject[K], timestamp: datetime) -> None:
         """Called once for each timer that the watermark has reached (`semantics.md` 8–11).
 
         `subject.timestamp` is the timer's time, `subject.timer_tag` its tag and `subject.watermark` the new

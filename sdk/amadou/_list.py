@@ -2,6 +2,8 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from datetime import timedelta
 from typing import Any, Generic, TypeVar, cast, overload
 
+from typing_extensions import TypeForm
+
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
@@ -153,7 +155,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
 
     def __init__(
         self,
-        type: type[T],
+        type: TypeForm[T],
         *,
         ttl: timedelta | None = None,
         name: str | None = None,

@@ -2,6 +2,8 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, cast, get_origin
 
+from typing_extensions import TypeForm
+
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
@@ -188,8 +190,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     def __init__(
         self,
-        key_type: type[K],
-        value_type: type[V],
+        key_type: TypeForm[K],
+        value_type: TypeForm[V],
         *,
         ttl: timedelta | None = None,
         name: str | None = None,

@@ -1,6 +1,8 @@
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from typing_extensions import TypeForm
+
 from amadou._codec import Codec, codec_for
 from amadou._spec import Spec, shown
 from amadou._subject import Subject
@@ -18,8 +20,8 @@ class SinkSpec(Spec, Generic[T]):
         that a plugin registers, such as ``"json"``
     """
 
-    def __init__(self, type: type[T], *, name: str | None = None, codec: Codec[T] | str | None = None) -> None:
-        self.type = type
+    def __init__(self, type: TypeForm[T], *, name: str | None = None, codec: Codec[T] | str | None = None) -> None:
+        self.type: Any = type
         self._name = name
         self.codec = codec
 

@@ -1,8 +1,8 @@
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple
 
-from amadou._event import Key, KeyedEvent
+from amadou._event import K_co, Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
 from amadou._time import from_micros, to_micros
@@ -85,8 +85,10 @@ class Batch:
         self.touched = touched
 
 
-class Subject:
+class Subject(Generic[K_co]):
     """The owner of one key, as a callback sees it: its key, the time in hand, its timers and its state.
+
+    Its type may name that of the key: `subject.key` of a `Subject[str]` is a `str`, that of a `Subject` is `Any`.
 
     State is reached through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid during the
     callback that it was given to: the next one, for another key, may get the same object.
@@ -94,7 +96,7 @@ class Subject:
 
     __slots__ = ("_batch", "_columns", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
-    key: Key
+    key: K_co
     """The key, with the type that `key_event` gave it."""
     timestamp: datetime
     """The time of the event or the timer in hand, in UTC."""
@@ -204,7 +206,7 @@ class KeylessSubject(Subject):
 
     def __init__(self, batch: Batch, callback: str) -> None:
         super().__init__(batch)
-        self.key = None  # type: ignore[assignment]
+        self.key = None
         self._callback = callback
 
     def set_timer(self, timestamp: datetime, tag: str = "") -> bool:

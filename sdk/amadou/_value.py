@@ -3,6 +3,8 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
+from typing_extensions import TypeForm
+
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
@@ -11,6 +13,7 @@ from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class ValueState(Generic[T]):
@@ -124,19 +127,19 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
 
     @overload
     def __init__(
-        self: "ValueSpec[T | None]",
-        type: type[T],
+        self: "ValueSpec[U | None]",
+        type: TypeForm[U | None],
         *,
         ttl: timedelta | None = ...,
         name: str | None = ...,
-        codec: Codec[T] | None = ...,
+        codec: Codec[U] | None = ...,
         version: int = ...,
         migrate: Migrate | None = ...,
     ) -> None: ...
     @overload
     def __init__(
         self,
-        type: type[T],
+        type: TypeForm[T],
         default: T,
         *,
         ttl: timedelta | None = ...,
