@@ -15,6 +15,8 @@ BEGINNING_OF_TIME: Final = to_micros(datetime.min.replace(tzinfo=UTC))
 END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
 """The last watermark; whatever waits for a later one waits for this."""
 F = TypeVar("F", bound=Callable[..., Any])
+Late = TypeVar("Late", bound=Callable[[Any, Subject, KeyedEvent[Any]], Any])
+"""A method for late events."""
 
 
 class CallingComponent(Component):

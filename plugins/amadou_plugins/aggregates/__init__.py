@@ -24,6 +24,7 @@ from amadou_plugins.aggregates._count import Count
 from amadou_plugins.aggregates._distinct import DistinctCount
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NoAggregateError, ValueKindError
 from amadou_plugins.aggregates._extremes import ArgMax, ArgMin, Max, Min
+from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._moments import Correlation, Covariance, StdDev, Variance
 from amadou_plugins.aggregates._moving import MovingAverage
 from amadou_plugins.aggregates._quantiles import Median, Quantiles
@@ -39,6 +40,7 @@ from amadou_plugins.aggregates._truth import AllOf, AnyOf
 __all__ = [
     "Aggregate",
     "AggregateError",
+    "AggregateLike",
     "AllOf",
     "AnyOf",
     "ArgMax",

@@ -1,9 +1,21 @@
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import attrs
 
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
+
+R_co = TypeVar("R_co", covariant=True)
+
+
+class AggregateLike(Protocol[R_co]):
+    """What type checkers take for an aggregate: the methods of an `Aggregate` that every one has, and its result."""
+
+    def create(self) -> Any: ...
+
+    def add(self, accumulator: Any, event: KeyedEvent[Any], /) -> Any: ...
+
+    def result(self, accumulator: Any, /) -> R_co: ...
 
 
 @attrs.frozen(repr=False)

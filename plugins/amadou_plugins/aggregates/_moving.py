@@ -10,7 +10,7 @@ from amadou_plugins.aggregates._totals import Value, mean_of, new_total, take
 
 
 @attrs.frozen(repr=False)
-class MovingAverage(Aggregate[list[Value], Value | None]):
+class MovingAverage(Aggregate[list[Value], Any]):
     """The mean of the newest values in the order of the stream, as `Mean` gives it; for running values.
 
     Depends on the order of the events, and cannot be merged.
@@ -46,7 +46,7 @@ class MovingAverage(Aggregate[list[Value], Value | None]):
                 del accumulator[0]
         return accumulator
 
-    def result(self, accumulator: list[Value]) -> Value | None:
+    def result(self, accumulator: list[Value]) -> Any:
         total = new_total()
         for value in accumulator:
             take(self, total, value)

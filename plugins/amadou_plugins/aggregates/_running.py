@@ -1,22 +1,26 @@
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from amadou import KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._several import aggregate_of
 
+R = TypeVar("R")
 
-class RunningState:
+
+class RunningState(Generic[R]):
     """What all events of a subject have come to."""
 
     __slots__ = ("_aggregate", "_kept")
 
-    def __init__(self, aggregate: Aggregate[Any, Any], kept: ValueState[Any]) -> None:
+    def __init__(self, aggregate: Aggregate[Any, R], kept: ValueState[Any]) -> None:
         self._aggregate = aggregate
         self._kept = kept
 
     @property
-    def value(self) -> Any:
+    def value(self) -> R:
         """What the events have come to; where there are none, what the aggregate gives of none."""
         return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
 
@@ -49,7 +53,7 @@ class RunningState:
         return f"RunningState({self._aggregate!r}, {self.value!r})"
 
 
-class RunningSpec(ValueSpec[Any]):
+class RunningSpec(ValueSpec[Any], Generic[R]):
     """What all events of a key come to so far, as a value of state: a running total, a moving average, a top ten.
 
     ::
@@ -69,28 +73,38 @@ class RunningSpec(ValueSpec[Any]):
     :raises NoAggregateError: something is no aggregate
     """
 
+    @overload
+    def __init__(self, value: AggregateLike[R], *, ttl: timedelta | None = None, name: str | None = None) -> None: ...
+    @overload
+    def __init__(
+        self: "RunningSpec[dict[str, Any]]",
+        value: Mapping[str, Any],
+        *,
+        ttl: timedelta | None = None,
+        name: str | None = None,
+    ) -> None: ...
     def __init__(
         self,
-        value: Aggregate[Any, Any] | dict[str, Aggregate[Any, Any]],
+        value: AggregateLike[Any] | Mapping[str, Any],
         *,
         ttl: timedelta | None = None,
         name: str | None = None,
     ) -> None:
-        self.aggregate = aggregate_of(value)
+        self.aggregate: Aggregate[Any, R] = aggregate_of(value)
         super().__init__(object, ttl=ttl, name=name)
 
-    def state_for(self, subject: Subject) -> RunningState:  # type: ignore[override]  # its value cannot be set
+    def state_for(self, subject: Subject) -> RunningState[R]:  # type: ignore[override]  # its value cannot be set
         """What the subject's events have come to."""
         return RunningState(self.aggregate, super().state_for(subject))
 
-    def add(self, subject: Subject, event: KeyedEvent[Any]) -> Any:
+    def add(self, subject: Subject, event: KeyedEvent[Any]) -> R:
         """Take an event in. Returns what they come to now."""
         kept = super().state_for(subject)
         accumulator = kept.value if kept.exists else self.aggregate.create()
         kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)
 
-    def result(self, subject: Subject) -> Any:
+    def result(self, subject: Subject) -> R:
         """What the events come to so far."""
         return self.state_for(subject).value
 

@@ -124,14 +124,14 @@ class Sum(_OfTotal):
         skipped
     """
 
-    def result(self, accumulator: Total) -> Value:
+    def result(self, accumulator: Total) -> Any:
         if accumulator[_UNIT] == _DURATIONS:
             return _duration(self, accumulator[1])
         if accumulator[0]:
             return _quotient(accumulator, 1)
         if accumulator[_DECIMAL] is not None:
             return _decimal_sum(accumulator)
-        return accumulator[1]  # type: ignore[no-any-return]
+        return accumulator[1]
 
     def results(self, column: list[Any]) -> list[Any]:
         return self._with_others(column, list(column[1]))
@@ -147,7 +147,7 @@ class Mean(_OfTotal):
     :param of: gives what `Sum` takes; `None` and NaN are skipped
     """
 
-    def result(self, accumulator: Total) -> Value | None:
+    def result(self, accumulator: Total) -> Any:
         return mean_of(self, accumulator)
 
     def results(self, column: list[Any]) -> list[Any]:

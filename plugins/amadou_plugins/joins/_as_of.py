@@ -7,7 +7,7 @@ from typing import Any, Literal
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import END_OF_TIME, micros_of
-from amadou_plugins.joins._base import JoinSpec, Kept
+from amadou_plugins.joins._base import JoinSpec, Kept, OnLate, OnMatch
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 DIRECTIONS = ("backward", "forward", "nearest")
@@ -44,7 +44,12 @@ class AsOfJoin(JoinSpec):
         tolerance: timedelta | None = None,
         how: Literal["left", "inner"] = "left",
         direction: Literal["backward", "forward", "nearest"] = "backward",
-        **settings: Any,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        on_match: OnMatch | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         if direction not in DIRECTIONS:
             raise SpecError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, not {direction!r}")
@@ -55,7 +60,17 @@ class AsOfJoin(JoinSpec):
         distance = None if tolerance is None else micros_of("tolerance", tolerance, least=0)
         self._back = 0 if direction == "forward" else distance
         self._ahead = 0 if direction == "backward" or distance is None else distance
-        super().__init__(left=left, right=right, how=how, **settings)
+        super().__init__(
+            left=left,
+            right=right,
+            how=how,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            ttl=ttl,
+            name=name,
+            on_match=on_match,
+            on_late=on_late,
+        )
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         is_left = self._is_left(subject)

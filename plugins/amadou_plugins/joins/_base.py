@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from amadou import Call, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, F
+from amadou_plugins._calling import MICROSECOND, CallingComponent, Late
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]
 """An event of a subject, as a join keeps it: its time in microseconds and its value."""
-Match: TypeAlias = Callable[[Subject, KeyedEvent[Any] | None, KeyedEvent[Any] | None], Any]
+OnMatch: TypeAlias = Callable[[Subject, Any, Any], Any]
+OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
+Match = TypeVar("Match", bound=Callable[[Any, Subject, Any, Any], Any])
+"""A method for results."""
 
 
 class JoinSpec(CallingComponent):
@@ -39,12 +42,12 @@ class JoinSpec(CallingComponent):
         left: str,
         right: str,
         how: str,
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        ttl: timedelta | None = None,
-        name: str | None = None,
-        on_match: Match | None = None,
-        on_late: Callable[[Subject, KeyedEvent[Any]], Any] | None = None,
+        allowed_lateness: timedelta,
+        late: Literal["drop", "divert"],
+        ttl: timedelta | None,
+        name: str | None,
+        on_match: OnMatch | None,
+        on_late: OnLate | None,
     ) -> None:
         for side, source in (("left", left), ("right", right)):
             if type(source) is not str or not source:
@@ -65,11 +68,11 @@ class JoinSpec(CallingComponent):
             name=name,
         )
 
-    def on_match(self, function: F) -> F:
+    def on_match(self, function: Match) -> Match:
         """Marks the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
         return self.mark("on_match", function)
 
-    def on_late(self, function: F) -> F:
+    def on_late(self, function: Late) -> Late:
         """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
         ``<name>.late`` whatever becomes of them.
         """

@@ -6,7 +6,7 @@ from typing import Any, Literal
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct
-from amadou_plugins.joins._base import JoinSpec, Kept
+from amadou_plugins.joins._base import JoinSpec, Kept, OnLate, OnMatch
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 _LEFT, _RIGHT = 0, 1
@@ -43,17 +43,32 @@ class IntervalJoin(JoinSpec):
         lower: timedelta,
         upper: timedelta,
         how: Literal["inner", "left", "right", "outer"] = "inner",
-        **settings: Any,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        on_match: OnMatch | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
-        for name, bound in (("lower", lower), ("upper", upper)):
+        for which, bound in (("lower", lower), ("upper", upper)):
             if not isinstance(bound, timedelta):
-                raise SpecError(f"{name} must be a timedelta, not {bound!r}")
+                raise SpecError(f"{which} must be a timedelta, not {bound!r}")
         if lower > upper:
             raise SpecError(f"lower must not be above upper, and {lower!r} is above {upper!r}")
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
         self._waits = (max(self._upper, 0), max(-self._lower, 0))  # for how long a partner may be after an event
-        super().__init__(left=left, right=right, how=how, **settings)
+        super().__init__(
+            left=left,
+            right=right,
+            how=how,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            ttl=ttl,
+            name=name,
+            on_match=on_match,
+            on_late=on_late,
+        )
         self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # the sides of which lone events are given
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
-from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, overload
+
+from typing_extensions import TypeVar
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, from_micros
 from amadou.errors import SpecError
@@ -12,11 +14,11 @@ from amadou_plugins._calling import (
     END_OF_TIME,
     MICROSECOND,
     CallingComponent,
-    F,
+    Late,
     latest,
     micros_of,
 )
-from amadou_plugins.aggregates import Aggregate, Count, aggregate_of
+from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, aggregate_of
 from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
 
@@ -42,6 +44,18 @@ class Window(NamedTuple):
         return f"{self.start.isoformat()} … {self.end.isoformat()}{' so far' if self.partial else ''}"
 
 
+H = TypeVar("H")
+R = TypeVar("R")
+X = TypeVar("X")
+Given: TypeAlias = AggregateLike[Any] | Mapping[str, Any] | None
+"""What a window's `value` may be: an aggregate, several by name, or nothing, to count events."""
+N = TypeVar("N", bound=Given, default=None)
+N_co = TypeVar("N_co", bound=Given, covariant=True, default=Any)
+OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
+OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
+ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
+
+
 class Emission:
     """Gives a result to a function of the handler's; see `Call`."""
 
@@ -56,8 +70,8 @@ class Emission:
         self._function(subject, window, self._aggregate.result(accumulator))
 
 
-class WindowSpec(CallingComponent):
-    """The base of all kinds of windows.
+class WindowSpec(CallingComponent, Generic[N_co]):
+    """The base of all kinds of windows. Its type names that of its `value`: type checkers know by it what results are.
 
     A key's value is a list: up to which window all are known to be closed (`None` for none), and what the kind keeps of
     its open windows. A bound on open windows is one of each key, so that what becomes of a key's windows
@@ -70,18 +84,18 @@ class WindowSpec(CallingComponent):
 
     def __init__(
         self,
-        value: Aggregate[Any, Any] | Mapping[str, Aggregate[Any, Any]] | None = None,
+        value: Given,
         *,
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        early: Early = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        name: str | None = None,
-        on_close: Callable[[Subject, Window, Any], Any] | None = None,
-        on_early: Callable[[Subject, Window, Any], Any] | None = None,
-        on_late: Callable[[Subject, KeyedEvent[Any]], Any] | None = None,
+        allowed_lateness: timedelta,
+        late: Literal["drop", "divert"],
+        early: Early,
+        max_active: int | None,
+        ttl: timedelta | None,
+        storage: Literal["persistent", "memory"],
+        name: str | None,
+        on_close: OnResult | None,
+        on_early: OnResult | None,
+        on_late: OnLate | None,
         merges: bool,
     ) -> None:
         if self.by_keyword is not None and isinstance(value, timedelta | int):
@@ -115,17 +129,33 @@ class WindowSpec(CallingComponent):
             name=name,
         )
 
-    def on_close(self, function: F) -> F:
+    @overload
+    def on_close(self: "WindowSpec[AggregateLike[R]]", function: ResultMethod[H, R, X]) -> ResultMethod[H, R, X]: ...
+    @overload
+    def on_close(
+        self: "WindowSpec[Mapping[str, Any]]", function: ResultMethod[H, dict[str, Any], X]
+    ) -> ResultMethod[H, dict[str, Any], X]: ...
+    @overload
+    def on_close(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
+    def on_close(self, function: Any) -> Any:
         """Marks the handler's method for results: ``(self, subject, window, value)``. Every window needs one."""
         return self.mark("on_close", function)
 
-    def on_early(self, function: F) -> F:
+    @overload
+    def on_early(self: "WindowSpec[AggregateLike[R]]", function: ResultMethod[H, R, X]) -> ResultMethod[H, R, X]: ...
+    @overload
+    def on_early(
+        self: "WindowSpec[Mapping[str, Any]]", function: ResultMethod[H, dict[str, Any], X]
+    ) -> ResultMethod[H, dict[str, Any], X]: ...
+    @overload
+    def on_early(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
+    def on_early(self, function: Any) -> Any:
         """Marks the handler's method for results before the close, with the same arguments; else they go to that of
         `on_close`. There are some with `early` and `max_active`.
         """
         return self.mark("on_early", function)
 
-    def on_late(self, function: F) -> F:
+    def on_late(self, function: Late) -> Late:
         """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
         ``<name>.late`` whatever becomes of them.
         """

@@ -1,16 +1,17 @@
 """Count windows: so many events of a key."""
 
+from collections.abc import Callable
 from datetime import timedelta
 from math import gcd
-from typing import Any
+from typing import Any, Literal
 
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import direct
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import N, N_co, OnLate, OnResult, WindowSpec
 
 
-class CountWindow(WindowSpec):
+class CountWindow(WindowSpec[N_co]):
     """Windows of a number of a key's events, in the order in which they come.
 
     A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
@@ -28,11 +29,27 @@ class CountWindow(WindowSpec):
 
     by_keyword = "hop"
 
-    def __init__(self, size: int, value: Any = None, *, hop: int | None = None, **settings: Any) -> None:
-        for name, number in (("size", size), ("hop", size if hop is None else hop)):
+    def __init__(
+        self: "CountWindow[N]",
+        size: int,
+        value: N = None,  # type: ignore[assignment]
+        *,
+        hop: int | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: int | Callable[[KeyedEvent[Any]], Any] | None = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
+    ) -> None:
+        for which, number in (("size", size), ("hop", size if hop is None else hop)):
             if type(number) is not int or number < 1:
-                raise SpecError(f"{name} must be a number of events above zero, not {number!r}")
-        if isinstance(settings.get("early"), timedelta):
+                raise SpecError(f"{which} must be a number of events above zero, not {number!r}")
+        if isinstance(early, timedelta):
             raise SpecError(
                 "a CountWindow has no early results by time, since one that is never full would give them for good: "
                 "give a number or a function as early="
@@ -40,7 +57,20 @@ class CountWindow(WindowSpec):
         self._size = size
         self._hop = size if hop is None else hop
         self._pane = gcd(self._size, self._hop)
-        super().__init__(value, merges=self._hop != self._size, **settings)
+        super().__init__(
+            value,
+            merges=self._hop != self._size,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            early=early,
+            max_active=max_active,
+            ttl=ttl,
+            storage=storage,
+            name=name,
+            on_close=on_close,
+            on_early=on_early,
+            on_late=on_late,
+        )
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

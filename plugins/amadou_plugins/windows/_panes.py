@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count, takewhile
 from math import gcd
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
@@ -18,13 +18,13 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
 
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
 
 
-class HoppingWindow(WindowSpec):
+class HoppingWindow(WindowSpec[N_co]):
     """Windows of a length that begin at equal distances, and overlap where the distance is the shorter one.
 
     Events are taken into panes as long as the greatest common divisor of `size` and `hop`, however many windows they
@@ -62,13 +62,22 @@ class HoppingWindow(WindowSpec):
     by_keyword = "offset"
 
     def __init__(
-        self,
+        self: "HoppingWindow[N]",
         size: timedelta,
         hop: timedelta,
-        value: Any = None,
+        value: N = None,  # type: ignore[assignment]
         *,
         offset: timedelta = timedelta(0),
-        **settings: Any,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         self._size = micros_of("size", size, least=1)
         self._hop = micros_of("hop", hop, least=1)
@@ -86,7 +95,20 @@ class HoppingWindow(WindowSpec):
         last = END_OF_TIME - self._size - (END_OF_TIME - self._size - self._offset) % self._hop
         # of which events all windows begin and end within time
         self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
-        super().__init__(value, merges=panes > 1, **settings)
+        super().__init__(
+            value,
+            merges=panes > 1,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            early=early,
+            max_active=max_active,
+            ttl=ttl,
+            storage=storage,
+            name=name,
+            on_close=on_close,
+            on_early=on_early,
+            on_late=on_late,
+        )
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
@@ -319,7 +341,7 @@ def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]
     return list(index), at
 
 
-class TumblingWindow(HoppingWindow):
+class TumblingWindow(HoppingWindow[N_co]):
     """Windows of a length that follow one another without gap or overlap.
 
     :param size: how long each window is
@@ -329,9 +351,38 @@ class TumblingWindow(HoppingWindow):
     """
 
     def __init__(
-        self, size: timedelta, value: Any = None, *, offset: timedelta = timedelta(0), **settings: Any
+        self: "TumblingWindow[N]",
+        size: timedelta,
+        value: N = None,  # type: ignore[assignment]
+        *,
+        offset: timedelta = timedelta(0),
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
-        super().__init__(size, size, value, offset=offset, **settings)
+        super().__init__(
+            size,
+            size,
+            value,
+            offset=offset,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            early=early,
+            max_active=max_active,
+            ttl=ttl,
+            storage=storage,
+            name=name,
+            on_close=on_close,
+            on_early=on_early,
+            on_late=on_late,
+        )
 
     def __repr__(self) -> str:
         offset = self._offset * MICROSECOND if self._offset else None

@@ -3,12 +3,12 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any
+from typing import Any, Literal
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct, latest, micros_of
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
 
 # A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
 # accumulator is a dict: its events by their times, each a number of events and an accumulator, since an event may still
@@ -17,7 +17,7 @@ _START, _LAST, _COUNT, _ACCUMULATOR = range(4)
 _EPOCH = from_micros(0)
 
 
-class SessionWindow(WindowSpec):
+class SessionWindow(WindowSpec[N_co]):
     """Windows from an event up to a gap after the last one that is near it.
 
     An event extends a session where it is at most `gap` from its nearest event; one that comes out of order may join
@@ -34,13 +34,40 @@ class SessionWindow(WindowSpec):
     by_keyword = "max_duration"
 
     def __init__(
-        self, gap: timedelta, value: Any = None, *, max_duration: timedelta | None = None, **settings: Any
+        self: "SessionWindow[N]",
+        gap: timedelta,
+        value: N = None,  # type: ignore[assignment]
+        *,
+        max_duration: timedelta | None = None,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         self._gap = micros_of("gap", gap, least=1)
         self._longest = None if max_duration is None else micros_of("max_duration", max_duration, least=1)
         if self._longest is not None and self._longest < self._gap:
             raise SpecError(f"max_duration must not be shorter than gap ({gap}), not {max_duration}")
-        super().__init__(value, merges=True, **settings)
+        super().__init__(
+            value,
+            merges=True,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            early=early,
+            max_active=max_active,
+            ttl=ttl,
+            storage=storage,
+            name=name,
+            on_close=on_close,
+            on_early=on_early,
+            on_late=on_late,
+        )
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

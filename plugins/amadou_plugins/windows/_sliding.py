@@ -1,7 +1,7 @@
 """Sliding windows: one for each event, looking back."""
 
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Subject, to_micros
 from amadou_plugins._calling import (
@@ -13,10 +13,10 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import WindowSpec
+from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
 
 
-class SlidingWindow(WindowSpec):
+class SlidingWindow(WindowSpec[N_co]):
     """For each event the window of a length that ends with it; both ends belong to it.
 
     Its result comes when the watermark has reached the event's time plus `allowed_lateness`, so that it does not depend
@@ -30,9 +30,37 @@ class SlidingWindow(WindowSpec):
     The other parameters are those of `HoppingWindow`.
     """
 
-    def __init__(self, size: timedelta, value: Any = None, **settings: Any) -> None:
+    def __init__(
+        self: "SlidingWindow[N]",
+        size: timedelta,
+        value: N = None,  # type: ignore[assignment]
+        *,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
+    ) -> None:
         self._size = micros_of("size", size, least=1)
-        super().__init__(value, merges=True, **settings)
+        super().__init__(
+            value,
+            merges=True,
+            allowed_lateness=allowed_lateness,
+            late=late,
+            early=early,
+            max_active=max_active,
+            ttl=ttl,
+            storage=storage,
+            name=name,
+            on_close=on_close,
+            on_early=on_early,
+            on_late=on_late,
+        )
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

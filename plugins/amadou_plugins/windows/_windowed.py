@@ -55,7 +55,7 @@ class Windowed(Handler):
 
     def __init__(
         self,
-        window: WindowSpec,
+        window: WindowSpec[Any],
         key: Reading,
         timestamp: Reading,
         value: Reading | None,
@@ -121,7 +121,7 @@ def windowed(
     *,
     key: Reading,
     timestamp: Reading,
-    window: WindowSpec,
+    window: WindowSpec[Any],
     value: Reading | None = None,
     port: str = "results",
 ) -> Windowed:
