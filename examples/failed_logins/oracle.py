@@ -2,20 +2,23 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
 
-def alarms(log, year=2016):
-    failures = {}
+def alarms(log: str | Path, year: int = 2016) -> Iterator[dict[str, Any]]:
+    failures: dict[str, list[datetime]] = {}
     with open(log, encoding="latin-1") as file:
         lines = file.readlines()
     for line in lines:
         words = line.replace("]\n", "\n").split()
         if "sshd[" in line and "Failed password for" in line and "port" in words[-3:]:
             at = datetime.strptime(f"{year} {line[:15]}", "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
-            times = int(words[words.index("repeated") + 1]) if "message repeated" in line else 1
-            failures.setdefault(words[-1 - words[::-1].index("port") - 1], []).extend([at] * times)
+            repeated = int(words[words.index("repeated") + 1]) if "message repeated" in line else 1
+            failures.setdefault(words[-1 - words[::-1].index("port") - 1], []).extend([at] * repeated)
     minute = timedelta(seconds=60)
     for address, times in failures.items():
         bursts = [i for i, at in enumerate(times) if i == 0 or at - times[i - 1] > minute] + [len(times)]

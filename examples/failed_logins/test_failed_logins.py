@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,20 @@ real_log = pytest.mark.skipif(
     not REAL.exists(), reason=f"{REAL} is missing: AMADOU_SHARED names the folder that has data/openssh_2k.log"
 )
 
+
+def random_sizes(seed: int, lines: int) -> Iterator[int]:
+    sizes = random.Random(seed)
+    while True:
+        yield sizes.choice((0, 1, 2, 3, 10, 50, 400))
+
+
 CUTS: dict[str, Callable[[int], Iterator[int]]] = {
     "one by one": lambda _: iter(lambda: 1, None),
     "by 7": lambda _: iter(lambda: 7, None),
     "by 100": lambda _: iter(lambda: 100, None),
     "all at once": lambda lines: iter(lambda: lines, None),
-    **{f"random {seed}": lambda _, seed=seed: random_sizes(seed) for seed in range(3)},
+    **{f"random {seed}": partial(random_sizes, seed) for seed in range(3)},
 }
-
-
-def random_sizes(seed: int) -> Iterator[int]:
-    sizes = random.Random(seed)
-    while True:
-        yield sizes.choice((0, 1, 2, 3, 10, 50, 400))
 
 
 def at(time: str) -> datetime:
@@ -52,7 +54,7 @@ def expected(log: Path) -> set[Alarm]:
     return {Alarm(**alarm) for alarm in alarms(log)}
 
 
-def test_five_failures_in_a_minute_raise_one_alarm():
+def test_five_failures_in_a_minute_raise_one_alarm() -> None:
     run = TestRun(job)
     for second in (0, 10, 20, 30, 40, 50):
         run.add_record(failure(f"12:00:{second:02}"))
@@ -61,7 +63,7 @@ def test_five_failures_in_a_minute_raise_one_alarm():
 
 
 @pytest.mark.parametrize(("fifth", "raised"), [("12:01:00", 1), ("12:01:01", 0)])
-def test_sixty_seconds_still_count(fifth: str, raised: int):
+def test_sixty_seconds_still_count(fifth: str, raised: int) -> None:
     run = TestRun(job).add_records(failure(f"12:00:{second:02}") for second in (0, 15, 30, 45))
     run.end_batch().add_record(failure(fifth))
 
@@ -69,33 +71,33 @@ def test_sixty_seconds_still_count(fifth: str, raised: int):
 
 
 @pytest.mark.parametrize(("pause_ends", "raised"), [("12:01:04", 1), ("12:01:05", 2)])
-def test_there_is_another_alarm_after_a_pause_of_more_than_a_minute(pause_ends: str, raised: int):
+def test_there_is_another_alarm_after_a_pause_of_more_than_a_minute(pause_ends: str, raised: int) -> None:
     run = TestRun(job).add_records(failure(f"12:00:0{second}") for second in range(5))
     run.end_batch().add_records([failure(pause_ends)] * 5)
 
     assert len(run.run().records("alarms")) == raised
 
 
-def test_addresses_are_counted_apart():
+def test_addresses_are_counted_apart() -> None:
     run = TestRun(job).add_records(failure("12:00:00", f"192.0.2.{last}") for last in range(5))
 
     assert run.run().records("alarms") == []
 
 
-def test_the_year_is_a_parameter():
+def test_the_year_is_a_parameter() -> None:
     run = TestRun(job, params={"YEAR": "2024"}).add_records([failure("12:00:00")] * 5)
 
     assert run.run().records("alarms")[0].timestamp == datetime(2024, 3, 3, 12, tzinfo=UTC)
 
 
-def test_a_line_that_comes_late_leaves_nothing_behind():
+def test_a_line_that_comes_late_leaves_nothing_behind() -> None:
     run = TestRun(job).add_record(failure("12:00:00")).add_watermark(at("12:30:00"))
     run.add_record(failure("12:00:01"))
 
     assert run.run().keys() == []
 
 
-def test_an_address_that_went_quiet_is_forgotten():
+def test_an_address_that_went_quiet_is_forgotten() -> None:
     run = TestRun(job).add_records([failure("12:00:00")] * 6).add_watermark(at("12:01:00"))
     result = run.run()
     assert result.keys() == ["192.0.2.1"]
@@ -109,7 +111,7 @@ def test_an_address_that_went_quiet_is_forgotten():
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("log", [SAMPLE, pytest.param(REAL, marks=real_log)], ids=["sample", "real"])
-def test_the_alarms_are_the_oracles_however_the_log_is_cut_into_batches(log: Path, cut: str):
+def test_the_alarms_are_the_oracles_however_the_log_is_cut_into_batches(log: Path, cut: str) -> None:
     lines = log.read_bytes().splitlines()
     sizes = CUTS[cut](len(lines))
     run = TestRun(job)
@@ -130,7 +132,9 @@ def test_the_alarms_are_the_oracles_however_the_log_is_cut_into_batches(log: Pat
 @pytest.mark.parametrize(
     ("log", "pieces"), [(SAMPLE, 5), pytest.param(REAL, 1, marks=real_log), pytest.param(REAL, 5, marks=real_log)]
 )
-def test_spark_submit_raises_the_oracles_alarms_in_any_number_of_batches(log: Path, pieces: int, tmp_path: Path):
+def test_spark_submit_raises_the_oracles_alarms_in_any_number_of_batches(
+    log: Path, pieces: int, tmp_path: Path
+) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     (tmp_path / "logs").mkdir()
     for piece in range(pieces):

@@ -12,7 +12,7 @@ def score(user: str, points: int, minute: int = 0) -> bytes:
     return json.dumps({"user": user, "score": points, "timestamp": f"2024-01-01T00:{minute:02}:00Z"}).encode()
 
 
-def test_a_record_is_emitted_when_a_score_beats_the_best_of_its_user():
+def test_a_record_is_emitted_when_a_score_beats_the_best_of_its_user() -> None:
     run = TestRun(job)
     scores = [("user-1", 100), ("user-1", 50), ("user-1", 150), ("user-2", 75), ("user-2", 80), ("user-1", 200)]
     run.add_records(score(user, points, minute) for minute, (user, points) in enumerate(scores, start=1))
@@ -26,7 +26,7 @@ def test_a_record_is_emitted_when_a_score_beats_the_best_of_its_user():
     ]
 
 
-def test_a_best_score_is_remembered_from_batch_to_batch():
+def test_a_best_score_is_remembered_from_batch_to_batch() -> None:
     run = TestRun(job).add_record(score("ada", 100)).end_batch()
     run.add_record(score("ada", 100)).end_batch()
     run.add_record(score("ada", 101))
@@ -37,7 +37,7 @@ def test_a_best_score_is_remembered_from_batch_to_batch():
     assert result.state(HighScores.best, "ada") == 101
 
 
-def test_the_sample_scores():
+def test_the_sample_scores() -> None:
     lines = Path(__file__).with_name("scores.jsonl").read_bytes().splitlines()
     best: dict[str, int] = {}
     expected = []

@@ -14,7 +14,7 @@ TEN = datetime(2025, 3, 1, 10, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
 
 
-def test_a_visit_ends_half_an_hour_after_its_last_click():
+def test_a_visit_ends_half_an_hour_after_its_last_click() -> None:
     result = TestRun(visits).add_records(CLICKS).run(flush=True)
 
     assert result.records("visits") == [
@@ -26,7 +26,7 @@ def test_a_visit_ends_half_an_hour_after_its_last_click():
     assert result.keys() == []
 
 
-def test_a_click_that_comes_after_its_visit_is_told_is_diverted():
+def test_a_click_that_comes_after_its_visit_is_told_is_diverted() -> None:
     late = json.dumps({"visitor": "ada", "timestamp": "2025-03-01T09:55:00Z", "page": "home", "cents": 0}).encode()
     result = TestRun(visits).add_records(CLICKS).end_batch().add_record(late).run()
 
@@ -34,7 +34,7 @@ def test_a_click_that_comes_after_its_visit_is_told_is_diverted():
     assert [(event.by, event.key) for event in result.records("late_events")] == [("visit", "ada")]
 
 
-def test_sales_of_each_page_and_minute():
+def test_sales_of_each_page_and_minute() -> None:
     result = TestRun(sales).add_records(CLICKS).run(flush=True)
 
     assert result.records("sales")[:3] == [

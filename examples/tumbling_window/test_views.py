@@ -14,7 +14,7 @@ from amadou_runtime import TestRun
 SAMPLES = sorted(Path(__file__).with_name("views").glob("*.jsonl"))
 
 
-def test_sums_the_views_of_each_minute():
+def test_sums_the_views_of_each_minute() -> None:
     run = TestRun(job)
     for second in ("01:00", "01:30", "01:59", "02:10", "03:01"):
         run.add_record(b'{"channel_id": "news", "timestamp": "2025-01-01T00:%sZ"}' % second.encode())
@@ -27,7 +27,7 @@ def test_sums_the_views_of_each_minute():
 
 
 @pytest.mark.parametrize("cut", [1, 7, 10_000])
-def test_sums_the_sample_files_however_they_are_cut_into_batches(cut: int):
+def test_sums_the_sample_files_however_they_are_cut_into_batches(cut: int) -> None:
     run = TestRun(job)
     for file in SAMPLES:
         records = file.read_bytes().splitlines()

@@ -42,7 +42,7 @@ BEFORE = [
 WITHIN_THE_THRESHOLD = [("a6", "09:22", "09:20", 0), ("a7", "09:26", "09:20", 0), ("a8", "09:28", "09:20", 0)]
 
 
-def test_each_activity_has_the_weather_of_its_city_and_time():
+def test_each_activity_has_the_weather_of_its_city_and_time() -> None:
     result = played(parts=2)
 
     assert sorted(rows(result)) == BEFORE
@@ -50,7 +50,7 @@ def test_each_activity_has_the_weather_of_its_city_and_time():
     assert result.records("notices") == []
 
 
-def test_while_the_weather_is_silent_activities_that_are_too_far_ahead_of_it_are_held():
+def test_while_the_weather_is_silent_activities_that_are_too_far_ahead_of_it_are_held() -> None:
     result = played(parts=4)
 
     assert sorted(rows(result)) == sorted(BEFORE + WITHIN_THE_THRESHOLD)
@@ -58,7 +58,7 @@ def test_while_the_weather_is_silent_activities_that_are_too_far_ahead_of_it_are
     assert result.records("notices") == [Notice("down", "weather", at(9, 20), at(9, 36), 1, 2)]
 
 
-def test_when_the_weather_is_back_what_was_held_runs_with_the_weather_of_its_time():
+def test_when_the_weather_is_back_what_was_held_runs_with_the_weather_of_its_time() -> None:
     result = played(parts=5)
 
     assert result.held("activities") == []
@@ -74,14 +74,14 @@ def test_when_the_weather_is_back_what_was_held_runs_with_the_weather_of_its_tim
     assert result.records("notices")[1:] == [Notice("recovered", "weather", at(9, 20), at(10, 20), 1, 2)]
 
 
-def test_what_was_sent_with_weather_that_was_too_old_is_corrected():
+def test_what_was_sent_with_weather_that_was_too_old_is_corrected() -> None:
     result = played(parts=5)
 
     corrected = sorted(row for row in rows(result) if row[-1])
     assert corrected == [("a7", "09:26", "09:25", 1), ("a8", "09:28", "09:25", 1)]  # a6 had the right one
 
 
-def test_the_last_word_on_each_activity_does_not_depend_on_the_outage():
+def test_the_last_word_on_each_activity_does_not_depend_on_the_outage() -> None:
     at_once = TestRun(job)
     for source in ("activities", "weather"):
         for path in sorted((FOLDER / source).iterdir()):
@@ -91,7 +91,7 @@ def test_the_last_word_on_each_activity_does_not_depend_on_the_outage():
     assert last == {each.id: (each.at, each.weather) for each in at_once.run().records("enriched")}
 
 
-def test_what_cannot_be_corrected_any_more_is_forgotten():
+def test_what_cannot_be_corrected_any_more_is_forgotten() -> None:
     result = played(parts=5)
     assert list(result.state(Enrich.sent, "Delft")) == ["a14"]  # after 10:20, up to which the weather has come
 
@@ -100,5 +100,5 @@ def test_what_cannot_be_corrected_any_more_is_forgotten():
     assert list(result.state(Enrich.readings, "Delft")) == [at(10, 20)]
 
 
-def test_a_weather_service_that_does_not_answer_brings_nothing():
+def test_a_weather_service_that_does_not_answer_brings_nothing() -> None:
     assert Enrich().key_event(b'{"error": "the weather service does not answer"}') is None

@@ -25,9 +25,12 @@ from amadou_plugins.windows._retaining import Retaining
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
 
 
+K_co = TypeVar("K_co", bound=Key, covariant=True, default=Any)
+
+
 # A named tuple, as `KeyedEvent` is: one is made for every result.
-class Window(NamedTuple):
-    """A window, as callbacks see it.
+class Window(NamedTuple, Generic[K_co]):
+    """A window, as callbacks see it. Its type may name that of the key, as in `Window[str]`.
 
     :param start: its beginning, which belongs to it
     :param end: its end; belongs to it in sliding and count windows only
@@ -37,7 +40,7 @@ class Window(NamedTuple):
 
     start: datetime
     end: datetime
-    key: Key
+    key: K_co
     partial: bool = False
 
     def __str__(self) -> str:
