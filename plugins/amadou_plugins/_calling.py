@@ -5,7 +5,7 @@ from copy import copy
 from datetime import UTC, datetime, timedelta
 from inspect import unwrap
 from types import MethodType
-from typing import Any, Final, Literal, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
 from amadou import Component, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
@@ -15,8 +15,12 @@ BEGINNING_OF_TIME: Final = to_micros(datetime.min.replace(tzinfo=UTC))
 END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
 """The last watermark; whatever waits for a later one waits for this."""
 F = TypeVar("F", bound=Callable[..., Any])
-Late = TypeVar("Late", bound=Callable[[Any, Subject, KeyedEvent[Any]], Any])
-"""A method for late events."""
+H = TypeVar("H")
+X = TypeVar("X")
+OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
+"""What takes late events, as a function."""
+LateMethod: TypeAlias = Callable[[H, Subject, KeyedEvent[Any]], X]
+"""The same as a method of the handler."""
 
 
 class CallingComponent(Component):

@@ -36,7 +36,7 @@ class SourceCode:
             self.need(kind.__module__, kind.__name__)
             return repr(value).removeprefix(f"{kind.__module__}.")
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._call(kind, {name: getattr(value, name) for name in value._fields})
+            return self._call(kind, dict(zip(value._fields, value, strict=True)))
         if kind in (list, tuple, set, frozenset, dict):
             return self._container(value)
         if attrs.has(kind):

@@ -181,17 +181,24 @@ def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any]
     return lambda wire, _: hook(wire, filled)
 
 
+def _is_namedtuple(type_: Any) -> bool:
+    return is_namedtuple(get_origin(type_) or type_)
+
+
 def _namedtuple_types(type_: Any) -> dict[str, Any]:
-    hints = get_type_hints(type_)
-    return {name: hints.get(name, Any) for name in type_._fields}
+    class_ = get_origin(type_) or type_
+    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
+    hints = get_type_hints(class_)
+    types = {name: hints.get(name, Any) for name in class_._fields}
+    return {name: given.get(hint, hint) if isinstance(hint, TypeVar) else hint for name, hint in types.items()}
 
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    types = _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
     hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
-        if type(value) is not type_:
+        if type(value) is not class_:
             raise EncodeError(value, type_)
         return {name: hook_for(kind)(part) for (name, kind), part in zip(types.items(), value, strict=True)}
 
@@ -199,13 +206,13 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
 
 
 def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
-    types = _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
         if type(wire) is not dict:
             raise StateDecodeError(wire, type_)
-        return type_(**{name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in wire})
+        return class_(**{name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in wire})
 
     return structure
 
@@ -447,8 +454,8 @@ def _make_converter() -> Converter:
     converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)
-    converter.register_unstructure_hook_factory(is_namedtuple, _unstructure_namedtuple)
-    converter.register_structure_hook_factory(is_namedtuple, _structure_namedtuple)
+    converter.register_unstructure_hook_factory(_is_namedtuple, _unstructure_namedtuple)
+    converter.register_structure_hook_factory(_is_namedtuple, _structure_namedtuple)
     converter.register_unstructure_hook_factory(is_bare, lambda type_: AnyCodec(type_).encode)
     converter.register_structure_hook_factory(is_bare, lambda type_: _decode_with(AnyCodec(type_)))
     converter.register_unstructure_hook_factory(_is_sequence, _unstructure_sequence)

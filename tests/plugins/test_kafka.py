@@ -27,7 +27,7 @@ from amadou import (
     Subject,
 )
 from amadou.errors import CallbackError, SinkError, SourceError
-from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource
+from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
 from amadou_plugins.connectors._kafka import Patience
 from amadou_plugins.connectors._kafka_offsets import LATEST, Range, furthest_behind, limited, shares
 from amadou_plugins.connectors._kafka_planned import Planned
@@ -43,9 +43,10 @@ class Keeping(Handler):
     kept = SinkSpec(tuple[str, int, int, bytes | None, bytes | None, list[Any], datetime])
 
     def key_event(self, record: KafkaRecord) -> KeyedEvent[Any]:
-        at = record.timestamp
-        assert at is not None
-        known = (record.topic, record.partition, record.offset, record.key, record.value, list(record.headers), at)
+        known = (
+            *(record.topic, record.partition, record.offset, record.key, record.value),
+            *(list(record.headers), record.timestamp),
+        )
         return KeyedEvent(f"{record.topic}-{record.partition}", TIME, known)
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -191,11 +192,30 @@ def test_what_names_no_topic_is_refused(topics: Any) -> None:
         KafkaSource(topics, "localhost:9092")
 
 
-def test_a_timestamp_beyond_all_years_is_none(kafka: str) -> None:
+def test_a_record_with_a_timestamp_beyond_all_years_says_so_when_it_is_asked_for_it(kafka: str) -> None:
     topic = make_topic(kafka, message_timestamp_after_max_ms=str(2**63 - 1))
     fill(kafka, topic, [{"value": b"micros", "timestamp": int(TIME.timestamp() * 1_000_000)}])
     (record,) = KafkaSource(topic, kafka).records()
-    assert (record.value, record.timestamp) == (b"micros", None)
+    assert record.value == b"micros"
+    with pytest.raises(
+        KafkaTimestampError, match="has the timestamp 1735689600250000 ms, which is after the year 9999"
+    ):
+        record.timestamp  # noqa: B018
+
+
+def test_a_record_without_a_timestamp_is_an_error_of_the_handler_that_reads_it() -> None:
+    job = Job("keeping", Keeping(), {"in": KafkaSource("t", "localhost:9092")}, {"kept": MemorySink()})
+    record = KafkaRecord(b"v", b"k", topic="views", partition=1, offset=7)
+    with pytest.raises(CallbackError) as raised:
+        TestRun(job).add_record(record).run()
+    error = raised.value.__cause__
+    assert isinstance(error, KafkaTimestampError)
+    assert (error.topic, error.partition, error.offset, error.millis) == ("views", 1, 7, None)
+    assert str(error) == (
+        "the record at offset 7 of partition 1 of the topic 'views' has no timestamp: read the event's time from the "
+        "record's value, or write the record with its time in milliseconds since 1970"
+    )
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_a_refusal_is_forgotten_when_the_cluster_answers() -> None:

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sdk import postponed
 
-from amadou import codec_for
+from amadou import KeyedEvent, codec_for
 from amadou._wire import pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 
@@ -203,6 +203,7 @@ EXAMPLES: list[tuple[Any, Any]] = [
     (Tree, Tree(1, [Tree(2, [Tree(3)]), Tree(4)], Tree(5))),
     (Account, Account("a", Decimal("1.10"), [(NOON, Decimal(5))])),
     (Pair, Pair(1, ["a"])),
+    (KeyedEvent[Pair], KeyedEvent(("a", 1), datetime(2025, 1, 1, tzinfo=UTC), Pair(1, ["a"]))),
     (list[Pair], [Pair(1), Pair(2, ["b"])]),
     (postponed.Outer, postponed.Outer([postponed.Inner(NOON)], {"a": postponed.Inner(NOON)})),
     (postponed.Record, postponed.Record(1, postponed.Inner(NOON))),

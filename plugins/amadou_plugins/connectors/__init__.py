@@ -15,7 +15,7 @@ from amadou_plugins.connectors._json import JsonCodec
 from amadou_plugins.connectors._json_lines import JsonLinesSink
 from amadou_plugins.connectors._json_lines_source import JsonLinesSource
 from amadou_plugins.connectors._kafka_sink import KafkaSink
-from amadou_plugins.connectors._kafka_source import KafkaRecord, KafkaSource
+from amadou_plugins.connectors._kafka_source import KafkaRecord, KafkaSource, KafkaTimestampError
 from amadou_plugins.connectors._lines import LinesSource
 from amadou_plugins.connectors._lines_sink import LinesSink
 from amadou_plugins.connectors._parquet_sink import ParquetSink
@@ -36,6 +36,7 @@ __all__ = [
     "KafkaRecord",
     "KafkaSink",
     "KafkaSource",
+    "KafkaTimestampError",
     "LinesSink",
     "LinesSource",
     "MalformedRow",

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import Param, PartitionOffset, Secret, Source
-from amadou.errors import SourceError
+from amadou.errors import AmadouError, SourceError
 from amadou_plugins.connectors._kafka import Cluster, Patience, cluster_of
 from amadou_plugins.connectors._kafka_offsets import EARLIEST, LATEST, Offsets, Range, check_start
 from amadou_plugins.connectors._kafka_planned import Planned
@@ -35,21 +35,61 @@ _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """Those of this process by their settings: connections are costly."""
 
 
-class KafkaRecord(NamedTuple):
-    """A record of a topic, as `key_event` gets it.
+class KafkaTimestampError(AmadouError):
+    """A record of Kafka was asked for its timestamp, and has none that a `datetime` can be.
 
-    :param value: `None` for a tombstone
-    :param timestamp: when it was made or written, as the topic says, in UTC; `None` where the topic has none, or one
-        after the year 9999
+    :param topic: the record's topic
+    :param partition: its partition
+    :param offset: its offset
+    :param millis: its timestamp in milliseconds since 1970; `None` where it has none
     """
 
+    def __init__(self, topic: str, partition: int, offset: int, millis: int | None) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+        self.millis = millis
+        found = "no timestamp" if millis is None else f"the timestamp {millis} ms, which is after the year 9999"
+        super().__init__(
+            f"the record at offset {offset} of partition {partition} of the topic {topic!r} has {found}: read the "
+            "event's time from the record's value, or write the record with its time in milliseconds since 1970"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.topic, self.partition, self.offset, self.millis)
+
+
+class _Fields(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    timestamp: datetime | None = None
+    timestamp: datetime | int | None = None  # milliseconds where no datetime can be it
     topic: str = ""
     partition: int = 0
     offset: int = 0
+
+
+class KafkaRecord(_Fields):
+    """A record of a topic, as `key_event` gets it: a named tuple.
+
+    :param value: `None` for a tombstone
+    :param key: `None` where it has none
+    :param headers: names and values
+    :param timestamp: when it was made or written, as the topic says, in UTC. Where there is none, or one after the
+        year 9999, reading it raises a `KafkaTimestampError`
+    :param topic: the topic's name
+    :param partition: the partition's number
+    :param offset: the record's place in the partition
+    """
+
+    __slots__ = ()
+
+    @property
+    def timestamp(self) -> datetime:
+        at = self[3]  # the field that this property stands before
+        if isinstance(at, datetime):
+            return at
+        raise KafkaTimestampError(self.topic, self.partition, self.offset, at)
 
 
 def _names(topics: str | Sequence[str] | Param) -> Any:
@@ -211,11 +251,11 @@ def _consumer(cluster: Cluster, skip_lost: bool) -> tuple[Any, Patience]:
     return _consumers[key]
 
 
-def _time(millis: int) -> datetime | None:
+def _time(millis: int) -> datetime | int | None:
     try:
         return _EPOCH + timedelta(milliseconds=millis) if millis >= 0 else None
     except OverflowError:
-        return None
+        return millis
 
 
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:

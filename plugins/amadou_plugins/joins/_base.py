@@ -2,19 +2,17 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, TypeAlias
 
 from amadou import Call, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, Late
+from amadou_plugins._calling import MICROSECOND, CallingComponent, H, LateMethod, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]
 """An event of a subject, as a join keeps it: its time in microseconds and its value."""
 OnMatch: TypeAlias = Callable[[Subject, Any, Any], Any]
-OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
-Match = TypeVar("Match", bound=Callable[[Any, Subject, Any, Any], Any])
-"""A method for results."""
+MatchMethod: TypeAlias = Callable[[H, Subject, Any, Any], X]
 
 
 class JoinSpec(CallingComponent):
@@ -68,11 +66,11 @@ class JoinSpec(CallingComponent):
             name=name,
         )
 
-    def on_match(self, function: Match) -> Match:
+    def on_match(self, function: MatchMethod[H, X]) -> MatchMethod[H, X]:
         """Marks the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
         return self.mark("on_match", function)
 
-    def on_late(self, function: Late) -> Late:
+    def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
         """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
         ``<name>.late`` whatever becomes of them.
         """

@@ -5,8 +5,8 @@ from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct
-from amadou_plugins.joins._base import JoinSpec, Kept, OnLate, OnMatch
+from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct
+from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 _LEFT, _RIGHT = 0, 1

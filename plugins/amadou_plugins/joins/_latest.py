@@ -4,8 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import MICROSECOND, direct
-from amadou_plugins.joins._base import JoinSpec, Kept, OnLate, OnMatch
+from amadou_plugins._calling import MICROSECOND, OnLate, direct
+from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
 
 
 class LatestJoin(JoinSpec):

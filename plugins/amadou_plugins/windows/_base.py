@@ -14,7 +14,10 @@ from amadou_plugins._calling import (
     END_OF_TIME,
     MICROSECOND,
     CallingComponent,
-    Late,
+    H,
+    LateMethod,
+    OnLate,
+    X,
     latest,
     micros_of,
 )
@@ -47,15 +50,12 @@ class Window(NamedTuple, Generic[K_co]):
         return f"{self.start.isoformat()} … {self.end.isoformat()}{' so far' if self.partial else ''}"
 
 
-H = TypeVar("H")
 R = TypeVar("R")
-X = TypeVar("X")
-Given: TypeAlias = AggregateLike[Any] | Mapping[str, Any] | None
+Value: TypeAlias = AggregateLike[Any] | Mapping[str, Any] | None
 """What a window's `value` may be: an aggregate, several by name, or nothing, to count events."""
-N = TypeVar("N", bound=Given, default=None)
-N_co = TypeVar("N_co", bound=Given, covariant=True, default=Any)
+V = TypeVar("V", bound=Value, default=None)
+V_co = TypeVar("V_co", bound=Value, covariant=True, default=Any)
 OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
-OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
 ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
 
 
@@ -73,7 +73,7 @@ class Emission:
         self._function(subject, window, self._aggregate.result(accumulator))
 
 
-class WindowSpec(CallingComponent, Generic[N_co]):
+class WindowSpec(CallingComponent, Generic[V_co]):
     """The base of all kinds of windows. Its type names that of its `value`: type checkers know by it what results are.
 
     A key's value is a list: up to which window all are known to be closed (`None` for none), and what the kind keeps of
@@ -87,7 +87,7 @@ class WindowSpec(CallingComponent, Generic[N_co]):
 
     def __init__(
         self,
-        value: Given,
+        value: Value,
         *,
         allowed_lateness: timedelta,
         late: Literal["drop", "divert"],
@@ -158,7 +158,7 @@ class WindowSpec(CallingComponent, Generic[N_co]):
         """
         return self.mark("on_early", function)
 
-    def on_late(self, function: Late) -> Late:
+    def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
         """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
         ``<name>.late`` whatever becomes of them.
         """

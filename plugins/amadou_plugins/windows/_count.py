@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import direct
-from amadou_plugins.windows._base import N, N_co, OnLate, OnResult, WindowSpec
+from amadou_plugins._calling import OnLate, direct
+from amadou_plugins.windows._base import OnResult, V, V_co, WindowSpec
 
 
-class CountWindow(WindowSpec[N_co]):
+class CountWindow(WindowSpec[V_co]):
     """Windows of a number of a key's events, in the order in which they come.
 
     A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
@@ -30,9 +30,9 @@ class CountWindow(WindowSpec[N_co]):
     by_keyword = "hop"
 
     def __init__(
-        self: "CountWindow[N]",
+        self: "CountWindow[V]",
         size: int,
-        value: N = None,  # type: ignore[assignment]
+        value: V = None,  # type: ignore[assignment]
         *,
         hop: int | None = None,
         allowed_lateness: timedelta = timedelta(0),

@@ -13,18 +13,19 @@ from amadou_plugins._calling import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
     MICROSECOND,
+    OnLate,
     direct,
     earliest,
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
+from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
 
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
 
 
-class HoppingWindow(WindowSpec[N_co]):
+class HoppingWindow(WindowSpec[V_co]):
     """Windows of a length that begin at equal distances, and overlap where the distance is the shorter one.
 
     Events are taken into panes as long as the greatest common divisor of `size` and `hop`, however many windows they
@@ -62,10 +63,10 @@ class HoppingWindow(WindowSpec[N_co]):
     by_keyword = "offset"
 
     def __init__(
-        self: "HoppingWindow[N]",
+        self: "HoppingWindow[V]",
         size: timedelta,
         hop: timedelta,
-        value: N = None,  # type: ignore[assignment]
+        value: V = None,  # type: ignore[assignment]
         *,
         offset: timedelta = timedelta(0),
         allowed_lateness: timedelta = timedelta(0),
@@ -341,7 +342,7 @@ def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]
     return list(index), at
 
 
-class TumblingWindow(HoppingWindow[N_co]):
+class TumblingWindow(HoppingWindow[V_co]):
     """Windows of a length that follow one another without gap or overlap.
 
     :param size: how long each window is
@@ -351,9 +352,9 @@ class TumblingWindow(HoppingWindow[N_co]):
     """
 
     def __init__(
-        self: "TumblingWindow[N]",
+        self: "TumblingWindow[V]",
         size: timedelta,
-        value: N = None,  # type: ignore[assignment]
+        value: V = None,  # type: ignore[assignment]
         *,
         offset: timedelta = timedelta(0),
         allowed_lateness: timedelta = timedelta(0),

@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, direct, latest, micros_of
-from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
+from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct, latest, micros_of
+from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
 
 # A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
 # accumulator is a dict: its events by their times, each a number of events and an accumulator, since an event may still
@@ -17,7 +17,7 @@ _START, _LAST, _COUNT, _ACCUMULATOR = range(4)
 _EPOCH = from_micros(0)
 
 
-class SessionWindow(WindowSpec[N_co]):
+class SessionWindow(WindowSpec[V_co]):
     """Windows from an event up to a gap after the last one that is near it.
 
     An event extends a session where it is at most `gap` from its nearest event; one that comes out of order may join
@@ -34,9 +34,9 @@ class SessionWindow(WindowSpec[N_co]):
     by_keyword = "max_duration"
 
     def __init__(
-        self: "SessionWindow[N]",
+        self: "SessionWindow[V]",
         gap: timedelta,
-        value: N = None,  # type: ignore[assignment]
+        value: V = None,  # type: ignore[assignment]
         *,
         max_duration: timedelta | None = None,
         allowed_lateness: timedelta = timedelta(0),

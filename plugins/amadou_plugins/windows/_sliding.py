@@ -8,15 +8,16 @@ from amadou_plugins._calling import (
     BEGINNING_OF_TIME,
     END_OF_TIME,
     MICROSECOND,
+    OnLate,
     direct,
     earliest,
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, N, N_co, OnLate, OnResult, WindowSpec
+from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
 
 
-class SlidingWindow(WindowSpec[N_co]):
+class SlidingWindow(WindowSpec[V_co]):
     """For each event the window of a length that ends with it; both ends belong to it.
 
     Its result comes when the watermark has reached the event's time plus `allowed_lateness`, so that it does not depend
@@ -31,9 +32,9 @@ class SlidingWindow(WindowSpec[N_co]):
     """
 
     def __init__(
-        self: "SlidingWindow[N]",
+        self: "SlidingWindow[V]",
         size: timedelta,
-        value: N = None,  # type: ignore[assignment]
+        value: V = None,  # type: ignore[assignment]
         *,
         allowed_lateness: timedelta = timedelta(0),
         late: Literal["drop", "divert"] = "drop",

@@ -1,0 +1,123 @@
+"""What type checkers say of the examples, of the code on each page, and of what users get right and wrong.
+
+On a page, each block of Python is a file of its own, with its lines where they are on the page. What a block needs and
+readers do not stands before it, in a comment ``<!-- python … -->``. A block, or such a comment, that begins with a
+comment such as ``# my_company/sinks.py`` is that file, and others may import it.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+import pytest
+
+ROOT = Path(__file__).parents[1]
+TYPES = ROOT / "tests" / "types"
+PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("examples/*/README.md"))]
+CODE = re.compile(r"^<!-- python\n(?P<hidden>.*?)^-->$|^```python\n(?P<shown>.*?)^```$", re.MULTILINE | re.DOTALL)
+FILE = re.compile(r"# ([\w/]+\.py)\n")
+UNFENCED = re.compile(r"^    (?:(?:async )?def |class |from [\w.]+ import |import |@|\w+ = )", re.MULTILINE)
+
+
+@attrs.frozen
+class Problem:
+    file: Path
+    line: int
+    text: str
+
+
+def files_of(name: str, page: str) -> Iterator[tuple[str, str]]:
+    """The code of a page: for each file its path and its text."""
+    before = ""
+    for found in CODE.finditer(page):
+        kind = found.lastgroup or ""
+        line = page.count("\n", 0, found.start(kind))
+        code = before + "\n" * (line - before.count("\n")) + found[kind]
+        path = FILE.match(found[kind])
+        before = code if kind == "hidden" and path is None else ""
+        if path is not None:
+            yield path[1], code
+        elif kind == "shown":
+            yield f"{name}_{line}.py", code
+
+
+@pytest.fixture(scope="session")
+def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the code of all pages."""
+    folder = tmp_path_factory.mktemp("code")
+    for page in PAGES:
+        name = re.sub(r"\W", "_", page.relative_to(ROOT).with_suffix("").as_posix())
+        for path, text in files_of(name, page.read_text()):
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_text(text)
+    return folder
+
+
+def mypy(code: Path) -> Iterator[Problem]:
+    command = [sys.executable, "-m", "mypy", "--output", "json", "examples", str(TYPES), str(code)]
+    environment = {**os.environ, "MYPYPATH": str(code)}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    for said in map(json.loads, done.stdout.splitlines()):
+        if said["severity"] == "error":
+            yield Problem(ROOT / said["file"], said["line"], said["message"])
+
+
+def pyright(code: Path) -> Iterator[Problem]:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]
+    settings["include"] = [str(ROOT / "examples"), str(TYPES), str(code)]
+    settings["extraPaths"] = [str(code), *(str(ROOT / path) for path in settings["extraPaths"])]
+    config = code.parent / "pyright.json"
+    config.write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "basedpyright", "--outputjson", "--pythonpath", sys.executable, "-p", str(config)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    for said in json.loads(done.stdout)["generalDiagnostics"]:
+        yield Problem(Path(said["file"]), said["range"]["start"]["line"] + 1, said["message"])
+
+
+@pytest.fixture(scope="session", params=[mypy, pyright], ids=lambda checker: checker.__name__)
+def problems(request: pytest.FixtureRequest, code: Path) -> list[Problem]:
+    """What a checker says of all of it."""
+    return list(request.param(code))
+
+
+def test_examples_and_the_code_on_pages_have_right_types(problems: list[Problem]) -> None:
+    assert [problem for problem in problems if problem.file != TYPES / "refused.py"] == []
+
+
+def test_what_is_wrong_is_refused_and_the_reason_named(problems: list[Problem]) -> None:
+    lines = (TYPES / "refused.py").read_text().splitlines()
+    found = ((number, re.search(r"  # refused: (.+)$", line)) for number, line in enumerate(lines, 1))
+    expected = {number: match[1] for number, match in found if match is not None}
+    said: dict[int, str] = defaultdict(str)
+    for problem in problems:
+        if problem.file == TYPES / "refused.py":
+            said[problem.line] += problem.text + "\n"
+
+    assert said.keys() == expected.keys()
+    assert {number: said[number] for number, text in expected.items() if text not in said[number]} == {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_python_on_a_page_stands_in_blocks_that_are_checked(page: Path) -> None:
+    text = page.read_text()
+
+    assert UNFENCED.findall(re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)) == []
+    assert len(list(files_of("", text))) >= text.count("```python")
+
+
+def test_a_block_of_a_page_keeps_its_lines_and_has_what_is_hidden_before_it() -> None:
+    page = "# Page\n\n<!-- python\nimport os\n-->\n```python\nos.sep\n```\n\n```python\n# a/b.py\nb = 1\n```\n"
+
+    assert list(files_of("page", page)) == [
+        ("page_6.py", "\n\n\nimport os\n\n\nos.sep\n"),
+        ("a/b.py", "\n\n\n\n\n\n\n\n\n\n# a/b.py\nb = 1\n"),
+    ]
