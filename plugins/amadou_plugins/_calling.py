@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from copy import copy
 from datetime import UTC, datetime, timedelta
-from inspect import unwrap
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from types import MethodType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
@@ -143,6 +143,11 @@ def _qualified(function: Any) -> tuple[str, str, str]:
 def _check_callable(which: str, function: Any) -> None:
     if not callable(function) and not isinstance(function, classmethod):
         raise SpecError(f"{which} must be a function, not {function!r}")
+    called = unwrap(getattr(function, "__func__", function))
+    if isgeneratorfunction(called) or iscoroutinefunction(called) or isasyncgenfunction(called):
+        what = "has a yield" if isgeneratorfunction(called) else "is async"
+        name = getattr(called, "__qualname__", repr(called))
+        raise SpecError(f"{name} {what}, so that calling it does nothing: {which} takes a plain function")
 
 
 def direct(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:

@@ -246,6 +246,12 @@ class Job:
             if inspect.iscoroutinefunction(getattr(handler, callback))
             or inspect.isasyncgenfunction(getattr(handler, callback))
         ]
+        problems += [
+            f"{name}.{callback} has a yield, so that calling it does nothing: collect values with "
+            "self.<port>.collect(subject, value)"
+            for callback in _callbacks(Handler)
+            if callback != "key_event" and inspect.isgeneratorfunction(getattr(handler, callback))
+        ]
         declared = declared_specs(handler)
         for attribute, spec in declared.items():
             try:

@@ -243,7 +243,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             self.encode_key, self.decode_key = _datetime_key, from_micros
         else:
-            keys = self._key_codec or codec_for(self.key_type)
+            keys = self._key_codec or self._codec_of_keys()
             if self.scalar_key is not None:
                 self.encode_key, self.decode_key = keys.encode, keys.decode
             else:
@@ -251,6 +251,12 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
                 self.decode_key = lambda wire: keys.decode(unpack(wire))
         values = self._codec or codec_for(self.value_type)
         self.encode_value, self.decode_value = values.encode, values.decode
+
+    def _codec_of_keys(self) -> Codec[Any]:
+        try:
+            return codec_for(self.key_type)
+        except UnsupportedTypeError as error:
+            raise UnsupportedTypeError(error.type, error.why, error.setting and "key_codec") from error
 
     def check(self) -> None:
         self._check_life()

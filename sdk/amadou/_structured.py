@@ -114,7 +114,8 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(
             whole,
             f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
-            "dict, set or tuple of those, an attrs class, a dataclass or a named tuple, or give the spec a codec=",
+            "dict, set or tuple of those, an attrs class, a dataclass or a named tuple",
+            setting="codec",
         )
 
 

@@ -300,15 +300,19 @@ class UnsupportedTypeError(CodecError):
     """No codec can be made for a type.
 
     :param type_: the type
+    :param why: what is wrong with it, and what to use
+    :param setting: the setting of a spec that takes a codec of the type instead; `None` where that is not the way
     """
 
-    def __init__(self, type_: Any, why: str) -> None:
+    def __init__(self, type_: Any, why: str, setting: str | None = None) -> None:
         self.type = type_
         self.why = why
-        super().__init__(f"the type {_type_name(type_)} is not supported: {why}")
+        self.setting = setting
+        instead = "" if setting is None else f", or give the spec a {setting}="
+        super().__init__(f"the type {_type_name(type_)} is not supported: {why}{instead}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.type, self.why)
+        return type(self), (self.type, self.why, self.setting)
 
 
 class EncodeError(CodecError):

@@ -237,3 +237,19 @@ def test_methods_may_share_a_name_or_be_private() -> None:
     for handler, expected in ((Shared(), ["first", "second"]), (Private(), ["private"])):
         found = results(TestRun(job(handler)).add_record(event(0)).run(flush=True))
         assert [value for *_, value in found] == expected
+
+
+def yielding(*_: Any) -> Any:
+    yield
+
+
+async def waiting(*_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("function", "told"), [(yielding, "yielding has a yield"), (waiting, "waiting is async")])
+def test_a_function_that_does_nothing_when_it_is_called_is_refused(function: Callable[..., Any], told: str) -> None:
+    window = TumblingWindow(SECOND, name="window")
+    with pytest.raises(SpecError, match=f"{told}, so that calling it does nothing: on_close takes a plain function"):
+        window.on_close(function)
+    with pytest.raises(SpecError, match=f"{told}, so that calling it does nothing: on_late takes a plain function"):
+        TumblingWindow(SECOND, on_late=function)

@@ -184,6 +184,7 @@ def test_an_events_value_that_cannot_be_carried(value: Any) -> None:
     error = caught.value
     assert (error.callback, error.key, error.record) == ("key_event", "the key", repr(record))
     assert error.error.startswith(("EncodeError: cannot store", "NaiveTimestampError: "))
+    assert "codec=" not in error.error  # there is no spec to give it to
     assert shows_only_the_users_frames(error)
 
 

@@ -75,6 +75,11 @@ async def waiting(*_: Any) -> None:
     """Is of no use as a callback."""
 
 
+def yielding(*_: Any) -> Any:
+    """Does nothing when it is called, as a callback would be."""
+    yield
+
+
 class Silent(Handler):
     pass
 
@@ -138,6 +143,12 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ),
         ({"handler": handler_with(on_event=waiting)}, "Odd.on_event is async: callbacks are plain functions"),
         ({"handler": handler_with(on_dependency_down=waiting)}, "Odd.on_dependency_down is async"),
+        (
+            {"handler": handler_with(on_event=yielding)},
+            "Odd.on_event has a yield, so that calling it does nothing: collect values with "
+            "self.<port>.collect(subject, value)",
+        ),
+        ({"handler": handler_with(on_timer_expired=yielding)}, "Odd.on_timer_expired has a yield"),
         ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
         ({"idle_timeout": {"in": 0}}, "idle_timeout['in'] must be a timedelta or seconds, above zero, or None, not "),
         ({"watermark_delay": {"in": -1}}, "watermark_delay['in'] must be a timedelta or seconds, not below zero, "),
@@ -161,7 +172,9 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ),
         ({"handler": handler_with(on_event=Handler.on_event)}, "Odd does not define on_event(self, subject, event)"),
         ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
+        ({"handler": handler_with(odd=ValueSpec(complex))}, "a named tuple, or give the spec a codec="),
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
+        ({"handler": handler_with(odd=MapSpec(complex, int))}, "a named tuple, or give the spec a key_codec="),
         ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
         ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),
         (
