@@ -72,7 +72,7 @@ def mypy(code: Path) -> Iterator[Problem]:
 
 def pyright(code: Path) -> Iterator[Problem]:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["basedpyright"]
-    settings["include"] = [str(ROOT / "examples"), str(TYPES), str(code)]
+    settings["include"] = [os.path.relpath(path, code.parent) for path in (ROOT / "examples", TYPES, code)]
     settings["extraPaths"] = [str(code), *(str(ROOT / path) for path in settings["extraPaths"])]
     config = code.parent / "pyright.json"
     config.write_text(json.dumps(settings))

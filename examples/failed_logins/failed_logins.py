@@ -47,7 +47,7 @@ class Burst:
     alarmed: bool = False
 
 
-class FailedLogins(Handler):
+class FailedLogins(Handler[str]):
     """Five failed logins from one address within a minute.
 
     :param year: the year of the log's times
@@ -68,7 +68,7 @@ class FailedLogins(Handler):
         # More than five at one time raise no other alarm than five.
         return [KeyedEvent(address.decode(), timestamp)] * min(int(repeated or 1), FAILURES)
 
-    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+    def on_event(self, subject: Subject[str], event: KeyedEvent) -> None:
         state = self.burst.state_for(subject)
         burst = state.value
         if burst.times:
@@ -84,7 +84,7 @@ class FailedLogins(Handler):
         if not subject.set_timer(forgotten_at(state.value)):
             state.clear()  # the line came more than a minute late
 
-    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+    def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
         self.burst.state_for(subject).clear()
 
 

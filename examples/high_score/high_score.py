@@ -17,7 +17,7 @@ class HighScore:
     old: int
 
 
-class HighScores(Handler):
+class HighScores(Handler[str]):
     """The scores that beat their user's best so far."""
 
     best = ValueSpec(int, default=0)
@@ -27,7 +27,7 @@ class HighScores(Handler):
         result = orjson.loads(record)
         return KeyedEvent(result["user"], datetime.fromisoformat(result["timestamp"]), result["score"])
 
-    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+    def on_event(self, subject: Subject[str], event: KeyedEvent[int]) -> None:
         best = self.best.state_for(subject)
         if event.value > best.value:
             self.records.collect(subject, HighScore(subject.key, event.value, best.value))
