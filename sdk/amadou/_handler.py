@@ -13,7 +13,7 @@ class Handler(Generic[K]):
     """The base class of every handler: what happens to the events of a stream, key by key.
 
     A subclass may name the type of its keys: in a `Handler[str]` events have a `str` for their key, and subjects are
-    each a `Subject[str]`. Type checkers do not look at the keys of a `Handler`.
+    each a `Subject[str]`. Without it, type checkers take keys for anything.
 
     Callbacks are called in this order. `open` once in each worker, before anything else. `key_event` for each record
     of the sources, anywhere and in parallel. Then, for each key in one place and one batch after the other: first

@@ -252,6 +252,11 @@ class Running(Handler):
         assert_type(self.count.add(subject, event), int)
         assert_type(self.count.state_for(subject).value, int)
         assert_type(self.several.result(subject), dict[str, Any])
+        shown(self.count)
+
+
+def shown(spec: RunningSpec) -> str:
+    return repr(spec)
 
 
 class Joins(Handler):

@@ -9,7 +9,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AggregateLike(Protocol[R_co]):
-    """What type checkers take for an aggregate: the methods of an `Aggregate` that every one has, and its result."""
+    """An aggregate as type checkers see it, of whatever class: the methods that each has, and what it gives."""
 
     def create(self) -> Any: ...
 

@@ -1,13 +1,15 @@
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, overload
+
+from typing_extensions import TypeVar
 
 from amadou import KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._several import aggregate_of
 
-R = TypeVar("R")
+R = TypeVar("R", default=Any)
 
 
 class RunningState(Generic[R]):
