@@ -183,7 +183,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
-    watermark, judged, warning = Watermark(job), None, DroppedWarning(job.name)
+    watermark, judged, warning = Watermark(job), None, DroppedWarning(job)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
     records = {name: source.records_by_partition() for name, source in job.sources.items()}

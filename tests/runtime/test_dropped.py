@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from amadou import Counts, Handler, Job, MemorySink, MemorySource, RunSummary
+from amadou import Counts, Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, Subject
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime._dropped import DroppedWarning
@@ -40,7 +40,7 @@ def test_the_summary_says_dropped() -> None:
 def test_a_run_is_warned_of_once_when_more_than_one_event_in_a_hundred_is_dropped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    warning = DroppedWarning("counts")
+    warning = DroppedWarning(job_with())
     warning.look(Counts(events=100, late=50, dropped=1))
     assert caplog.records == []
     warning.look(Counts(events=200, dropped=3))
@@ -48,3 +48,39 @@ def test_a_run_is_warned_of_once_when_more_than_one_event_in_a_hundred_is_droppe
     [record] = caplog.records
     assert record.levelno == logging.WARNING
     assert "job counts: 3 of 200 events (1.5 %) were dropped because they came too late" in record.getMessage()
+
+
+class Plain(Handler):
+    def key_event(self, record: Any) -> None: ...
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("job", "advice"),
+    [
+        (
+            job_with(),
+            "Raise watermark_delay or the allowed_lateness of minutes above the disorder of the input, or keep late "
+            'events with late="divert" of minutes',
+        ),
+        (
+            job_with(late_events="drop", late="divert"),
+            'Raise watermark_delay above the disorder of the input, or keep late events with late_events="divert"',
+        ),
+        (
+            Job("counts", Plain(), {"records": MemorySource()}, {}, late_events="drop"),
+            'Raise watermark_delay above the disorder of the input, or keep late events with late_events="divert"',
+        ),
+        (
+            job_with(late_events="drop"),
+            "Raise watermark_delay or the allowed_lateness of minutes above the disorder of the input, or keep late "
+            'events with late_events="divert" and late="divert" of minutes',
+        ),
+    ],
+    ids=["windows drop", "the job drops", "no windows", "both drop"],
+)
+def test_the_warning_names_settings_that_the_job_has(job: Job, advice: str, caplog: pytest.LogCaptureFixture) -> None:
+    DroppedWarning(job).look(Counts(events=10, dropped=5))
+    [record] = caplog.records
+    assert record.getMessage().endswith(f"because they came too late. {advice}")

@@ -80,7 +80,7 @@ class RunningJob:
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
-        self._dropped = DroppedWarning(job.name)
+        self._dropped = DroppedWarning(job)
         self._partitions: Sequence[PartitionReport] = clock.reports()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
