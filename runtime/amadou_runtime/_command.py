@@ -48,7 +48,10 @@ def run_job(
     ] = None,
     sink: Annotated[
         list[str] | None,
-        typer.Option(metavar="PORT=KIND:…", help="Lead a port elsewhere, such as sums=console."),
+        typer.Option(
+            metavar="PORT=KIND:…",
+            help="Lead a port elsewhere, such as sums=console. Given several times for a port, to several sinks.",
+        ),
     ] = None,
     plugin: Annotated[
         list[str] | None,
@@ -94,7 +97,7 @@ def run_job(
 ) -> None:
     """Run a job to the end of its input, or until Ctrl-C, which ends it after the batch in hand."""
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
-    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     if once and trigger is not None:
         raise typer.BadParameter("--once and --trigger exclude each other")
     if engine is Engine.EMBEDDED:
@@ -147,14 +150,24 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
     :raises typer.BadParameter: one has no name or no ``=``, or a name comes twice
     """
-    found: dict[str, str] = {}
+    found = groups(texts, option)
+    for name, values in found.items():
+        if len(values) > 1:
+            raise typer.BadParameter(f"{option} has {name} twice: give it once")
+    return {name: value for name, (value,) in found.items()}
+
+
+def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
+    """The names of an option that is given as ``NAME=VALUE``, each with its values in their order.
+
+    :raises typer.BadParameter: one has no name or no ``=``
+    """
+    found: dict[str, list[str]] = {}
     for text in texts or ():
         if text.find("=") < 1:
             raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
         name, value = text.split("=", 1)
-        if name in found:
-            raise typer.BadParameter(f"{option} has {name} twice: give it once")
-        found[name] = value
+        found.setdefault(name, []).append(value)
     return found
 
 

@@ -25,7 +25,7 @@ from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
-from amadou_runtime._ports import port_codec, with_all_sinks
+from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
 from amadou_runtime._watermark import newest_of
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
@@ -224,9 +224,9 @@ class RunningJob:
         verdict = judge(self._job, moment.judged, newest, whole.oldest, number, self._announce)
         check_held(self._job, self._held(whole.ranges), verdict.down)
         began = time.perf_counter()
-        for port, sink in self._job.sinks.items():
+        for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-            sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
+            sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole, downs(self._job, verdict.down)

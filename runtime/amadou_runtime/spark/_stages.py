@@ -19,7 +19,7 @@ from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
 from amadou_runtime._operator import Judged, together
-from amadou_runtime._ports import port_codec
+from amadou_runtime._ports import port_codec, sink_of
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime._watermark import Newest
 from amadou_runtime.spark._call import CALL
@@ -361,7 +361,7 @@ class OutputStage:
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job
-        return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
+        return sink_of(job, port).open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
 
 
 _ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
