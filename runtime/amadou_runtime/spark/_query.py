@@ -45,6 +45,7 @@ from amadou_runtime.spark._stages import (
     Summary,
     error_from,
 )
+from amadou_runtime.spark._worker_end import end_lookup
 
 AVAILABLE_NOW = "available-now"
 _logger = logging.getLogger("amadou")
@@ -350,6 +351,7 @@ def start(
             reader = reader.option(Source.NEWEST_OPTION, str(newest))
         records = source.read_stream(own, reader, name, checkpoint)
         keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
+    end_lookup(spark)
     hooks.started(Run(identity.run, job, "spark", kept))
     progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
     running = RunningJob(job, clock, on_report=hooks.batch_completed, on_spark_progress=progress)

@@ -29,6 +29,7 @@ from amadou_runtime.spark._memory import Memory
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
 from amadou_runtime.spark._spread import range_numbers
+from amadou_runtime.spark._worker_end import end_with_spark
 
 KEYED = "range int, event_time timestamp, chunk binary"
 """Columns after keying. What Spark takes for event time is the number of the batch; see `StatefulStage`."""
@@ -446,3 +447,6 @@ def packed_error(error: AmadouError, trace: Trace | None = None) -> bytes:
 def error_from(fields: dict[str, Any]) -> AmadouError:
     """The error of some fields."""
     return CallbackError(**fields["callback"]) if "callback" in fields else RunError(fields["message"])
+
+
+end_with_spark()
