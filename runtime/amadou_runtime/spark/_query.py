@@ -32,6 +32,7 @@ from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due
 from amadou_runtime.spark._clock import Clock, RunClock, stream_name
 from amadou_runtime.spark._compressed import unpack_compressed
 from amadou_runtime.spark._files import Files
+from amadou_runtime.spark._lost_tasks import LostTasks, died_error
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
 from amadou_runtime.spark._session import own_session
@@ -75,6 +76,7 @@ class RunningJob:
         self._on_batch = on_batch
         self._on_report = on_report
         self._on_spark_progress = on_spark_progress
+        self._lost_tasks = LostTasks(job.name)
         self._telling = threading.Lock()
         self._done = self._told = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
@@ -213,8 +215,10 @@ class RunningJob:
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
-            told = f"batch {number} of {self._job.name!r} failed in Spark: {_root_cause(error)}"
-            raise RunError(told) from error
+            cause = _root_cause(error)
+            died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
+            raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
+        self._lost_tasks.warn(frame.sparkSession, number)
         whole = Summary()
         for row in rows:
             whole.merge(Summary(**unpack_compressed(row[0])))

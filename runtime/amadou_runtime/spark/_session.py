@@ -15,6 +15,8 @@ from amadou.errors import PlatformError
 from amadou_runtime.spark._files import Files
 
 JAVA_VERSIONS = (17, 21)
+TEST_MASTER = "local[*,1]"
+"""Spark's master URL for test runs, which try nothing twice: a crash that a script plays would come again."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -57,6 +59,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     :raises PlatformError: pyspark or a Java that it works with is missing
     """
     check_pyspark()
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -64,10 +67,11 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None:
+        master = SparkConf().get("spark.master") if submitted else None
     builder = SparkSession.builder.appName(app_name)
-    if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
-    settings = {**_LAUNCH_SETTINGS, **conf}
+    settings = {"spark.master": master or "local[*]", **_LAUNCH_SETTINGS, **conf}
+    settings["spark.master"] = _with_retries(settings["spark.master"], settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
         settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
@@ -79,6 +83,14 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         raise PlatformError(f"Spark does not start: {error}") from error
     _import_wheels(spark.sparkContext)
     return spark
+
+
+def _with_retries(master: str, tries: str) -> str:
+    """Spark's master URL, where it names this machine and not how often a task may be tried, with that number.
+    Otherwise Spark tries a task once there, and a run would end with any of its workers.
+    """
+    local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return master if local is None else f"local[{local[1] or 1},{tries}]"
 
 
 def _import_wheels(context: Any) -> None:
