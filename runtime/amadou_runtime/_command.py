@@ -16,6 +16,7 @@ from amadou_runtime._load import load_job
 from amadou_runtime._named import with_connectors
 from amadou_runtime._progress import ProgressDisplay
 from amadou_runtime._run import run
+from amadou_runtime._trigger import AVAILABLE_NOW, trigger_problem
 
 
 class Engine(StrEnum):
@@ -100,6 +101,9 @@ def run_job(
     sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     if once and trigger is not None:
         raise typer.BadParameter("--once and --trigger exclude each other")
+    problem = trigger_problem(trigger)
+    if problem is not None:
+        raise typer.BadParameter(problem, param_hint="--trigger")
     if engine is Engine.EMBEDDED:
         for option, value in {
             "--checkpoint": checkpoint,
@@ -117,7 +121,7 @@ def run_job(
                 job,
                 engine=engine.value,
                 checkpoint=checkpoint,
-                trigger="available-now" if once else trigger,
+                trigger=AVAILABLE_NOW if once else trigger,
                 flush=flush,
                 params=params,
                 master=master,
