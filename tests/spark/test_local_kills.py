@@ -118,6 +118,7 @@ def test_workers_and_their_daemon_may_be_killed(tmp_path: Path) -> None:
     )
     assert "counts: a Python worker of Spark was killed or crashed during batch 1. Spark has tried" in log(tmp_path)
     assert "org.apache.spark" not in log(tmp_path)
+    assert "incubator" not in log(tmp_path)
 
 
 @pytest.mark.parametrize(
