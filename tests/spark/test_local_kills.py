@@ -58,7 +58,9 @@ RECORDS = 210
 def files(directory: Path, texts: list[str]) -> None:
     (directory / "in").mkdir()
     for number, text in enumerate(texts):
-        (directory / "in" / f"{number}.txt").write_text(text)
+        path = directory / "in" / f"{number}.txt"
+        path.write_text(text)
+        os.utime(path, (number, number))  # Spark takes the oldest first
 
 
 @contextmanager
