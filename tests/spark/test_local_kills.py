@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from tests.spark.clusters import command_of, descendants, wait_for
 
+from amadou_runtime.spark._lost_tasks import died_error
+
 pytestmark = pytest.mark.spark
 
 JOB = """
@@ -123,18 +125,19 @@ def test_workers_and_their_daemon_may_be_killed(tmp_path: Path) -> None:
     assert "incubator" not in log(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("master", "told"),
-    [
-        ("local[2]", "the Python worker of the same task died 4 times in a row"),
-        ("local[2,1]", "With the master local[2,1] Spark tries no task twice: make the session with local[N,4]"),
-    ],
-)
-def test_a_handler_that_ends_its_worker_each_time_ends_the_run(tmp_path: Path, master: str, told: str) -> None:
+def test_a_handler_that_ends_its_worker_each_time_ends_the_run(tmp_path: Path) -> None:
     files(tmp_path, ["a\n", "end\n"])
-    with running(tmp_path, master) as run:
+    with running(tmp_path, "local[2]") as run:
         assert run.wait(240) == 1
-    assert told in log(tmp_path)
+    assert "batch 1 of 'counts' failed: the Python worker of the same task died 4 times in a row" in log(tmp_path)
     assert "Look for what ends the process: the system, where memory is short" in log(tmp_path)
     assert "org.apache.spark" not in log(tmp_path)
     assert lines(tmp_path) == ['["a",1]']
+
+
+def test_a_session_that_tries_nothing_twice_is_named() -> None:
+    told = "Task 0 in stage 1.0 failed 1 times, most recent failure: Python worker exited unexpectedly (crashed)"
+    error = died_error("counts", 3, told, "local[2]")
+    assert "the Python worker of the same task died once, without an error of its own" in str(error)
+    assert str(error).endswith("make the session with local[N,4], which survives a worker that is killed")
+    assert died_error("counts", 3, "Task 0 failed 1 times: no space left", "local[2]") is None

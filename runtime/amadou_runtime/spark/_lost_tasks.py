@@ -36,7 +36,8 @@ class LostTasks:
         tracker = context._jsc.sc().statusTracker()
         jobs = list(tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id")))
         for job in sorted(job for job in jobs if job > self._looked_at):
-            for stage in tracker.getJobInfo(job).get().stageIds():
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
                 self._warn_of_stage(store, tracker.getStageInfo(stage), stage, number)
         self._looked_at = max(jobs, default=self._looked_at)
 
@@ -75,8 +76,9 @@ def died_error(job: str, number: int, told: str, master: str) -> RunError | None
         if tries == "1" and master.startswith("local")
         else ""
     )
+    times_told = "once" if tries == "1" else f"{tries} times in a row"
     return RunError(
-        f"batch {number} of {job!r} failed: the Python worker of the same task died {tries} times in a row, without "
+        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_told}, without "
         "an error of its own. Look for what ends the process: the system, where memory is short (see its log), a crash "
         f"in a library that is not Python, or os._exit in the handler's code{advice}"
     )
