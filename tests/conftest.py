@@ -31,7 +31,7 @@ def spark() -> Iterator[Any]:
     _need_spark()
     from amadou_runtime.spark import session
 
-    spark = session("amadou-tests", master="local[2]", conf={"spark.ui.enabled": "false"})
+    spark = session("amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false"})
     yield spark
     spark.stop()
 

@@ -7,5 +7,6 @@ from amadou_runtime._run import run, start
 from amadou_runtime._test_result import TestResult
 from amadou_runtime._testing import TestRun
 from amadou_runtime._trace import TraceEntry
+from amadou_runtime.spark import RunningJob
 
-__all__ = ["InProcess", "Progress", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]
+__all__ = ["InProcess", "Progress", "RunningJob", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]

@@ -16,6 +16,7 @@ from amadou_runtime._load import load_job
 from amadou_runtime._named import with_connectors
 from amadou_runtime._progress import ProgressDisplay
 from amadou_runtime._run import run
+from amadou_runtime._trigger import AVAILABLE_NOW, trigger_problem
 
 
 class Engine(StrEnum):
@@ -48,7 +49,10 @@ def run_job(
     ] = None,
     sink: Annotated[
         list[str] | None,
-        typer.Option(metavar="PORT=KIND:…", help="Lead a port elsewhere, such as sums=console."),
+        typer.Option(
+            metavar="PORT=KIND:…",
+            help="Lead a port elsewhere, such as sums=console. Given several times for a port, to several sinks.",
+        ),
     ] = None,
     plugin: Annotated[
         list[str] | None,
@@ -94,9 +98,12 @@ def run_job(
 ) -> None:
     """Run a job to the end of its input, or until Ctrl-C, which ends it after the batch in hand."""
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
-    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     if once and trigger is not None:
         raise typer.BadParameter("--once and --trigger exclude each other")
+    problem = trigger_problem(trigger)
+    if problem is not None:
+        raise typer.BadParameter(problem, param_hint="--trigger")
     if engine is Engine.EMBEDDED:
         for option, value in {
             "--checkpoint": checkpoint,
@@ -114,7 +121,7 @@ def run_job(
                 job,
                 engine=engine.value,
                 checkpoint=checkpoint,
-                trigger="available-now" if once else trigger,
+                trigger=AVAILABLE_NOW if once else trigger,
                 flush=flush,
                 params=params,
                 master=master,
@@ -147,14 +154,24 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
     :raises typer.BadParameter: one has no name or no ``=``, or a name comes twice
     """
-    found: dict[str, str] = {}
+    found = groups(texts, option)
+    for name, values in found.items():
+        if len(values) > 1:
+            raise typer.BadParameter(f"{option} has {name} twice: give it once")
+    return {name: value for name, (value,) in found.items()}
+
+
+def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
+    """The names of an option that is given as ``NAME=VALUE``, each with its values in their order.
+
+    :raises typer.BadParameter: one has no name or no ``=``
+    """
+    found: dict[str, list[str]] = {}
     for text in texts or ():
         if text.find("=") < 1:
             raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
         name, value = text.split("=", 1)
-        if name in found:
-            raise typer.BadParameter(f"{option} has {name} twice: give it once")
-        found[name] = value
+        found.setdefault(name, []).append(value)
     return found
 
 

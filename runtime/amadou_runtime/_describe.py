@@ -74,11 +74,12 @@ def _state(job: Job) -> "Table":
 def _ports(job: Job) -> "Table":
     table = _table("Ports", "port", "type", "sink", "guarantee")
     for name, spec in job.ports.items():
-        sink = job.sinks.get(name)
-        if sink is None:
-            table.add_row(name, spec.shown_type(), "JSON lines in the checkpoint", "exactly-once")
-        else:
-            table.add_row(name, spec.shown_type(), _connector(sink), sink.guarantee)
+        told = [name, spec.shown_type()]
+        if name not in job.sinks:
+            table.add_row(*told, "JSON lines in the checkpoint", "exactly-once")
+        for sink in [sink for port, sink in job.all_sinks if port == name]:
+            table.add_row(*told, _connector(sink), sink.guarantee)
+            told = ["", ""]
     return table
 
 

@@ -20,7 +20,7 @@ from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
 from amadou_runtime._operator import Judged, Operator, Processed, together
 from amadou_runtime._plugins import RunHooks
-from amadou_runtime._ports import named_codecs, port_codec, with_all_sinks
+from amadou_runtime._ports import named_codecs, port_codec, sink_of, with_all_sinks
 from amadou_runtime._trace import Trace
 from amadou_runtime._watermark import END_OF_TIME, Newest, Watermark, newest_of
 
@@ -233,15 +233,15 @@ def check_connectors(job: Job) -> None:
     named_codecs(job)
     for source in job.sources.values():
         source.check()
-    for port, sink in job.sinks.items():
-        sink.check(port, job.ports[port].type)
+    for port in job.sinks:
+        sink_of(job, port).check(port, job.ports[port].type)
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
     """Write and commit one batch's outputs as one part for each port. Returns how long these stages took."""
     seconds = {"writing": 0.0, "committing": 0.0}
-    for port, sink in job.sinks.items():
-        batch = SinkBatch(run, job.name, port, number, port_codec(job, port))
+    for port in job.sinks:
+        sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))
         began = perf_counter()
         writer = sink.open(batch, "00000")
         try:

@@ -105,10 +105,25 @@ def _import_told(target: str, name: str = "") -> Iterator[None]:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             hint = f"; did you mean {name}.py?" if os.path.exists(f"{name}.py") else ""
             raise LoadError(target, f"there is no module {error.name!r}, here or installed{hint}") from None
+        if isinstance(error, ImportError) and "attempted relative import" in str(error) and not name:
+            raise LoadError(target, _of_package(target)) from None
         shown = traceback.TracebackException.from_exception(error)
         shown.stack[:] = [frame for frame in shown.stack if not _is_ours(frame.filename)]
         why = f"importing it failed: {type(error).__name__}: {error}"
         raise LoadError(target, why, "".join(shown.format())) from error
+
+
+def _of_package(target: str) -> str:
+    """What to do about a file of a package that was named as a file."""
+    place, job = _parted(target)
+    path = Path(place).resolve()
+    root = path.parent.parent
+    while (root / "__init__.py").exists():
+        root = root.parent
+    module = ".".join(path.relative_to(root).with_suffix("").parts)
+    named = module if job == "job" else f"{module}:{job}"
+    where = "" if root == Path.cwd() else f", in the directory {root}"
+    return f"it imports from its own package, so it is not a file by itself: name it as the module {named}{where}"
 
 
 def _is_ours(filename: str) -> bool:

@@ -25,11 +25,13 @@ _LOGIN = re.compile("//[^/@]*@")
 _NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 
 
-def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, str], plugins: Sequence[str] = ()) -> Job:
+def with_connectors(
+    job: Job, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], plugins: Sequence[str] = ()
+) -> Job:
     """A job with some of its connectors, and further plugins, named by texts.
 
     :param sources: texts by the source's name
-    :param sinks: texts by the port's name
+    :param sinks: a text for each sink by the port's name
     :raises LoadError: a text names no connector, or one that cannot be made of it
     :raises PluginError: a plugin cannot be loaded
     :raises JobError: the job has no such port, or needs more than this
@@ -43,7 +45,10 @@ def with_connectors(job: Job, sources: Mapping[str, str], sinks: Mapping[str, st
         replaced = job.sources.get(name)
         key_event = None if replaced is None else replaced.key_event
         more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event)
-    more_sinks = {name: _connector(f"--sink {name}", text, known.sinks()) for name, text in sinks.items()}
+    more_sinks: dict[str, Any] = {}
+    for port, texts in sinks.items():
+        named_sinks = [_connector(f"--sink {port}", text, known.sinks()) for text in texts]
+        more_sinks[port] = named_sinks[0] if len(named_sinks) == 1 else named_sinks
     return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
 
 

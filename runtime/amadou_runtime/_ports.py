@@ -7,6 +7,7 @@ import attrs
 from amadou import Job, Sink
 from amadou.errors import JobError
 from amadou_runtime._plugins import plugins_of
+from amadou_runtime._several_sinks import SeveralSinks
 
 
 class PortCodecs(dict[str, Any]):
@@ -23,7 +24,13 @@ def port_codec(job: Job, port: str) -> Any:
     spec = job.ports[port]
     if isinstance(spec.codec, str):
         return named_codecs(job)[spec.codec](spec.type)
-    return spec.codec or job.sinks[port].codec(spec.type)
+    return spec.codec or sink_of(job, port).codec(spec.type)
+
+
+def sink_of(job: Job, port: str) -> Sink:
+    """The sink of a port, where it has several all of them as one."""
+    sinks = job.sinks[port]
+    return SeveralSinks(sinks) if isinstance(sinks, tuple) else sinks
 
 
 def named_codecs(job: Job) -> PortCodecs:

@@ -15,6 +15,7 @@ from amadou_runtime._embedded import ends, run_embedded
 from amadou_runtime._plugins import RunHooks, plugins_of
 from amadou_runtime._ports import with_all_sinks
 from amadou_runtime._progress import Progress
+from amadou_runtime._trigger import trigger_problem
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob
@@ -53,6 +54,7 @@ def run(
     """
     if engine == "embedded" and checkpoint is not None:
         raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
+    _check_trigger(trigger)
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
     job, hooks = _prepared(job, params)
@@ -119,11 +121,18 @@ def start(
     """
     from amadou_runtime.spark import start as start_on_spark
 
+    _check_trigger(trigger)
     job, hooks = _prepared(job, params)
     with hooks.failures_told():
         running = start_on_spark(job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
     running.on_end = hooks.ended
     return running
+
+
+def _check_trigger(trigger: str | None) -> None:
+    problem = trigger_problem(trigger)
+    if problem is not None:
+        raise ValueError(problem)
 
 
 def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:

@@ -113,7 +113,7 @@ class TestRun:
         self._number = next(_numbers)
         if defaults.made is not None:
             defaults.made.append(self)
-        self._memory_sinks = {port: sink for port, sink in job.sinks.items() if isinstance(sink, MemorySink)}
+        self._memory_sinks = [(port, sink) for port, sink in job.all_sinks if isinstance(sink, MemorySink)]
 
     def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add a record, which goes through `key_event`.
@@ -356,7 +356,7 @@ class TestRun:
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state
-        for port, sink in self._memory_sinks.items():
+        for port, sink in self._memory_sinks:
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(into, [[wire for entry in trace for name, wire in entry.outputs if name == port]])
         self._batches += 1

@@ -63,8 +63,8 @@ def test_run() -> Callable[..., TestRun]:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """A local `SparkSession` for all tests of the session."""
-    from amadou_runtime.spark import session
+    from amadou_runtime.spark._session import TEST_MASTER, session
 
-    spark = session("amadou tests", conf={"spark.ui.enabled": "false"})
+    spark = session("amadou tests", master=TEST_MASTER, conf={"spark.ui.enabled": "false"})
     yield spark
     spark.stop()

@@ -146,7 +146,8 @@ class Sink:
 
     A batch is written in parts, by writers in the workers, and then committed in one place. A batch whose commit did
     not come to an end is played again with the same number: `commit` must then leave what one commit leaves, which is
-    what makes a sink exactly-once.
+    what makes a sink exactly-once. A port may lead to several sinks: where two of them share a place, such as a
+    database, each has to tell its own batches apart, by the table for instance.
     """
 
     guarantee: str = "at-least-once"

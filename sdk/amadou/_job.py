@@ -38,6 +38,12 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
+def _sinks(value: Any) -> Any:
+    return _frozen_mapping(
+        {port: _tuple(sinks) for port, sinks in value.items()} if isinstance(value, Mapping) else value
+    )
+
+
 def _of(source: str, given: Any) -> Any:
     return given.get(source) if isinstance(given, Mapping) else given
 
@@ -62,7 +68,8 @@ class Job:
     :param name: names the job in checkpoints, outputs and the Spark UI
     :param handler: an instance of a `Handler`
     :param sources: the sources by name; events carry the name as `subject.source`
-    :param sinks: one sink for each port (`SinkSpec`) of the handler, by the port's name
+    :param sinks: a sink for each port (`SinkSpec`) of the handler, or a list of several, by the port's name. Each of
+        several gets every value, and keeps its own guarantee
     :param watermark_delay: how far the watermark stays behind the newest event (`semantics.md` 2), a `timedelta` or
         seconds; or by source, where those that are not named have none
     :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
@@ -89,7 +96,7 @@ class Job:
     name: str
     handler: Handler
     sources: Mapping[str, Source] = attrs.field(converter=_frozen_mapping)
-    sinks: Mapping[str, Sink] = attrs.field(converter=_frozen_mapping)
+    sinks: Mapping[str, Sink | tuple[Sink, ...]] = attrs.field(converter=_sinks)
     watermark_delay: _BySource = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
     idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
@@ -128,6 +135,11 @@ class Job:
         return ports | self._own_ports()
 
     @property
+    def all_sinks(self) -> list[tuple[str, Sink]]:
+        """Every sink with the name of its port, which comes once for each of its sinks."""
+        return [(port, sink) for port, given in self.sinks.items() for sink in _several(given)]
+
+    @property
     def delays(self) -> dict[str, timedelta]:
         """The `watermark_delay` of each source."""
         return {source: _of(source, self.watermark_delay) or timedelta(0) for source in self.sources}
@@ -159,7 +171,8 @@ class Job:
     @property
     def params(self) -> list[Param]:
         """The deployment parameters that the job takes."""
-        return params_of((self, self.handler, *self.sources.values(), *self.sinks.values(), *self.dependencies))
+        sinks = [sink for _, sink in self.all_sinks]
+        return params_of((self, self.handler, *self.sources.values(), *sinks, *self.dependencies))
 
     def with_params(self, given: Mapping[str, str] = MappingProxyType({})) -> "Job":
         """The job with each `Param` replaced by its value.
@@ -176,7 +189,12 @@ class Job:
         filled = with_values(self, given, problems)
         handler = with_values(self.handler, given, problems)
         sources = {name: with_values(source, given, problems) for name, source in self.sources.items()}
-        sinks = {name: with_values(sink, given, problems) for name, sink in self.sinks.items()}
+        sinks = {
+            port: [with_values(sink, given, problems) for sink in _several(of_port)]
+            if isinstance(of_port, tuple)
+            else with_values(of_port, given, problems)
+            for port, of_port in self.sinks.items()
+        }
         dependencies = [with_values(each, given, problems) for each in self.dependencies]
         if problems:
             raise ParamError(tuple(dict.fromkeys(problems)))
@@ -285,7 +303,9 @@ class Job:
             for name, connector in connectors.items():
                 if not isinstance(name, str) or not name:
                     problems.append(f"{kind}: the name must be a text, not {name!r}")
-                if not isinstance(connector, base):
+                if kind == "sinks" and isinstance(connector, tuple):
+                    problems += _problems_of_several(name, connector)
+                elif not isinstance(connector, base):
                     problems.append(f"{kind}[{name!r}] must be an amadou.{base.__name__}, not {connector!r}")
         if problems or not isinstance(self.handler, Handler):
             return problems
@@ -336,6 +356,23 @@ class Job:
         if len(circle) > 2:
             problems.append(f"sources depend on each other in a circle: {' → '.join(circle)}")
         return problems
+
+
+def _several(sinks: Any) -> tuple[Any, ...]:
+    """The sinks of a port, which may be one."""
+    return sinks if isinstance(sinks, tuple) else (sinks,)
+
+
+def _problems_of_several(port: str, sinks: tuple[Any, ...]) -> list[str]:
+    if not sinks:
+        return [f"sinks[{port!r}] is empty: give the port one sink at least"]
+    problems = [
+        f"sinks[{port!r}][{number}] must be an amadou.Sink, not {sink!r}"
+        for number, sink in enumerate(sinks)
+        if not isinstance(sink, Sink)
+    ]
+    twice = [sink for number, sink in enumerate(sinks) if sink in sinks[:number]]
+    return [*problems, *(f"sinks[{port!r}] has {sink!r} twice: take one out" for sink in twice)]
 
 
 def _callbacks(handler: type) -> list[str]:

@@ -8,7 +8,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from attrs import frozen
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 from tests.services import SCRIPT, need
+
+from amadou import Secret
+from amadou.errors import SinkError
+from amadou_plugins.connectors import PostgresSink
+
+
+@frozen
+class Sum:
+    channel: str
+    sum: int
 
 
 @pytest.fixture
@@ -32,6 +45,31 @@ def processes_of(directory: Path) -> list[str]:
     return [line for line in shown.splitlines() if str(directory) in line]
 
 
+def assert_postgres_sink_takes(variables: dict[str, str]) -> None:
+    sink = PostgresSink(
+        variables["AMADOU_POSTGRES_URL"],
+        "sums",
+        username=variables["AMADOU_POSTGRES_USER"],
+        password=Secret(variables["AMADOU_POSTGRES_PASSWORD"]),
+    )
+    with pytest.raises(SinkError, match="there is no table sums in the database amadou"):  # it was let in
+        sink.check("sums", Sum)
+
+
+def assert_kafka_keeps_records_of_any_time(address: str) -> None:
+    admin = AdminClient({"bootstrap.servers": address})
+    broker = ConfigResource(ConfigResource.Type.BROKER, "1")
+    settings = admin.describe_configs([broker])[broker].result()
+    assert settings["log.retention.ms"].value == "-1"
+    admin.create_topics([NewTopic("old", 1)])["old"].result()
+    producer = Producer({"bootstrap.servers": address})
+    for timestamp in (946_684_800_000, 4_102_444_800_000):  # of the years 2000 and 2100
+        producer.produce("old", b"", timestamp=timestamp, on_delivery=lambda error, _: refusals.append(error))
+    refusals: list[object] = []
+    producer.flush(30)
+    assert refusals == [None, None]
+
+
 def test_services_start_and_stop_and_leave_nothing_running(directory: Path):
     assert services("start", directory) == (0, "kafka\npostgres\n")
     env = (directory / "env").read_text()
@@ -39,6 +77,10 @@ def test_services_start_and_stop_and_leave_nothing_running(directory: Path):
     assert (status, len(processes_of(directory))) == (0, 2)
     assert [line.split(": ")[0] for line in told.splitlines()] == ["kafka", "postgres"]
     assert all(line.split()[1].rstrip(",") in env for line in told.splitlines())
+
+    variables = dict(line.removeprefix("export ").split("=", 1) for line in env.splitlines())
+    assert_postgres_sink_takes(variables)
+    assert_kafka_keeps_records_of_any_time(variables["AMADOU_KAFKA"])
 
     assert services("start", directory) == (0, "")  # they run already
 

@@ -152,7 +152,9 @@ def test_a_function_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     (tmp_path / "taken_here.py").write_text("taken = []\ndef take(values, batch):\n    taken.extend(values)\n")
     monkeypatch.syspath_prepend(tmp_path)
-    run(with_connectors(job(FunctionSink(refuse), 1), {}, {"readings": "function:taken_here:take"}), engine="embedded")
+    run(
+        with_connectors(job(FunctionSink(refuse), 1), {}, {"readings": ["function:taken_here:take"]}), engine="embedded"
+    )
     run(job(FunctionSink(Param("TAKE")), 2), engine="embedded", params={"TAKE": "taken_here:take"})
     import taken_here  # type: ignore[import-not-found]
 

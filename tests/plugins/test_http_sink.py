@@ -215,7 +215,7 @@ def test_the_command_line_knows_it(service: Service) -> None:
     from amadou_runtime._named import with_connectors
 
     text = f"http:{service.url}?token=token-of-the-line&max_values_per_request=2&timeout=5&give_up_after=0.5"
-    named = with_connectors(job(HttpSink("http://host/"), 1, 2, 3), {}, {"numbers": text})
+    named = with_connectors(job(HttpSink("http://host/"), 1, 2, 3), {}, {"numbers": [text]})
     assert named.sinks["numbers"] == HttpSink(
         service.url,
         token=Secret("token-of-the-line"),

@@ -146,7 +146,7 @@ def test_late_events_are_json(tmp_path: Path) -> None:
 
 def test_the_command_line_knows_it() -> None:
     job = Job("echo", Echo(), {"in": MemorySource()}, {"seen": LinesSink("in")})
-    assert with_connectors(job, {}, {"seen": "lines:out/"}).sinks["seen"] == LinesSink("out/")
+    assert with_connectors(job, {}, {"seen": ["lines:out/"]}).sinks["seen"] == LinesSink("out/")
 
 
 def test_errors_name_the_sink(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ def put(sink: PostgresSink, type_: Any, *values: Any) -> None:
     commit(sink, batch(sink, type_=type_), *values)
 
 
-def job(sink: PostgresSink, records: list[str], **settings: Any) -> Job:
+def job(sink: PostgresSink | list[PostgresSink], records: list[str], **settings: Any) -> Job:
     return Job("sums", Sums(), {"in": MemorySource(records)}, {"sums": sink}, **settings)
 
 
@@ -577,7 +577,7 @@ def test_settings_may_be_parameters(sums: Database) -> None:
 def test_the_sink_has_a_name_on_the_command_line(sums: Database) -> None:
     known = sums.sink("sums")
     text = f"postgres:{known.url}?table=sums&upsert_key=channel&username={known.username}"
-    named = with_connectors(job(known, ["a 1", "a 3"]), {}, {"sums": f"{text}&password={known.password.reveal()}"})
+    named = with_connectors(job(known, ["a 1", "a 3"]), {}, {"sums": [f"{text}&password={known.password.reveal()}"]})
 
     run(named, engine="embedded")
 
@@ -601,7 +601,7 @@ def test_a_commit_that_is_replayed_changes_nothing(sums: Database) -> None:
     commit(sink, into, Sum("a", 1))  # workers did their part again, too
 
     assert sums.sums() == [("a", 1)]
-    assert sums.ask("SELECT run, port, job, batch FROM amadou.batches") == [("run", "sums", "job", 0)]
+    assert sums.ask("SELECT run, port, job, batch FROM amadou.batches") == [("run", "sums → sums", "job", 0)]
     assert sums.ask("SELECT * FROM amadou.staging") == []
 
 
@@ -614,6 +614,17 @@ def test_runs_and_ports_do_not_take_each_others_batches_for_their_own(database: 
     commit(sink, attrs.evolve(batch(sink), port="another"), Sum("c", 3))
 
     assert database.sums() == [("a", 1), ("b", 2), ("c", 3)]
+
+
+def test_a_port_may_lead_to_several_tables(database: Database) -> None:
+    for table in ("sums", "others"):
+        database.ask(f"CREATE TABLE {table} (id serial, channel text, sum bigint)")
+    both = [database.sink("sums"), database.sink("others")]
+
+    run(job(both, ["a 1", "b 2"]), engine="embedded")
+
+    assert database.sums() == [("a", 1), ("b", 2)]
+    assert database.ask("SELECT channel, sum FROM others ORDER BY id") == [("a", 1), ("b", 2)]
 
 
 def test_nothing_shows_before_the_commit(sums: Database) -> None:
@@ -710,7 +721,7 @@ def test_a_driver_waits_for_another_that_is_at_the_same_batch(sums: Database) ->
     part = stored(sink, into, Sum("a", 1))
     follower = threading.Thread(target=sink.commit, args=(into, [part]))
     with psycopg.connect(sums.raw) as other:  # has noted the batch, and is at its rows
-        other.execute("INSERT INTO amadou.batches VALUES ('run', 'sums', 'job', 0)")
+        other.execute("INSERT INTO amadou.batches VALUES ('run', 'sums → sums', 'job', 0)")
         follower.start()
         while not sums.ask(WAITING):
             pass

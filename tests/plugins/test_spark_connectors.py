@@ -109,7 +109,7 @@ def test_the_command_line_gives_options_of_any_name() -> None:
     named = with_connectors(
         played,
         {"in": "spark:parquet?path=in/&schema=a%20INT&bounded=yes&select=a%20%2B%201&latestFirst=true"},
-        {"views": "spark:jdbc?dbtable=views&password=hidden-on-the-line"},
+        {"views": ["spark:jdbc?dbtable=views&password=hidden-on-the-line"]},
     )
     options = {"path": "in/", "latestFirst": "true"}
     assert named.sources["in"] == SparkSource(

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
+from amadou_runtime import run
 from amadou_runtime._load import load_job
 from amadou_runtime._main import main
+from amadou_runtime._trigger import trigger_problem
 from amadou_runtime.cli import app
 
 VIEWS = '''
@@ -103,6 +105,24 @@ def test_options_of_spark_are_usage_errors_on_the_embedded_engine(options: tuple
     result = amadou("run", "cli_totals.py", "--engine", "embedded", *options)
     assert result.exit_code == 2
     assert f"{options[0]} is for the Spark engine" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("trigger", "example"),
+    [("5", "5 seconds"), ("30s", "30 seconds"), ("soon", "5 seconds"), ("seconds", "5 seconds"), ("", "5 seconds")],
+)
+def test_a_trigger_that_is_no_time_is_told_at_once(trigger: str, example: str) -> None:
+    result = amadou("run", "cli_totals.py", "--trigger", trigger)
+    told = " ".join(result.stderr.replace("│", " ").split())
+    assert result.exit_code == 2
+    assert f'the trigger is a time with its unit, such as "{example}", or "available-now"' in told
+    with pytest.raises(ValueError, match=f'such as "{example}"'):
+        run(load_job("cli_totals.py"), trigger=trigger)
+
+
+@pytest.mark.parametrize("trigger", [None, "available-now", "0 seconds", "1 hour", "1 minute 30 seconds", "5 SECONDS"])
+def test_triggers_that_spark_takes_pass(trigger: str | None) -> None:
+    assert trigger_problem(trigger) is None
 
 
 def test_once_and_trigger_exclude_each_other() -> None:

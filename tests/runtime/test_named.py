@@ -64,7 +64,7 @@ def job() -> Job:
 
 
 def sink(text: str) -> Any:
-    return with_connectors(job(), {}, {"out": text}).sinks["out"]
+    return with_connectors(job(), {}, {"out": [text]}).sinks["out"]
 
 
 def source(text: str) -> Any:
@@ -101,7 +101,7 @@ def test_sources_are_added_and_sinks_replaced() -> None:
     changed = with_connectors(job(), {"more": "lines:in/"}, {})
     assert list(changed.sources) == ["in", "more"]
     with pytest.raises(JobError, match="the sink 'other' serves no port"):
-        with_connectors(job(), {}, {"other": "console"})
+        with_connectors(job(), {}, {"other": ["console"]})
 
 
 def test_the_job_s_own_key_event_stays() -> None:

@@ -23,6 +23,8 @@ from amadou import (
 )
 from amadou.errors import JobError, ParamError
 
+_SINK = MemorySink()
+
 
 class Counter(Handler):
     """A handler without mistakes."""
@@ -120,6 +122,12 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"sources": {"": MemorySource()}}, "sources: the name must be a text, not ''"),
         ({"sources": MemorySink()}, "sources must be a mapping of names to amadou.Sources, not MemorySink(0 records)"),
         ({"sinks": {"sums": MemorySource()}}, "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)"),
+        ({"sinks": {"sums": []}}, "sinks['sums'] is empty: give the port one sink at least"),
+        (
+            {"sinks": {"sums": [MemorySink(), MemorySource()]}},
+            "sinks['sums'][1] must be an amadou.Sink, not MemorySource(0 records)",
+        ),
+        ({"sinks": {"sums": [_SINK, _SINK]}}, "sinks['sums'] has MemorySink(0 records) twice: take one out"),
         ({"sinks": {}}, "no sink serves the port 'sums' of Counter: add it to sinks"),
         (
             {"sinks": {"sums": MemorySink(), "sum": MemorySink()}},

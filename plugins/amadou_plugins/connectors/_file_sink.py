@@ -1,6 +1,7 @@
 """What the sinks that write files have in common."""
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
@@ -32,7 +33,9 @@ class FileSink(Sink):
         check_path(SinkError, type(self).__name__, self.path)
 
     def __reduce__(self) -> Any:
-        return type(self), (self._files.sent,)
+        fields: Any = attrs.fields(type(self))
+        settings = {field.alias: getattr(self, field.name) for field in fields}
+        return partial(type(self), **{**settings, "path": self._files.sent}), ()
 
     def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
         """What fills a file with values of a batch."""
@@ -45,7 +48,7 @@ class FileSink(Sink):
         return self._files.open(batch, part, self.suffix, lambda file: self.content(batch, file))
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        self._files.commit(batch, parts)
+        self._files.commit(batch, parts, self.suffix)
 
     @property
     def _files(self) -> PartFiles:

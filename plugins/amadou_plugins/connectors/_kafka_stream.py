@@ -6,6 +6,7 @@ Spark asks for offsets in a process of its own, beside the driver.
 
 import json
 import os
+import signal
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -37,11 +38,23 @@ def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> A
         def schema(self) -> str:
             return _COLUMNS
 
+        def __init__(self, options: dict[str, str]) -> None:
+            super().__init__(options)
+            _end_like_a_filter()
+
         def streamReader(self, schema: Any) -> DataSourceStreamReader:
+            _end_like_a_filter()
             return _RangeReader(source, cores, self.options.get(source.NEWEST_OPTION))
 
     spark.dataSource.register(KafkaRanges)
     return reader.format(KafkaRanges.name()).load()
+
+
+def _end_like_a_filter() -> None:
+    """Let this process, which only answers Spark's questions, end silently when it writes to a connection that Spark
+    has closed: pyspark would write a traceback to the console. librdkafka's threads block the signal.
+    """
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

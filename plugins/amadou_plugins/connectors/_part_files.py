@@ -1,5 +1,6 @@
 """Sinks that write a file for each part of a batch, which becomes visible when the batch is committed."""
 
+import glob
 import os
 import re
 import uuid
@@ -60,30 +61,77 @@ class PartFiles:
             with open(probe, "xb"):
                 os.unlink(probe)
 
-    def open(self, batch: SinkBatch, part: str, suffix: str, content: Callable[[IO[bytes]], Content]) -> SinkWriter:
+    def open(
+        self, batch: SinkBatch, part: str, suffix: str, content: Callable[[IO[bytes]], Content], below: str = ""
+    ) -> "PartWriter":
         """A writer of the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
 
         :param content: makes what fills a file
+        :param below: the directory below that the file goes to
         """
-        final = f"{_stem(batch)}-{part}{suffix}"
+        name = f"{_stem(batch)}-{part}{suffix}"
         # Attempts at one part may overlap: no two of them share a file.
-        return _PartWriter(self, f".{final}.{uuid.uuid4().hex}", final, content)
+        return PartWriter(self, f".{name}.{uuid.uuid4().hex}", os.path.join(below, name), content)
 
-    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        """Make a batch's files visible, and remove what other attempts at it left."""
+    def commit(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> None:
+        """Make a batch's files visible, and remove what other attempts at it left.
+
+        :param files: what writers finished with
+        :param suffix: what the names of the sink's files end with: another sink of the port may share the directory
+        :param depth: how many directories below the files are
+        """
         directory, stem = self.directory, _stem(batch)
         with self._told():
             os.makedirs(directory, exist_ok=True)
-            for temporary, final in parts:
+            below = self._committed_before(batch, suffix, depth)
+            changed = {os.path.dirname(final) for _, final in files}
+            for one in changed:
+                os.makedirs(os.path.join(directory, one), exist_ok=True)
+            for temporary, final in files:
                 self._rename(temporary, final)
-            kept = {final for _, final in parts}
-            left = [name for name in os.listdir(directory) if name.startswith((f"{stem}-", f".{stem}-"))]
+            kept = {final for _, final in files}
+            mine = re.compile(
+                rf"{re.escape(stem)}-.*{re.escape(suffix)}|\.{re.escape(stem)}-.*{re.escape(suffix)}\.\w+"
+            )
+            left = [*(name for name in os.listdir(directory) if mine.fullmatch(name)), *below]
             for name in left:
                 if name not in kept:
                     with suppress(FileNotFoundError):
                         os.unlink(os.path.join(directory, name))
-            if parts or left:
-                _sync_directory(directory)
+            for one in {*changed, *map(os.path.dirname, left)}:
+                _sync_directories(directory, one)
+            _last[directory, batch.run, batch.port, suffix] = batch.number
+
+    def path_of(self, temporary: str) -> str:
+        """The place of a hidden file.
+
+        :raises SinkError: it is not there
+        """
+        path = os.path.join(self.directory, temporary)
+        if not os.path.exists(path):
+            raise self._missing(temporary)
+        return path
+
+    def is_committed(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> bool:
+        """Whether these very files were committed: hidden files go last, when what they became can be seen."""
+        hidden = [temporary for temporary, _ in files]
+        if all(os.path.exists(os.path.join(self.directory, name)) for name in hidden):
+            return False
+        return bool(self._find(batch, suffix, depth))
+
+    def _committed_before(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
+        """The batch's files in directories below, from an earlier commit. Looks only where there may be some: these
+        directories may hold many files.
+        """
+        key = self.directory, batch.run, batch.port, suffix
+        if not depth or _last.pop(key, None) == batch.number - 1:
+            return []
+        return self._find(batch, suffix, depth)
+
+    def _find(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
+        """The batch's visible files."""
+        pattern = os.path.join(*["*"] * depth, f"{glob.escape(_stem(batch))}-*{glob.escape(suffix)}")
+        return glob.glob(pattern, root_dir=self.directory)
 
     def _rename(self, temporary: str, final: str) -> None:
         target = os.path.join(self.directory, final)
@@ -91,10 +139,13 @@ class PartFiles:
             os.replace(os.path.join(self.directory, temporary), target)
         except FileNotFoundError:
             if not os.path.exists(target):  # else this very commit was cut short, and is called again
-                raise SinkError(
-                    f"the directory {self.directory} lacks the file {temporary} that a worker wrote: on a cluster "
-                    f"{self.sink} needs a directory that all machines share"
-                ) from None
+                raise self._missing(temporary) from None
+
+    def _missing(self, temporary: str) -> SinkError:
+        return SinkError(
+            f"the directory {self.directory} lacks the file {temporary} that a worker wrote: on a cluster {self.sink} "
+            "needs a directory that all machines share"
+        )
 
     @contextmanager
     def _told(self) -> Iterator[None]:
@@ -110,7 +161,9 @@ class PartFiles:
             raise SinkError(f"the directory {directory} cannot be written: {error}") from error
 
 
-class _PartWriter(SinkWriter):
+class PartWriter(SinkWriter):
+    """Fills a hidden file; see `PartFiles.open`."""
+
     def __init__(self, files: PartFiles, temporary: str, final: str, content: Callable[[IO[bytes]], Content]) -> None:
         self._files = files
         self._temporary = temporary
@@ -150,15 +203,23 @@ class _PartWriter(SinkWriter):
                 os.unlink(self._path)
 
 
+_last: dict[tuple[str, str, str, str], int] = {}
+"""The batch that this process committed last to a directory, by run, port and suffix."""
+
+
 def _stem(batch: SinkBatch) -> str:
     port = re.sub(r"^[._]", lambda match: f"%{ord(match[0]):02X}", quote(batch.port, safe=""))
     return f"{port}-{quote(batch.run, safe='')}-{batch.number:09}"
 
 
-def _sync_directory(directory: str) -> None:
+def _sync_directories(directory: str, below: str) -> None:
     """Make renames outlive a power cut: the batch counts as done afterwards."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    while True:
+        descriptor = os.open(os.path.join(directory, below), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not below:
+            return
+        below = os.path.dirname(below)

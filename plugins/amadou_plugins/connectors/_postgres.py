@@ -84,7 +84,7 @@ class PostgresSink(Sink):
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         self._fields(batch)
-        return _PostgresWriter(batch, self._server)
+        return _PostgresWriter(batch, self._server, str(self.table))
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         if not parts:
@@ -114,9 +114,10 @@ class PostgresSink(Sink):
 class _PostgresWriter(SinkWriter):
     """Keeps its part until the end: nothing is at stake before, and a lost connection can be tried again."""
 
-    def __init__(self, batch: SinkBatch, server: Server) -> None:
+    def __init__(self, batch: SinkBatch, server: Server, table: str) -> None:
         self._batch = batch
         self._server = server
+        self._table = table
         self._rows: list[str] = []
         self._begin()
 
@@ -131,7 +132,9 @@ class _PostgresWriter(SinkWriter):
         self._end_row()
         if not self._rows:
             return None
-        return self._server.patiently(lambda connection: [stage(connection, self._batch, self._rows), len(self._rows)])
+        return self._server.patiently(
+            lambda connection: [stage(connection, self._batch, self._table, self._rows), len(self._rows)]
+        )
 
     def _begin(self) -> None:
         self._values: list[bytes] = []

@@ -38,7 +38,7 @@ CREATE TABLE IF NOT EXISTS amadou.batches (
     PRIMARY KEY (run, port)
 );
 COMMENT ON TABLE amadou.staging IS 'Parts of batches that are not committed yet: arrays of values';
-COMMENT ON TABLE amadou.batches IS 'The last batch of each port of a run that was committed';
+COMMENT ON TABLE amadou.batches IS 'The last batch of each port of a run that was committed to a table';
 """
 _STAGE = """
 INSERT INTO amadou.staging (run, port, batch, attempt, position, data) VALUES (%s, %s, %s, %s, %s, %s)
@@ -69,14 +69,15 @@ SET LOCAL idle_in_transaction_session_timeout = '60s'
 """
 
 
-def stage(connection: Any, batch: SinkBatch, rows: Sequence[str]) -> str:
+def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) -> str:
     """Store a part of a batch.
 
+    :param table: the name of the table that it goes to
     :param rows: arrays of values as JSON
     :returns: the name of this attempt: a part may be stored several times, and one of them counts
     """
     attempt = uuid.uuid4().hex
-    keys = (batch.run, batch.port, batch.number, attempt)
+    keys = (batch.run, _port(batch, table), batch.number, attempt)
     with connection.cursor() as cursor:
         cursor.executemany(_STAGE, [(*keys, position, row) for position, row in enumerate(rows)])
     return attempt
@@ -105,7 +106,7 @@ class Table:
         :param rows: how many rows those have staged
         :raises SinkError: what was staged is gone, or the table refuses a value
         """
-        values = _values(batch, attempts)
+        values = self._values(batch, attempts)
         connection.execute(_TRANSACTION)
         if connection.execute(_NOTE, values).rowcount:
             staged = connection.execute(_STAGED, values).rowcount
@@ -176,7 +177,7 @@ class Table:
         """Do all that a batch takes, with none in it."""
         batch = SinkBatch(f"check-{uuid.uuid4().hex}", "", port, 0, JsonCodec(Any))
         with connection.transaction(force_rollback=True):
-            attempt = stage(connection, batch, ["[]"])
+            attempt = stage(connection, batch, self.name, ["[]"])
             self.commit(connection, batch, fields, [attempt], 1)
 
     def _problems(self, fields: Mapping[str, Any], columns: Mapping[str, Column]) -> list[str]:
@@ -246,6 +247,10 @@ class Table:
             ON CONFLICT ({_escaped(_listed(self.upsert_key))}) DO {_escaped(change)}
         """
 
+    def _values(self, batch: SinkBatch, attempts: Sequence[str]) -> dict[str, Any]:
+        port = _port(batch, self.name)
+        return {"run": batch.run, "port": port, "job": batch.job, "batch": batch.number, "attempts": list(attempts)}
+
     @property
     def _quoted(self) -> str:
         return quoted(*self.name.split("."))
@@ -272,8 +277,9 @@ def _read(columns: Sequence[Column]) -> str:
     return _VALUES.format(read=_escaped(read), names=", ".join(f"c{number}" for number in range(len(columns))))
 
 
-def _values(batch: SinkBatch, attempts: Sequence[str]) -> dict[str, Any]:
-    return {"run": batch.run, "port": batch.port, "job": batch.job, "batch": batch.number, "attempts": list(attempts)}
+def _port(batch: SinkBatch, table: str) -> str:
+    """A port and a table that it leads to: a port may have several sinks in one database."""
+    return f"{batch.port} → {table}"
 
 
 def _shown(type_: Any) -> str:

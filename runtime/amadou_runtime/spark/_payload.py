@@ -110,7 +110,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
     for module in list(sys.modules.values()):
         if _travels(module):
             cloudpickle.register_pickle_by_value(module)
-    holders = (job.handler, *job.sources.values(), *job.sinks.values())
+    holders = (job.handler, *job.sources.values(), *(sink for _, sink in job.all_sinks))
     modules = {module for holder in holders for module in (cls.__module__ for cls in type(holder).__mro__)}
     try:
         pickled = cloudpickle.dumps((light, _carried_types(modules)))

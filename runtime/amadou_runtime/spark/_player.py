@@ -22,7 +22,7 @@ from amadou_runtime.spark._checkpoint import Identity
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._payload import payload_for
 from amadou_runtime.spark._query import RunningJob, named_reader, run_query
-from amadou_runtime.spark._session import own_session, session
+from amadou_runtime.spark._session import TEST_MASTER, own_session, session
 from amadou_runtime.spark._stages import KEYED, KeyingStage, ScriptedRow, Summary
 
 
@@ -60,7 +60,7 @@ class SparkPlayer:
         self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
         self._checkpoint = str(self._directory / "checkpoint")
         self._own = own_session(
-            spark or session(f"test {job.name}", conf={"spark.ui.enabled": "false"}),
+            spark or session(f"test {job.name}", master=TEST_MASTER, conf={"spark.ui.enabled": "false"}),
             1,
             self._checkpoint,
             # A script says where batches end: Spark must not make any of its own.

@@ -8,7 +8,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Any
 import attrs
 
 from amadou import BatchReport, Counts, Job, PartitionReport, Run, RunSummary, SinkBatch, Source, errors, from_micros
+from amadou._report import shown_watermark
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
@@ -25,13 +27,15 @@ from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import LOST
 from amadou_runtime._plugins import RunHooks
-from amadou_runtime._ports import port_codec, with_all_sinks
+from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
+from amadou_runtime._trigger import AVAILABLE_NOW
 from amadou_runtime._watermark import newest_of
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock, stream_name
 from amadou_runtime.spark._compressed import unpack_compressed
 from amadou_runtime.spark._files import Files
+from amadou_runtime.spark._lost_tasks import LostTasks, died_error
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
 from amadou_runtime.spark._session import own_session
@@ -45,10 +49,14 @@ from amadou_runtime.spark._stages import (
     Summary,
     error_from,
 )
+from amadou_runtime.spark._worker_end import end_lookup
 
-AVAILABLE_NOW = "available-now"
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
+_NOT_RESUMED = (
+    "%s: this run has no checkpoint, so it cannot be resumed: what it keeps is lost when it ends. Give it one with "
+    "--checkpoint DIR, or checkpoint= in Python"
+)
 
 
 class RunningJob:
@@ -74,6 +82,7 @@ class RunningJob:
         self._on_batch = on_batch
         self._on_report = on_report
         self._on_spark_progress = on_spark_progress
+        self._lost_tasks = LostTasks(job.name)
         self._telling = threading.Lock()
         self._done = self._told = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
@@ -86,6 +95,10 @@ class RunningJob:
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
         """What the batch gave that failed and ended the run."""
+
+    def __repr__(self) -> str:
+        done = f"{self._summary.batches:,} batches, watermark {shown_watermark(self._summary.watermark)}"
+        return f"<RunningJob {self._job.name!r}: {self.status}, {done}>"
 
     @property
     def status(self) -> str:
@@ -128,7 +141,7 @@ class RunningJob:
         :raises CallbackError: a callback of the handler failed
         :raises RunError: Spark failed
         """
-        ended = True
+        ended, cause = True, None
         try:
             if timeout is None:
                 self.query.awaitTermination()
@@ -137,9 +150,9 @@ class RunningJob:
                 ended = bool(self.query.awaitTermination(seconds))
             self._tell_spark_progress()
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
-            self._end(error)
-        if ended:
-            self._end(None)
+            cause = error
+        if ended or cause is not None:
+            self._end(cause)  # not in the handler: Spark's error, with its plans, would stand above the run's own
         return ended
 
     def _end(self, cause: Exception | None) -> None:
@@ -168,8 +181,8 @@ class RunningJob:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            told = str(failure or cause).partition("=== Streaming Query ===")[0].strip()  # Spark's plans come after it
-            raise _own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}") from cause
+            told = _without_plans(failure or cause)
+            raise _own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
 
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
@@ -212,8 +225,10 @@ class RunningJob:
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
-            told = f"batch {number} of {self._job.name!r} failed in Spark: {_root_cause(error)}"
-            raise RunError(told) from error
+            cause = _root_cause(error)
+            died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
+            raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
+        self._lost_tasks.warn(frame.sparkSession, number)
         whole = Summary()
         for row in rows:
             whole.merge(Summary(**unpack_compressed(row[0])))
@@ -224,9 +239,9 @@ class RunningJob:
         verdict = judge(self._job, moment.judged, newest, whole.oldest, number, self._announce)
         check_held(self._job, self._held(whole.ranges), verdict.down)
         began = time.perf_counter()
-        for port, sink in self._job.sinks.items():
+        for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-            sink.commit(batch, [told for _, told in whole.parts.get(port, [])])
+            sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole, downs(self._job, verdict.down)
@@ -348,12 +363,28 @@ def start(
         newest = clock.newest_file(name)
         if newest is not None:
             reader = reader.option(Source.NEWEST_OPTION, str(newest))
-        records = source.read_stream(own, reader, name, checkpoint)
-        keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
+        with _start_errors(f"the source {name!r} of {job.name!r}"):
+            records = source.read_stream(own, reader, name, checkpoint)
+            keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
+    end_lookup(spark)
     hooks.started(Run(identity.run, job, "spark", kept))
     progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
     running = RunningJob(job, clock, on_report=hooks.batch_completed, on_spark_progress=progress)
-    return run_query(running, keyed, payload, identity, checkpoint, trigger)
+    if kept is None and trigger != AVAILABLE_NOW:
+        _logger.warning(_NOT_RESUMED, job.name)
+    with _start_errors(f"the run of {job.name!r}"):
+        return run_query(running, keyed, payload, identity, checkpoint, trigger)
+
+
+@contextmanager
+def _start_errors(what: str) -> Iterator[None]:
+    """Raise what Spark refuses at the start as an error of amadou, without Spark's plans."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
+        raise RunError(f"Spark does not start {what}: {_without_plans(error)}") from None
 
 
 def _calls(spark: Any, path: Path, ranges: int) -> Any:
@@ -398,6 +429,12 @@ def _own_error(told: str) -> AmadouError | None:
     """The error of ours that a process of Spark's ended with: where a source is asked for its offsets, say."""
     found = re.search(r"^amadou\.errors\.(SourceError|SinkError|RunError): (.*)", told, re.MULTILINE)
     return None if found is None else getattr(errors, found[1])(found[2])
+
+
+def _without_plans(error: Any) -> str:
+    """What an error of Spark says, without the query's plans that come after it."""
+    text: str = re.split(r"=== Streaming Query ===|;\s*\n'?[A-Z]\w+ ", str(error))[0]
+    return text.strip()
 
 
 def _root_cause(error: Any) -> str:

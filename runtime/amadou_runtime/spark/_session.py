@@ -7,14 +7,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
 from amadou_runtime.spark._files import Files
+from amadou_runtime.spark._java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
+TEST_MASTER = "local[*,1]"
+"""Spark's master URL for test runs, which try nothing twice: a crash that a script plays would come again."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -57,28 +61,39 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     :raises PlatformError: pyspark or a Java that it works with is missing
     """
     check_pyspark()
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    if SparkSession.getActiveSession() is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
-        check_java()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    launches = SparkSession.getActiveSession() is None and not submitted
+    java = check_java() if launches else None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if master is None:
+        master = SparkConf().get("spark.master") if submitted else None
     builder = SparkSession.builder.appName(app_name)
-    if master is not None or not submitted:
-        builder = builder.master(master or "local[*]")
-    settings = {**_LAUNCH_SETTINGS, **conf}
+    settings = {"spark.master": master or "local[*]", **_LAUNCH_SETTINGS, **conf}
+    settings["spark.master"] = _with_retries(settings["spark.master"], settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
         settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
-        spark = builder.getOrCreate()
+        with nullcontext() if java is None else without_incubator_modules(java):
+            spark = builder.getOrCreate()
     except Exception as error:  # py4j and pyspark raise all kinds here
         raise PlatformError(f"Spark does not start: {error}") from error
     _import_wheels(spark.sparkContext)
     return spark
+
+
+def _with_retries(master: str, tries: str) -> str:
+    """Spark's master URL, where it names this machine and not how often a task may be tried, with that number.
+    Otherwise Spark tries a task once there, and a run would end with any of its workers.
+    """
+    local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return master if local is None else f"local[{local[1] or 1},{tries}]"
 
 
 def _import_wheels(context: Any) -> None:
@@ -118,8 +133,11 @@ def check_pyspark() -> None:
         raise PlatformError(f"{', '.join(missing)} not installed: run pip install 'amadou[spark]'")
 
 
-def check_java() -> None:
-    """Raise a `PlatformError` unless there is a Java that Spark works with."""
+def check_java() -> str:
+    """The Java that Spark is started with.
+
+    :raises PlatformError: there is none that Spark works with
+    """
     wanted = " or ".join(map(str, JAVA_VERSIONS))
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
@@ -134,3 +152,4 @@ def check_java() -> None:
     version = int(found.group(1)) if found else None
     if version not in JAVA_VERSIONS:
         raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")
+    return java

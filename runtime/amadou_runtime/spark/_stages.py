@@ -19,7 +19,7 @@ from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
 from amadou_runtime._operator import Judged, together
-from amadou_runtime._ports import port_codec
+from amadou_runtime._ports import port_codec, sink_of
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime._watermark import Newest
 from amadou_runtime.spark._call import CALL
@@ -29,6 +29,7 @@ from amadou_runtime.spark._memory import Memory
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
 from amadou_runtime.spark._spread import range_numbers
+from amadou_runtime.spark._worker_end import end_with_spark
 
 KEYED = "range int, event_time timestamp, chunk binary"
 """Columns after keying. What Spark takes for event time is the number of the batch; see `StatefulStage`."""
@@ -361,7 +362,7 @@ class OutputStage:
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job
-        return job.sinks[port].open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
+        return sink_of(job, port).open(SinkBatch(self.run, job.name, port, number, port_codec(job, port)), part)
 
 
 _ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
@@ -446,3 +447,6 @@ def packed_error(error: AmadouError, trace: Trace | None = None) -> bytes:
 def error_from(fields: dict[str, Any]) -> AmadouError:
     """The error of some fields."""
     return CallbackError(**fields["callback"]) if "callback" in fields else RunError(fields["message"])
+
+
+end_with_spark()

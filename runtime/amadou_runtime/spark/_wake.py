@@ -15,6 +15,7 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from amadou._time import clock_time
 from amadou_runtime.spark._call import CALL, planned_call
 from amadou_runtime.spark._spread import range_numbers
+from amadou_runtime.spark._worker_end import end_like_a_filter
 
 # The names of methods are Spark's.
 # ruff: noqa: N802
@@ -27,10 +28,15 @@ class WakeSource(DataSource):
     def name(cls) -> str:
         return "amadou_wake"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        end_like_a_filter()
+
     def schema(self) -> str:
         return "range int, event_time timestamp, chunk binary"
 
     def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        end_like_a_filter()
         return _WakeReader(Path(self.options["path"]), int(self.options["ranges"]))
 
 

@@ -1,0 +1,101 @@
+"""Parquet files in directories that say what a field is, as Hive has them."""
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from amadou import SinkWriter
+from amadou.errors import SinkError
+
+_MOST_OPEN = 100
+"""Files of a part that are open at a time."""
+_NONE = "__HIVE_DEFAULT_PARTITION__"
+_SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
+"""What Spark escapes, too."""
+
+
+class Partitions:
+    """Says which directory a row belongs to.
+
+    :param names: the fields that name directories
+    :param schema: the `pyarrow.Schema` of the rows
+    :raises SinkError: the rows have no such field, or one that cannot name a directory, or nothing else
+    """
+
+    def __init__(self, names: Sequence[str], schema: Any) -> None:
+        import pyarrow.types as types
+
+        for name in names:
+            if name not in schema.names:
+                raise SinkError(
+                    f"partition_by names {name!r}, which is not a field (there are: {', '.join(schema.names)})"
+                )
+            kind = schema.field(name).type
+            if not any(fits(kind) for fits in (types.is_string, types.is_int64, types.is_date, types.is_boolean)):
+                raise SinkError(
+                    f"partition_by names {name!r}, and values of {kind} cannot name a directory: add a field that is a "
+                    "text, a whole number, a date or a boolean"
+                )
+        if names and len(names) == len(schema.names):
+            raise SinkError("partition_by names all fields, so that files would have no column: leave one out")
+        self._cells = [(name, schema.names.index(name)) for name in names]
+
+    def directory(self, row: Sequence[Any]) -> str:
+        """The directory of a row, with those above it."""
+        return "/".join(f"{_SPECIAL.sub(_escaped, name)}={_text(row[index])}" for name, index in self._cells)
+
+
+class PartitionedWriter(SinkWriter):
+    """Writes a part of a batch to a file in each directory that its rows belong to, or to several one after the other
+    where there are more directories than files may be open.
+
+    :param open_file: makes the writer of a file, of the directory and the part's name
+    """
+
+    def __init__(self, partitions: Partitions, part: str, open_file: Callable[[str, str], SinkWriter]) -> None:
+        self._partitions = partitions
+        self._part = part
+        self._open_file = open_file
+        self._open: dict[str, SinkWriter] = {}
+        self._finished: list[Any] = []
+        self._all: list[SinkWriter] = []
+
+    def write(self, wires: Sequence[Any]) -> None:
+        by_directory: dict[str, list[Any]] = {}
+        for row in wires:
+            by_directory.setdefault(self._partitions.directory(row), []).append(row)
+        for directory, rows in by_directory.items():
+            writer = self._open.pop(directory, None) or self._opened(directory)
+            self._open[directory] = writer
+            writer.write(rows)
+
+    def finish(self) -> list[Any] | None:
+        for directory in [*self._open]:
+            self._finish(directory)
+        return self._finished or None
+
+    def abort(self) -> None:
+        with ExitStack() as stack:
+            for writer in self._all:
+                stack.callback(writer.abort)
+
+    def _opened(self, directory: str) -> SinkWriter:
+        if len(self._open) == _MOST_OPEN:
+            self._finish(next(iter(self._open)))  # the one that has waited for the longest
+        writer = self._open_file(directory, f"{self._part}-{len(self._all):05}")
+        self._all.append(writer)
+        return writer
+
+    def _finish(self, directory: str) -> None:
+        self._finished.append(self._open.pop(directory).finish())
+
+
+def _text(cell: Any) -> str:
+    if cell is None or cell == "":
+        return _NONE
+    return str(cell).lower() if isinstance(cell, bool) else _SPECIAL.sub(_escaped, str(cell))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"%{ord(found[0]):02X}"

@@ -1,0 +1,88 @@
+"""Several sinks of one port, as one."""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import attrs
+
+from amadou import Codec, Sink, SinkBatch, SinkWriter
+
+
+class SeveralSinks(Sink):
+    """Hands a port's values to each of its sinks, encoded and in parts as that sink wants them.
+
+    A batch is committed to one sink after the other. After a crash between two of them the batch is replayed and
+    committed to all of them again, so each keeps its own guarantee.
+
+    :param sinks: the sinks
+    """
+
+    def __init__(self, sinks: Sequence[Sink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return _SeveralCodecs([sink.codec(type_) for sink in self._sinks])
+
+    def check(self, port: str, type_: Any) -> None:
+        for sink in self._sinks:
+            sink.check(port, type_)
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        with ExitStack() as undo:
+            writers = []
+            for sink, own in self._batches(batch):
+                writers.append(sink.open(own, part))
+                undo.callback(writers[-1].abort)
+            undo.pop_all()
+        return _SeveralWriters(writers, isinstance(batch.codec, _SeveralCodecs))
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        for number, (sink, own) in enumerate(self._batches(batch)):
+            sink.commit(own, [part[number] for part in parts if part[number] is not None])
+
+    def _batches(self, batch: SinkBatch) -> list[tuple[Sink, SinkBatch]]:
+        """Each sink, and the batch with that sink's codec; a codec of the port's own is that of all."""
+        own = batch.codec
+        codecs = own.codecs if isinstance(own, _SeveralCodecs) else [own] * len(self._sinks)
+        return [(sink, attrs.evolve(batch, codec=codec)) for sink, codec in zip(self._sinks, codecs, strict=True)]
+
+
+class _SeveralCodecs:
+    """Encodes a value once for each sink."""
+
+    def __init__(self, codecs: Sequence[Codec[Any]]) -> None:
+        self.codecs = codecs
+        if all(hasattr(codec, "encode_rows") for codec in codecs):
+            self.encode_rows = self._encode_rows
+
+    def encode(self, value: Any) -> list[Any]:
+        return [codec.encode(value) for codec in self.codecs]
+
+    def decode(self, wire: Any) -> Any:
+        return self.codecs[0].decode(wire[0])
+
+    def _encode_rows(self, rows: list[tuple[Any, ...]]) -> list[list[Any]]:
+        encoded = [codec.encode_rows(rows) for codec in self.codecs]  # type: ignore[attr-defined]
+        return [list(of_value) for of_value in zip(*encoded, strict=True)]
+
+
+class _SeveralWriters(SinkWriter):
+    """:param apart: whether values are encoded for each writer by itself"""
+
+    def __init__(self, writers: Sequence[SinkWriter], apart: bool) -> None:
+        self._writers = writers
+        self._apart = apart
+
+    def write(self, wires: Sequence[Any]) -> None:
+        for number, writer in enumerate(self._writers):
+            writer.write([wire[number] for wire in wires] if self._apart else wires)
+
+    def finish(self) -> Any:
+        finished = [writer.finish() for writer in self._writers]
+        return None if all(message is None for message in finished) else finished
+
+    def abort(self) -> None:
+        with ExitStack() as stack:
+            for writer in self._writers:
+                stack.callback(writer.abort)

@@ -1,0 +1,19 @@
+"""The pace of batches, as it is written."""
+
+import re
+
+AVAILABLE_NOW = "available-now"
+_UNITS = "millisecond|second|minute|hour|day|week"
+_PACE = re.compile(rf"\s*\d+\s+(?:{_UNITS})s?(?:\s+\d+\s+(?:{_UNITS})s?)*\s*", re.IGNORECASE)
+
+
+def trigger_problem(trigger: str | None) -> str | None:
+    """Say what is wrong with a trigger, `None` where nothing is.
+
+    :param trigger: see `run`
+    """
+    if trigger is None or trigger == AVAILABLE_NOW or (isinstance(trigger, str) and _PACE.fullmatch(trigger)):
+        return None
+    number = re.fullmatch(r"\s*(\d+)\s*(s|sec|secs)?\s*", str(trigger))
+    example = f"{number[1]} seconds" if number else "5 seconds"
+    return f'the trigger is a time with its unit, such as "{example}", or "{AVAILABLE_NOW}", not {trigger!r}'

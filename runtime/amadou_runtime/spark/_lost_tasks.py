@@ -1,0 +1,89 @@
+"""Tasks that Spark tried again, because a process of Python's or a machine went away."""
+
+import logging
+import re
+from typing import Any
+
+from amadou.errors import RunError
+
+_logger = logging.getLogger("amadou")
+_TRIED_AGAIN = (
+    "%s: %s during batch %s. Spark has tried its task again; state and outputs are as if nothing had happened"
+)
+_DIED = "Python worker exited unexpectedly"
+
+
+class LostTasks:
+    """Warns of tasks that failed and were tried again: results do not show it."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._failed = 0
+        self._looked_at = -1
+
+    def warn(self, spark: Any, number: int) -> None:
+        """Look for what failed since the last call, in the thread that plays the batch.
+
+        :param spark: the session of the batch's frame
+        :param number: the batch's number
+        """
+        context = spark.sparkContext
+        store = context._jsc.sc().statusStore()
+        failed = sum(executor.failedTasks() for executor in _items(store.executorList(False)))
+        if failed == self._failed:  # other queries of the session may have lost some
+            return
+        self._failed = failed
+        tracker = context._jsc.sc().statusTracker()
+        jobs = list(tracker.getJobIdsForGroup(context.getLocalProperty("spark.jobGroup.id")))
+        for job in sorted(job for job in jobs if job > self._looked_at):
+            info = tracker.getJobInfo(job)
+            for stage in info.get().stageIds() if info.isDefined() else ():
+                self._warn_of_stage(store, tracker.getStageInfo(stage), stage, number)
+        self._looked_at = max(jobs, default=self._looked_at)
+
+    def _warn_of_stage(self, store: Any, info: Any, stage: int, number: int) -> None:
+        if not info.isDefined() or not info.get().numFailedTasks():
+            return
+        tasks = _items(store.taskList(stage, info.get().currentAttemptId(), _MANY))
+        for task in tasks:
+            if task.status() == "FAILED" and task.errorMessage().isDefined():
+                _logger.warning(_TRIED_AGAIN, self._job, what_died(task.errorMessage().get()), number)
+
+
+_MANY = 10_000
+
+
+def what_died(told: str) -> str:
+    """What ended a task, in a clause."""
+    if _DIED in told:
+        return "a Python worker of Spark was killed or crashed"
+    return f"a task failed ({told.strip().splitlines()[0]})"
+
+
+def died_error(job: str, number: int, told: str, master: str) -> RunError | None:
+    """The error of a batch whose task lost all of its workers; `None` where something else ended it.
+
+    :param told: what Spark says
+    :param master: Spark's master URL
+    """
+    if _DIED not in told:
+        return None
+    times = re.search(r"failed (\d+) times", told)
+    tries = "1" if times is None else times[1]
+    advice = (
+        f". With the master {master} Spark tries no task twice: make the session with local[N,4], which survives a "
+        "worker that is killed"
+        if tries == "1" and master.startswith("local")
+        else ""
+    )
+    times_told = "once" if tries == "1" else f"{tries} times in a row"
+    return RunError(
+        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_told}, without "
+        "an error of its own. Look for what ends the process: the system, where memory is short (see its log), a crash "
+        f"in a library that is not Python, or os._exit in the handler's code{advice}"
+    )
+
+
+def _items(sequence: Any) -> list[Any]:
+    """The items of one of Scala's."""
+    return [sequence.apply(position) for position in range(sequence.length())]

@@ -1,0 +1,84 @@
+"""What is said when a run starts, or cannot."""
+
+import logging
+import re
+import traceback
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Source, Subject
+from amadou.errors import CallbackError, RunError
+from amadou_plugins.connectors import LinesSource
+from amadou_runtime import RunningJob, start
+
+pytestmark = pytest.mark.spark
+
+
+class Echo(Handler):
+    seen = SinkSpec(str)
+
+    def key_event(self, record: bytes) -> KeyedEvent[str]:
+        return KeyedEvent("a", datetime(2025, 1, 1, tzinfo=UTC), record.decode())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        if event.value == "fails":
+            raise ValueError("it is so")
+        self.seen.collect(subject, event.value)
+
+
+def job(source: Source) -> Job:
+    return Job("echo", Echo(), {"in": source}, {"seen": MemorySink()})
+
+
+def shown(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def test_a_job_that_runs_shows_how_far_it_is(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("one\n")
+    running = start(job(LinesSource(tmp_path / "in.txt")), spark, checkpoint=str(tmp_path / "checkpoint"))
+    assert isinstance(running, RunningJob)
+    assert repr(running).startswith("<RunningJob 'echo': running, ")
+    running.await_termination()
+    assert re.fullmatch(r"<RunningJob 'echo': stopped, \d batches, watermark 2025-01-01T00:00:00Z>", repr(running))
+
+
+def test_a_run_that_goes_on_without_a_checkpoint_says_so(
+    spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = "echo: this run has no checkpoint, so it cannot be resumed"
+    with caplog.at_level(logging.WARNING, "amadou"):
+        start(job(LinesSource(tmp_path)), spark).stop()
+        assert told in caplog.text
+        caplog.clear()
+        start(job(LinesSource(tmp_path)), spark, trigger="available-now").await_termination()
+        start(job(LinesSource(tmp_path)), spark, checkpoint=str(tmp_path / "checkpoint")).stop()
+        assert told not in caplog.text
+
+
+def test_what_spark_refuses_at_the_start_comes_without_its_plans(spark: Any, tmp_path: Path) -> None:
+    class Wrong(LinesSource):
+        def read_stream(self, *arguments: Any) -> Any:
+            return super().read_stream(*arguments).selectExpr("nothing")
+
+    with pytest.raises(RunError) as caught:
+        start(job(Wrong(tmp_path)), spark)
+
+    assert str(caught.value).startswith("Spark does not start the source 'in' of 'echo': ")
+    assert "nothing" in str(caught.value)
+    assert "Project" not in shown(caught.value)
+
+
+def test_what_ends_a_run_comes_without_sparks_plans(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "in.txt").write_text("fails\n")
+    running = start(job(LinesSource(tmp_path / "in.txt")), spark)
+
+    with pytest.raises(CallbackError) as caught:
+        running.await_termination()
+
+    assert "it is so" in shown(caught.value)
+    assert "StreamingQueryException" not in shown(caught.value)
+    assert "Streaming Query" not in shown(caught.value)
