@@ -2,6 +2,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, NamedTuple
 
+from amadou._codec import check_text
 from amadou._event import Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
@@ -133,6 +134,8 @@ class Subject:
         :returns: `True` where a timer now stands; `False`, with nothing done, for a time at or before the watermark
             (`semantics.md` 9)
         :raises NaiveTimestampError: the timestamp has no zone
+        :raises TimestampRangeError: it is outside the years 1 to 9999 in UTC
+        :raises EncodeError: the tag holds half of a surrogate pair
         :raises TimerError: the handler does not define `on_timer_expired`
         """
         batch = self._batch
@@ -144,6 +147,8 @@ class Subject:
             return False
         if type(tag) is not str:
             raise TypeError(f"a timer's tag is a str, not {tag!r}")
+        if not tag.isascii():
+            check_text(tag)
         self._timers.add(self.key, micros, tag)
         return True
 
