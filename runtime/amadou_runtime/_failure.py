@@ -97,5 +97,5 @@ def _carried_key(key: Any) -> Any:
     try:
         pack(key)
     except AmadouError:
-        return shown_value(key)
+        return valid(key) if type(key) is str else shown_value(key)
     return key
