@@ -62,14 +62,20 @@ def sources() -> dict[str, ModuleSource]:
     return found
 
 
+def without_source(modules: Mapping[str, ModuleSource]) -> set[str]:
+    """The names of modules whose classes and functions travel by value, as no worker could import them."""
+    return {"__main__", *(module.__name__ for module in travelling())} - modules.keys()
+
+
 def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, frozenset[str]]:
     """A value as workers load it that have some modules; and the modules that they must import first."""
     from pyspark import cloudpickle
 
-    first = set()
-    by_value: Any = cloudpickle.Pickler
+    first: set[str] = set()
+    by_value = without_source(modules)
+    base: Any = cloudpickle.Pickler
 
-    class Pickler(by_value):  # type: ignore[misc]
+    class Pickler(base):  # type: ignore[misc]
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, ModuleType) and value.__name__ in modules:
                 return importlib.import_module, (value.__name__,)
@@ -77,13 +83,11 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
                 if _is_there(value):
                     return _qualname(value)
                 first.add(value.__module__)  # where the names in its annotations are looked up
-            if isinstance(value, _lru_cache_wrapper) and value.__module__ not in modules:
+            if isinstance(value, _lru_cache_wrapper) and (value.__module__ in by_value or not _is_there(value)):
                 return _cached, (value.__wrapped__, value.cache_parameters())
             reduced = super().reducer_override(value)
-            if (
-                isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2
-            ):  # a class by value, which would lose it
-                reduced[2][0]["__qualname__"] = value.__qualname__
+            if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2:
+                reduced[2][0]["__qualname__"] = value.__qualname__  # which a class by value would lose
             return reduced
 
     into = io.BytesIO()
@@ -174,7 +178,7 @@ def _qualname(value: Any) -> str:
 
 def _is_there(value: Any) -> bool:
     """Whether a class or function is found under its name."""
-    found: Any = sys.modules[value.__module__]
+    found: Any = sys.modules.get(value.__module__)
     for name in _qualname(value).split("."):
         found = getattr(found, name, None)
     return found is value

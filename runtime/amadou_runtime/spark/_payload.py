@@ -148,8 +148,8 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
     :param modules: those whose source travels
     """
-    holders = [sys.modules["__main__"], *(module for module in _modules.travelling() if module.__name__ not in modules)]
-    types = {type_reference(found): found for holder in holders for found in _data_types(holder, holder.__name__)}
+    names = _modules.without_source(modules)
+    types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
     for type_ in types.values():  # workers have no module in which names of a `__main__` could be looked up
         with suppress(NameError):
             hints = resolved_annotations(type_)
