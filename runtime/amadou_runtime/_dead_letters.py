@@ -9,6 +9,7 @@ import attrs
 from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
+from amadou._text import shown_value
 from amadou._time import from_micros
 from amadou._wire import pack, type_reference, unpack
 from amadou.errors import AmadouError, CallbackError
@@ -94,6 +95,12 @@ class DeadLetters:
         packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
+    def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
+        """The letter for a late event that its sink cannot carry, in wire form."""
+        packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "wakes": {}}
+        letter = self._letter(failed, source, event, packed)
+        return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
+
     def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
         return callback_error(
             error, handler=self._name, callback=callback, source=subject.source, key=subject.key, record=record
@@ -141,13 +148,17 @@ class DeadLetters:
         )
 
     def _encoded(self, letter: DeadLetter) -> Any:
-        try:
-            wire = self._encode(letter)
-            pack(wire)
-        except AmadouError:  # a letter must never fail: what the sink cannot carry goes as text
-            shown = {name: repr(value) for name, value in letter.state.items()}
-            wire = self._encode(attrs.evolve(letter, record=repr(letter.record), state=shown))
-        return wire
+        shown = {name: shown_value(value) for name, value in letter.state.items()}
+        as_text = attrs.evolve(letter, record=shown_value(letter.record), state=shown)
+        for each in (letter, as_text, attrs.evolve(as_text, key=shown_value(letter.key))):
+            try:
+                wire = self._encode(each)
+                pack(wire)
+            except Exception as error:  # what the sink cannot carry goes as text
+                failed = error
+            else:
+                return wire
+        raise failed
 
 
 class _Before:

@@ -9,6 +9,8 @@ from typing import Any
 import amadou
 from amadou import Timer
 from amadou._secret import redacted
+from amadou._text import shown_error, shown_value, valid
+from amadou._wire import pack
 from amadou.errors import AmadouError, CallbackError
 
 _RECORD_LIMIT = 500
@@ -31,21 +33,21 @@ def callback_error(
 
     :param error: what was raised
     """
-    told, user_traceback = f"{type(error).__name__}: {error}", _user_traceback(error)
+    shown = user_traceback(error)
     failed = CallbackError(
         handler=handler,
         callback=callback,
-        error=redacted(told),
-        user_traceback=redacted(user_traceback),
+        error=redacted(shown_error(error)),
+        user_traceback=redacted(shown),
         source=source,
-        key=key,
+        key=_carried_key(key),
         record=None if record is None else redacted(_shown_record(record)),
         watermark=None if watermark is None else watermark.isoformat(),
     )
     if isinstance(error, AmadouError):
         error.__cause__, error.__suppress_context__ = None, True  # how amadou came to it is no help to the user
     # Python shows a cause as it is, with the secrets in it.
-    is_open = redacted(user_traceback) == user_traceback
+    is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
 
@@ -60,12 +62,13 @@ def called(function: Any) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
 
 
-def _user_traceback(error: Exception) -> str:
+def user_traceback(error: Exception) -> str:
+    """The traceback of an error as text, cut down to the user's own frames."""
     told = traceback.TracebackException.from_exception(error, capture_locals=False)
     if isinstance(error, AmadouError):
         told.__cause__ = told.__context__ = None
     told.stack = traceback.StackSummary.from_list(frame for frame in told.stack if not frame.filename.startswith(_OURS))
-    return "".join(told.format())
+    return valid("".join(told.format()))
 
 
 def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
@@ -86,5 +89,13 @@ def shown_state(spec: Any, key: Any, stored: Any) -> Any:
 
 
 def _shown_record(record: Any) -> str:
-    text = str(record) if type(record) is Timer else repr(record)
-    return text if len(text) <= _RECORD_LIMIT else f"{text[:_RECORD_LIMIT]}…"
+    return valid(str(record)) if type(record) is Timer else shown_value(record, _RECORD_LIMIT)
+
+
+def _carried_key(key: Any) -> Any:
+    """A key as errors carry it between processes: what cannot be a key as text."""
+    try:
+        pack(key)
+    except AmadouError:
+        return valid(key) if type(key) is str else shown_value(key)
+    return key

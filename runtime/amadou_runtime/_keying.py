@@ -9,16 +9,21 @@ from typing import Any, NamedTuple
 
 from amadou import Handler, Job, KeyedEvent
 from amadou._event import check_key
-from amadou._time import from_micros, to_micros
+from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
 from amadou._wire import pack
-from amadou.errors import AmadouError, CallbackError, EventTypeError, NaiveTimestampError, TooFarAheadError
+from amadou.errors import (
+    AmadouError,
+    CallbackError,
+    EventError,
+    EventTypeError,
+    NaiveTimestampError,
+    TimestampRangeError,
+    TooFarAheadError,
+)
 from amadou_runtime._dead_letters import DeadLetters
 from amadou_runtime._events import pack_events
 from amadou_runtime._failure import callback_error
 from amadou_runtime._stopwatch import Stopwatch
-
-_BEGINNING = datetime.min.replace(tzinfo=UTC)
-_END = datetime.max.replace(tzinfo=UTC)
 
 
 class Packed(NamedTuple):
@@ -118,7 +123,7 @@ class Keying:
         key_event = self._key_event
         groups = self._groups
         limit = self._limit(now)
-        newest = _BEGINNING
+        newest = FIRST_TIME
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         by_key: dict[Any, list[Any]] = {}
         self.stopwatch.turn("key_event")
@@ -142,9 +147,11 @@ class Keying:
                         packed = by_key[key] = by_group[key_group(key, groups)]
                     if timestamp > newest:
                         if timestamp > limit:
-                            raise TooFarAheadError(timestamp, limit)
+                            raise _too_far_ahead(timestamp, limit)
                         # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
                         newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
+                    elif timestamp < FIRST_TIME:
+                        raise TimestampRangeError(timestamp)
                     packed += event
             except Exception as error:
                 failed = self._failed(record, event, error)
@@ -157,7 +164,7 @@ class Keying:
                     for other in reversed(events[:done]):
                         del by_key[other.key][-3:]
         self.stopwatch.turn()
-        return self._packed(by_group, None if newest is _BEGINNING else to_micros(newest), letters or [])
+        return self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:
         """Pack what was keyed at once.
@@ -180,7 +187,7 @@ class Keying:
             timestamps = [timestamp.astimezone(UTC) for timestamp in timestamps]
         newest = max(timestamps)
         if newest > self._limit(now):
-            raise TooFarAheadError(newest, self._limit(now))
+            raise _too_far_ahead(newest, self._limit(now))
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
         for group, event in zip(where, zip(keys, timestamps, values, strict=True), strict=True):
             by_group[group] += event
@@ -195,9 +202,9 @@ class Keying:
     def _limit(self, now: int) -> datetime:
         """The newest time that an event may have."""
         try:
-            return _END if self._max_ahead is None else from_micros(now) + self._max_ahead
+            return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
         except OverflowError:
-            return _END
+            return LAST_TIME
 
     def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
         packed = {}
@@ -237,6 +244,10 @@ class Keying:
             )
         if not isinstance(event.timestamp, datetime):
             return EventTypeError(f"the timestamp of {event!r} is no datetime")
-        if event.timestamp.tzinfo is None:
+        if event.timestamp.utcoffset() is None:
             return NaiveTimestampError(event.timestamp)
         return error
+
+
+def _too_far_ahead(timestamp: datetime, limit: datetime) -> EventError:
+    return TimestampRangeError(timestamp) if limit == LAST_TIME else TooFarAheadError(timestamp, limit)

@@ -12,8 +12,9 @@ from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Sub
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
-from amadou._letters import LATE_EVENTS
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
+from amadou._text import shown_error
 from amadou._time import MICROSECOND, from_micros
 from amadou.errors import AmadouError, RecoverError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
@@ -103,8 +104,9 @@ class Operator:
         self._has_told = False
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
+        self._letters: DeadLetters | None = None
         if job.on_error == "dead_letter":
-            letters = DeadLetters(job, trace)
+            letters = self._letters = DeadLetters(job, trace)
             self._on_event = letters.guarded_event(self._on_event)
             self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
             self._wake = letters.guarded_wake(self._wake)
@@ -343,27 +345,47 @@ class Operator:
                     on_time.append(event)
                     continue
                 late += 1
-                wire = None
-                if self._encode_late is not None:
-                    try:
-                        wire = self._encode_late(LateEvent(self._job.name, run.source, *event, watermark))
-                    except Exception as error:
-                        raise callback_error(
-                            error,
-                            handler=self._name,
-                            callback=LATE_EVENTS,
-                            source=run.source,
-                            key=event[0],
-                            record=KeyedEvent(*event),
-                            watermark=watermark,
-                        )
-                    ports[LATE_EVENTS].wires.append(wire)
-                if self._trace is not None:
-                    verdict = "dropped" if wire is None else "diverted"
-                    self._trace.not_delivered(verdict, run.source, event, watermark, wire)
+                if self._encode_late is None:
+                    self._not_delivered("dropped", run.source, event, watermark)
+                    continue
+                try:
+                    wire = self._encode_late(LateEvent(self._job.name, run.source, *event, watermark))
+                except Exception as error:
+                    self._bury_late(error, run.source, KeyedEvent(*event), watermark, ports)
+                    continue
+                ports[LATE_EVENTS].wires.append(wire)
+                self._not_delivered("diverted", run.source, event, watermark, wire)
             if on_time:
                 left.append(Run.of(run.source, on_time))
         return left, late
+
+    def _not_delivered(self, verdict: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
+        if self._trace is not None:
+            self._trace.not_delivered(verdict, source, event, watermark, wire)
+
+    def _bury_late(
+        self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
+    ) -> None:
+        """Write a letter for a late event that its sink cannot carry.
+
+        :raises CallbackError: the job takes no letters
+        """
+        failed = callback_error(
+            error,
+            handler=self._name,
+            callback=LATE_EVENTS,
+            source=source,
+            key=event.key,
+            record=event,
+            watermark=watermark,
+        )
+        if self._letters is None:
+            raise failed
+        wire = self._letters.of_late(source, event, watermark, failed)
+        ports[DEAD_LETTERS].wires.append(wire)
+        self._not_delivered("dropped", source, event, watermark)
+        if self._trace is not None:
+            self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
 
     def _fire(self, due: list[int], waking: Wakes, subject: Subject, calls: dict[str, int]) -> int:
         """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6).
@@ -496,7 +518,7 @@ class Operator:
         self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
     ) -> AmadouError:
         if self._trace is not None:
-            self._trace.failed(f"{type(error).__name__}: {error}", [])
+            self._trace.failed(shown_error(error), [])
         return callback_error(
             error,
             handler=self._name,

@@ -13,6 +13,7 @@ import attrs
 import orjson
 
 from amadou import Component, Job
+from amadou._letters import LATE_EVENTS
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import AmadouError, LoadError
@@ -154,6 +155,6 @@ def _lines(letter: Letter, job: Job, params: Mapping[str, str], source: SourceCo
         lines += [f"run.set_timer({key}, {source.of(time)}{f', {tag!r}' if tag else ''})" for time, tag in timers]
         if told["watermark"] is not None:
             lines.append(f"run.add_watermark({source.of(datetime.fromisoformat(told['watermark']))})")
-        if told["callback"] == "on_event":
+        if told["callback"] in ("on_event", LATE_EVENTS):
             lines.append(f"run.add_event({source.of(packed['record'])}{at})")
     return [*lines, "letters = run.run().dead_letters", "assert not letters, letters[0].traceback"]

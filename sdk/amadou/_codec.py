@@ -4,7 +4,13 @@ from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from amadou._wire import pack, unpack
-from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+from amadou.errors import (
+    EncodeError,
+    NaiveTimestampError,
+    StateDecodeError,
+    TimestampRangeError,
+    UnsupportedTypeError,
+)
 
 T = TypeVar("T")
 
@@ -71,10 +77,10 @@ def is_bare(type_: Any) -> bool:
 class _LeafCodec(Generic[T]):
     def __init__(self, type_: type[T]) -> None:
         self.type = type_
-        self.is_datetime = type_ is datetime
+        self.is_checked = type_ is datetime or type_ is str
 
     def encode(self, value: T) -> Any:
-        if type(value) is self.type and not self.is_datetime:
+        if type(value) is self.type and not self.is_checked:
             return value
         return leaf_to_wire(value, self.type)
 
@@ -113,6 +119,8 @@ def leaf_to_wire(value: Any, type_: Any) -> Any:
                 raise NaiveTimestampError(value)
             # equal to, but cheaper than, a conversion where there is nothing to convert
             return value if value.tzinfo is UTC and type(value) is datetime else _exact_datetime(value)
+        if type_ is str and not value.isascii():
+            check_text(value)
         return value if type(value) is type_ else _exact_leaf(value, type_)
     if type_ is float and isinstance(value, int):
         try:
@@ -120,6 +128,14 @@ def leaf_to_wire(value: Any, type_: Any) -> Any:
         except OverflowError as error:
             raise EncodeError(value, type_, str(error)) from error
     raise EncodeError(value, type_)
+
+
+def check_text(value: str) -> None:
+    """Raise an `EncodeError` where UTF-8 cannot carry a text, which holds half of a surrogate pair."""
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise EncodeError(value, str, str(error)) from error
 
 
 def leaf_from_wire(wire: Any, type_: Any) -> Any:
@@ -132,7 +148,10 @@ def leaf_from_wire(wire: Any, type_: Any) -> Any:
 
 
 def _exact_datetime(value: datetime) -> datetime:
-    return datetime.fromisoformat(value.astimezone(UTC).isoformat())
+    try:
+        return datetime.fromisoformat(value.astimezone(UTC).isoformat())
+    except OverflowError:
+        raise TimestampRangeError(value) from None
 
 
 def _exact_leaf(value: Any, type_: Any) -> Any:

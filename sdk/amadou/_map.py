@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from typing_extensions import TypeForm
@@ -247,7 +248,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             if self.scalar_key is not None:
                 self.encode_key, self.decode_key = keys.encode, keys.decode
             else:
-                self.encode_key = lambda key: pack(keys.encode(key))
+                self.encode_key = lambda key: pack(_one_form(keys.encode(_one_form(key))))
                 self.decode_key = lambda wire: keys.decode(unpack(wire))
         values = self._codec or codec_for(self.value_type)
         self.encode_value, self.decode_value = values.encode, values.decode
@@ -270,6 +271,26 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"MapSpec({self.shown_type()})"
+
+
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_LARGE = Decimal("1E+30")
+"""From where on a decimal's zeros are left to its exponent."""
+
+
+def _one_form(key: Any) -> Any:
+    """A key, or its wire form, in the form of all that are equal to it: packed, they would be told apart."""
+    kind = type(key)
+    if kind is float:
+        return key or 0.0
+    if kind is Decimal and key.is_finite():
+        number = key.normalize(_EXACT) if key else Decimal(0)
+        return Decimal(int(number)) if number == number.to_integral_value() and number.copy_abs() < _LARGE else number
+    if kind in (tuple, list, frozenset):
+        return kind(map(_one_form, key))
+    if kind is dict:
+        return {name: _one_form(part) for name, part in key.items()}
+    return key
 
 
 # Apart from the one of timers: writing under a minute and setting a timer for its end take turns. By identity, as

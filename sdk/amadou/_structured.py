@@ -13,7 +13,7 @@ from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
-from amadou._wire import pack, unpack
+from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 
 T = TypeVar("T")
@@ -51,6 +51,10 @@ class StructuredCodec(Generic[T]):
             if error.value is value:
                 raise EncodeError(value, self.type, error.why) from error
             raise EncodeError(value, self.type, str(error)) from error
+        except RecursionError as error:
+            if is_nested():
+                raise
+            raise EncodeError(value, self.type, TOO_DEEP) from error
         except AmadouError:
             raise
         except (AttributeError, TypeError, ValueError, KeyError) as error:
@@ -63,6 +67,8 @@ class StructuredCodec(Generic[T]):
             if error.stored is wire:
                 raise StateDecodeError(wire, self.type, error.why) from error
             raise StateDecodeError(wire, self.type, f"within it {error.mismatch}") from error
+        except RecursionError as error:
+            raise StateDecodeError(wire, self.type, TOO_DEEP) from error
         except KeyError as error:
             raise StateDecodeError(wire, self.type, f"{error} is missing in it") from error
         except (TypeError, ValueError, AttributeError) as error:
@@ -104,7 +110,7 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         _register_enum(class_)
     elif _has_fields(class_) or is_namedtuple(class_):
         try:
-            hints = get_type_hints(class_)
+            hints = resolved_annotations(class_)
         except NameError as error:
             raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
         for name in _field_names(class_):
@@ -117,6 +123,19 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
             "dict, set or tuple of those, an attrs class, a dataclass or a named tuple",
             setting="codec",
         )
+
+
+def resolved_annotations(class_: type) -> dict[str, Any]:
+    """The types of a class's fields by name. What is quoted is looked up, and replaced for all that ask the class.
+
+    :raises NameError: there is no such type
+    """
+    hints = get_type_hints(class_, include_extras=True)
+    if attrs.has(class_):
+        attrs.resolve_types(class_)
+    for field in getattr(class_, "__dataclass_fields__", {}).values():
+        field.type = hints.get(field.name, field.type)
+    return hints
 
 
 def _name(class_: Any) -> str:
@@ -144,7 +163,7 @@ def _field_names(class_: Any) -> Iterable[str]:
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
     if type_ in _in_the_making:  # a class that holds itself: look the hook up when it is there
-        return lambda value: converter.get_unstructure_hook(type_)(value)
+        return lambda value: nested(converter.get_unstructure_hook(type_), value)
     class_ = get_origin(type_) or type_
     _in_the_making.add(type_)
     try:
@@ -201,7 +220,7 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
             raise EncodeError(value, type_)
-        return {name: hook_for(kind)(part) for (name, kind), part in zip(types.items(), value, strict=True)}
+        return {name: nested(hook_for(kind), part) for (name, kind), part in zip(types.items(), value, strict=True)}
 
     return unstructure
 

@@ -2,6 +2,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Generic, NamedTuple
 
+from amadou._codec import check_text
 from amadou._event import K_co, Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
@@ -135,6 +136,8 @@ class Subject(Generic[K_co]):
         :returns: `True` where a timer now stands; `False`, with nothing done, for a time at or before the watermark
             (`semantics.md` 9)
         :raises NaiveTimestampError: the timestamp has no zone
+        :raises TimestampRangeError: it is outside the years 1 to 9999 in UTC
+        :raises EncodeError: the tag holds half of a surrogate pair
         :raises TimerError: the handler does not define `on_timer_expired`
         """
         batch = self._batch
@@ -146,6 +149,8 @@ class Subject(Generic[K_co]):
             return False
         if type(tag) is not str:
             raise TypeError(f"a timer's tag is a str, not {tag!r}")
+        if not tag.isascii():
+            check_text(tag)
         self._timers.add(self.key, micros, tag)
         return True
 

@@ -3,11 +3,13 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
-from amadou.errors import NaiveTimestampError
+from amadou.errors import NaiveTimestampError, TimestampRangeError
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND: Final = timedelta(microseconds=1)
 MILLISECOND: Final = timedelta(milliseconds=1)
+FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
+LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 # Neighbouring events fall into the same step, and setting a timer follows writing under the same time: what was
 # answered last is often asked again, and comparing is five times cheaper than datetime arithmetic.
@@ -22,6 +24,7 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
     :param step: any positive length; a day gives midnights in UTC
     :returns: an aware datetime in UTC
     :raises NaiveTimestampError: the timestamp has no zone
+    :raises TimestampRangeError: it, or what it is rounded down to, is outside the years 1 to 9999 in UTC
     :raises ValueError: the step is not positive
     """
     global _last_step
@@ -34,7 +37,10 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
         since = timestamp - EPOCH
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    start = EPOCH + (since - since % step)
+    try:
+        start = EPOCH + (since - since % step)
+    except OverflowError:
+        raise TimestampRangeError(timestamp, f"the beginning of its step of {step}") from None
     try:
         _last_step = (step, start, start + step)
     except OverflowError:  # the last step before the year 10000 has no end
@@ -46,6 +52,7 @@ def to_micros(timestamp: datetime) -> int:
     """The microseconds between 1970-01-01T00:00Z and an aware timestamp, exactly.
 
     :raises NaiveTimestampError: the timestamp has no zone
+    :raises TimestampRangeError: it is outside the years 1 to 9999 in UTC
     """
     global _last_micros
     last, micros = _last_micros
@@ -57,6 +64,8 @@ def to_micros(timestamp: datetime) -> int:
         raise NaiveTimestampError(timestamp) from None
     if timestamp.tzinfo is UTC:  # within one zone Python compares clock readings, and an hour is there twice in autumn
         _last_micros = (timestamp, micros)
+    elif not FIRST_TIME <= timestamp <= LAST_TIME:
+        raise TimestampRangeError(timestamp)
     return micros
 
 

@@ -1,6 +1,7 @@
 """msgpack as amadou speaks it: exact types, and extensions for what msgpack lacks."""
 
 import importlib
+import threading
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +14,15 @@ from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, Un
 
 # The numbers are part of the format of stored state: never re-use one.
 _TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)
+
+MAX_NESTING: Final = 64
+"""How deep tuples, sets and classes may be nested in one another: reading each takes 45 kB of the stack, of which some
+threads have 8 MB. Lists and dicts alone: 1,024, msgpack's own bound.
+"""
+TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
+_NO_SUCH_TIME: Final = "a time in it is before the year 1 or after the year 9999 in UTC"
+_LONG_TIME: Final = b"\xc7\x0c\xff"
+"""How a time before 1970 or after 2514 begins in msgpack: only among those are some that cannot be read back."""
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
 
@@ -36,18 +46,35 @@ def pack(value: Any) -> bytes:
     :raises NaiveTimestampError: it holds a datetime without a zone
     """
     try:
-        return _packer.pack(value)  # type: ignore[no-any-return]
-    except (ValueError, OverflowError, RecursionError) as error:
+        packed: bytes = _packer.pack(value)
+        if _LONG_TIME in packed:
+            _check_times(packed)
+    except RecursionError as error:
         _packer.reset()
-        raise EncodeError(value, Any, str(error)) from error
+        if is_nested():  # told of the whole value, once
+            raise
+        raise EncodeError(value, Any, TOO_DEEP) from error
+    except (ValueError, OverflowError) as error:
+        _packer.reset()
+        why = TOO_DEEP if str(error).startswith("recursion limit exceeded") else str(error)
+        raise EncodeError(value, Any, why) from error
     except BaseException:
         _packer.reset()
         raise
+    return packed
 
 
 def unpack(data: bytes) -> Any:
-    """The value that `pack` turned into these bytes."""
-    return msgpack.unpackb(data, ext_hook=_from_extension, **_UNPACK_OPTIONS)
+    """The value that `pack` turned into these bytes.
+
+    :raises StateDecodeError: it cannot be made of them
+    """
+    try:
+        return msgpack.unpackb(data, ext_hook=_from_extension, **_UNPACK_OPTIONS)
+    except (RecursionError, msgpack.StackError) as error:
+        raise StateDecodeError(data, Any, TOO_DEEP) from error
+    except OverflowError as error:
+        raise StateDecodeError(data, Any, _NO_SUCH_TIME) from error
 
 
 def unpack_all(joined: bytes) -> list[Any]:
@@ -63,7 +90,10 @@ def unpack_times(data: bytes) -> list[int]:
 
 
 def know_types(types: Mapping[str, type]) -> None:
-    """Tell which classes stand behind names that cannot be imported, such as those of a `__main__` script."""
+    """Tell which classes stand behind names that cannot be imported, such as those of a `__main__` script, and forget
+    those of before.
+    """
+    _known_types.clear()
     _known_types.update(types)
 
 
@@ -80,8 +110,9 @@ def _to_extension(value: Any) -> Any:
         return msgpack.ExtType(_ENVELOPE, pack_nested(list(value)))
     if kind is set or kind is frozenset:
         # in the order of the packed members, which is the same in each process
-        members = sorted(value, key=pack_nested)
-        return msgpack.ExtType(_SET if kind is set else _FROZENSET, pack_nested(members))
+        members = b"".join(sorted(map(pack_nested, value)))
+        header = _new_packer().pack_array_header(len(value))
+        return msgpack.ExtType(_SET if kind is set else _FROZENSET, header + members)
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise NaiveTimestampError(value)
@@ -111,31 +142,71 @@ def _to_extension(value: Any) -> Any:
     reference = type_reference(kind)
     if "<locals>" in reference and reference not in _known_types:
         raise EncodeError(value, Any, "its class is defined inside a function, where no other process finds it")
-    return msgpack.ExtType(_OBJECT, _nested(lambda: pack([reference, codec.encode(value)])))
+    return msgpack.ExtType(_OBJECT, nested(_pack_object, (reference, codec, value)))
 
 
 def pack_nested(value: Any) -> bytes:
     """Pack while another value is being packed."""
-    return _new_packer().pack(value)  # type: ignore[no-any-return]
+    return nested(_new_packer().pack, value)  # type: ignore[no-any-return]
 
 
-def _nested(packing: Callable[[], bytes]) -> bytes:
-    """Run what may call `pack` while the packer is busy: it has one buffer."""
+def nested(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a function for what is inside a value, and count how deep that is.
+
+    :raises RecursionError: deeper than `MAX_NESTING`
+    """
+    if _nesting.depth == MAX_NESTING:
+        raise RecursionError(TOO_DEEP)
+    _nesting.depth += 1
+    try:
+        return function(value)
+    finally:
+        _nesting.depth -= 1
+
+
+def is_nested() -> bool:
+    """Whether it is the inside of a value that is in hand."""
+    return _nesting.depth > 0
+
+
+class _Nesting(threading.local):
+    depth = 0
+
+
+_nesting = _Nesting()
+
+
+def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
+    """Pack an object by its codec, which may call `pack` while the packer is busy: it has one buffer."""
     global _packer
+    reference, codec, value = parts
     busy, _packer = _packer, _new_packer()
     try:
-        return packing()
+        return pack([reference, codec.encode(value)])
     finally:
         _packer = busy
 
 
+def _check_times(packed: bytes) -> None:
+    """Raise an `OverflowError` where a packed time cannot be read back."""
+
+    def inside(code: int, data: bytes) -> None:
+        if code in (_TUPLE, _SET, _FROZENSET, _ENVELOPE, _OBJECT):
+            _check_times(data)
+
+    try:
+        msgpack.unpackb(packed, ext_hook=inside, **_UNPACK_OPTIONS)
+    except OverflowError as error:
+        raise OverflowError(_NO_SUCH_TIME) from error
+
+
 def _from_extension(code: int, data: bytes) -> Any:
     if code == _TUPLE:
-        return tuple(unpack(data))
+        return tuple(nested(unpack, data))
     if code == _SET:
-        return set(unpack(data))
+        return set(nested(unpack, data))
     if code == _FROZENSET:
-        return frozenset(unpack(data))
+        return frozenset(nested(unpack, data))
     if code == _DATE:
         return date.fromordinal(int.from_bytes(data))
     if code == _TIMEDELTA:
@@ -149,13 +220,17 @@ def _from_extension(code: int, data: bytes) -> Any:
     if code == _BIG_INT:
         return int.from_bytes(data, signed=True)
     if code == _ENVELOPE:
-        return Envelope(*unpack(data))
+        return Envelope(*nested(unpack, data))
     if code == _OBJECT:
-        from amadou._codec import codec_for
-
-        reference, wire = unpack(data)
-        return codec_for(_type_behind(reference)).decode(wire)
+        return nested(_object_from, data)
     raise StateDecodeError(data, Any, f"msgpack extension {code} is none of amadou's")
+
+
+def _object_from(data: bytes) -> Any:
+    from amadou._codec import codec_for
+
+    reference, wire = unpack(data)
+    return codec_for(_type_behind(reference)).decode(wire)
 
 
 def _type_behind(reference: str) -> type:

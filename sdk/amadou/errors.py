@@ -9,6 +9,7 @@
     ├── CallbackError          a handler's callback failed, or returned what cannot be used
     ├── EventError             what `key_event` returned cannot become an event
     │   ├── NaiveTimestampError    (also for timers)
+    │   ├── TimestampRangeError    outside the years 1 to 9999 in UTC (also for timers)
     │   ├── KeyTypeError
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
@@ -35,6 +36,10 @@ from datetime import datetime
 from typing import Any
 
 from amadou._secret import redacted
+from amadou._text import shown_value
+
+_LIMIT = 200
+"""How much of a value an error shows."""
 
 
 class AmadouError(Exception):
@@ -156,7 +161,7 @@ class CallbackError(AmadouError):
         shown.append(f"{self.handler}.{self.callback} failed: {self.error}")
         for label, value in (
             ("source", self.source),
-            ("key", None if self.key is None else repr(self.key)),
+            ("key", None if self.key is None else shown_value(self.key)),
             ("record", self.record),
             ("watermark", self.watermark),
         ):
@@ -191,6 +196,25 @@ class NaiveTimestampError(EventError):
         return type(self), (self.timestamp,)
 
 
+class TimestampRangeError(EventError):
+    """A time is outside the years 1 to 9999 in UTC, which is all that a `datetime` can hold.
+
+    :param timestamp: what was given
+    :param why: why it is, where the timestamp alone does not tell
+    """
+
+    def __init__(self, timestamp: datetime, why: str = "it") -> None:
+        self.timestamp = timestamp
+        self.why = why
+        super().__init__(
+            f"the timestamp {timestamp.isoformat()} cannot be used: {why} is outside the years 1 to 9999 in UTC; "
+            "where it stands for no time at all, leave the event out or give it another time"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.timestamp, self.why)
+
+
 class KeyTypeError(EventError):
     """A key is not a `str`, `bytes`, `int` or a tuple of those.
 
@@ -200,7 +224,8 @@ class KeyTypeError(EventError):
     def __init__(self, key: Any) -> None:
         self.key = key
         super().__init__(
-            f"the key {key!r} is of type {type(key).__name__}: a key is a str, bytes or int, or a tuple of those"
+            f"the key {shown_value(key, _LIMIT)} is of type {type(key).__name__}: a key is a str, bytes or int, or a "
+            "tuple of those"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -332,7 +357,9 @@ class EncodeError(CodecError):
         self.key = key
         where = "" if spec is None else f"{spec}: "
         told = f": {why}" if why else ""
-        super().__init__(f"{where}cannot store {_short(value)} ({type(value).__name__}) as {_type_name(type_)}{told}")
+        super().__init__(
+            f"{where}cannot store {shown_value(value, _LIMIT)} ({type(value).__name__}) as {_type_name(type_)}{told}"
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.value, self.type, self.why, self.spec, self.key)
@@ -353,9 +380,9 @@ class StateDecodeError(CodecError):
         self.why = why
         self.spec = spec
         self.key = key
-        where = "" if spec is None else f"state {spec!r} of key {key!r}: "
+        where = "" if spec is None else f"state {spec!r} of key {shown_value(key)}: "
         told = f": {why}" if why else ""
-        self.mismatch = f"stored is {_short(stored)}, expected is {_type_name(type_)}{told}"
+        self.mismatch = f"stored is {shown_value(stored, _LIMIT)}, expected is {_type_name(type_)}{told}"
         super().__init__(
             f"{where}{self.mismatch}. Nothing was changed; give the spec a type that can read what is stored"
         )
@@ -477,8 +504,3 @@ class RunError(AmadouError):
 
 def _type_name(type_: Any) -> str:
     return type_.__name__ if isinstance(type_, type) and not hasattr(type_, "__args__") else str(type_)
-
-
-def _short(value: Any, limit: int = 200) -> str:
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[:limit]}…"

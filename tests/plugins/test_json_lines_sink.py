@@ -93,6 +93,15 @@ def test_a_value_that_cannot_be_json_is_refused(type_: Any, value: Any, why: str
         JsonLinesSink("sums").codec(type_).encode(value)
 
 
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}, lambda inner: frozenset({inner})])
+def test_what_is_nested_too_deeply_for_json_is_refused(wrap: Any) -> None:
+    value: Any = "leaf"
+    for _ in range(2000):
+        value = wrap(value)
+    with pytest.raises(EncodeError, match="nested too deeply: JSON takes 254 levels"):
+        JsonLinesSink("sums").codec(object).encode(value)
+
+
 class Reading(NamedTuple):
     key: Any
     value: Any

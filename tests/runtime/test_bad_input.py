@@ -162,7 +162,7 @@ def test_a_scripted_event_is_shown_as_the_event_that_it_is() -> None:
 
 def test_a_key_that_is_no_valid_text() -> None:
     error = failure(KeyedEvent("\ud800", START))
-    assert (error.callback, error.key) == ("key_event", "\ud800")
+    assert (error.callback, error.key) == ("key_event", r"\ud800")
     assert "surrogates not allowed" in error.error
     assert shows_only_the_users_frames(error)
 
@@ -246,9 +246,6 @@ def test_a_text_that_is_no_valid_unicode_is_told_where_it_was_written(bad: str) 
 
     made = Job("bad", Surrogate(), sources={"in": MemorySource()}, sinks={"out": MemorySink()})
     run = TestRun(made).add_records([KeyedEvent(key, START) for key in "abc"])
-    if bad == "port":
-        run.run()  # in memory nothing is packed
-        return
     with pytest.raises(CallbackError, match="surrogates") as caught:
         run.run()
     assert (caught.value.callback, caught.value.source, caught.value.key) == ("on_event", "in", "b")

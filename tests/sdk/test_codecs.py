@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.sdk import postponed
 
 from amadou import KeyedEvent, codec_for
-from amadou._wire import pack, unpack
+from amadou._wire import MAX_NESTING, pack, unpack
 from amadou.errors import CodecError, EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 
 T = TypeVar("T")
@@ -535,3 +535,85 @@ def test_attributes_with_defaults_may_be_added_and_others_removed() -> None:
 )
 def test_a_widened_union_reads_what_was_stored_before(narrow: Any, wide: Any, value: Any) -> None:
     assert codec_for(wide).decode(codec_for(narrow).encode(value)) == value
+
+
+@attrs.frozen
+class Plant:
+    name: str
+    children: list["Plant"] = attrs.field(factory=list)
+
+
+@dataclass
+class Branches:
+    by_name: "dict[str, list[Branches]]"
+
+
+class Pairs(NamedTuple):
+    inside: tuple["Pairs", ...] = ()
+
+
+def nested(depth: int, wrap: Callable[[Any], Any], value: Any) -> Any:
+    for _ in range(depth):
+        value = wrap(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("type_", "wrap", "leaf"),
+    [
+        (Plant, lambda inner: Plant("a", [inner]), Plant("b")),
+        (Branches, lambda inner: Branches({"a": [inner]}), Branches({})),
+        (Pairs, lambda inner: Pairs((inner,)), Pairs()),
+        (Any, lambda inner: (inner,), ()),
+        (Any, lambda inner: frozenset({inner}), frozenset()),
+        (Any, lambda inner: [(inner,)], 1),
+    ],
+)
+def test_what_holds_itself_comes_back_up_to_a_depth(type_: Any, wrap: Callable[[Any], Any], leaf: Any) -> None:
+    codec = codec_for(type_)
+    value = nested(MAX_NESTING - 1, wrap, leaf)
+    assert codec.decode(unpack(pack(codec.encode(value)))) == value
+    for depth in (MAX_NESTING + 2, 2000):
+        with pytest.raises(EncodeError, match="more than 64 tuples, sets or classes"):
+            codec.encode(nested(depth, wrap, leaf))
+    assert codec.decode(unpack(pack(codec.encode(value)))) == value, "the failure left nothing behind"
+
+
+@pytest.mark.parametrize("wrap", [lambda inner: [inner], lambda inner: {"a": inner}])
+def test_lists_and_dicts_come_back_up_to_a_depth(wrap: Callable[[Any], Any]) -> None:
+    codec = codec_for(Any)
+    value = nested(300, wrap, 1)
+    assert codec.decode(codec.encode(value)) == value
+    for depth in (1100, 2000):
+        with pytest.raises(EncodeError, match="or 1,024 lists or dicts"):
+            codec.encode(nested(depth, wrap, 1))
+
+
+def test_stored_bytes_that_are_nested_too_deep_are_told() -> None:
+    tuples = pack([])
+    for _ in range(1000):
+        tuples = msgpack.packb(msgpack.ExtType(1, b"\x91" + tuples))
+    for stored in (tuples, b"\x91" * 5000 + b"\x90"):
+        with pytest.raises(StateDecodeError, match="nested too deeply"):
+            codec_for(Any).decode(stored)
+
+
+@pytest.mark.parametrize("moment", [datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))])
+@pytest.mark.parametrize("wrap", [lambda moment: moment, lambda moment: {"at": [(moment,)]}, lambda moment: {moment}])
+def test_a_time_that_cannot_be_read_back_is_refused(moment: datetime, wrap: Callable[[Any], Any]) -> None:
+    with pytest.raises(EncodeError, match="before the year 1"):
+        pack(wrap(moment))
+    value = wrap(datetime.min.replace(tzinfo=UTC))
+    assert unpack(pack(value)) == value
+
+
+def test_bytes_that_look_like_such_a_time_are_kept() -> None:
+    value = b"\xc7\x0c\xff" + b"\xff" * 12
+    assert unpack(pack([value])) == [value]
+
+
+@pytest.mark.parametrize("type_", [str, list[str], str | int, Plant])
+def test_half_a_surrogate_pair_is_refused(type_: Any) -> None:
+    value: Any = {list[str]: ["\ud800"], Plant: Plant("\ud800")}.get(type_, "\ud800")
+    with pytest.raises(EncodeError, match="surrogates not allowed"):
+        codec_for(type_).encode(value)

@@ -23,6 +23,7 @@ from amadou.errors import (
     SpecError,
     StateDecodeError,
     TimerError,
+    TimestampRangeError,
     TooFarAheadError,
     TooManyHeldError,
     UnsupportedTypeError,
@@ -43,6 +44,8 @@ EXAMPLES: list[AmadouError] = [
     ParamError(("first",)),
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
+    TimestampRangeError(datetime.max.replace(tzinfo=UTC)),
+    TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
     EngineDifferenceError("trace", "[]", "[1]"),
     KeylessError("on_dependency_down"),
     TooManyHeldError("activities", "weather", 11, 10),

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from amadou import from_millis, to_millis, truncate
-from amadou.errors import NaiveTimestampError
+from amadou import from_micros, from_millis, to_micros, to_millis, truncate
+from amadou.errors import NaiveTimestampError, TimestampRangeError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
@@ -94,3 +94,27 @@ def test_millis_are_rounded_down(timestamp: datetime) -> None:
 def test_millis_come_back(millis: int) -> None:
     assert to_millis(from_millis(millis)) == millis
     assert from_millis(millis).tzinfo is UTC
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [
+        datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2))),
+        datetime.max.replace(tzinfo=timezone(-timedelta(hours=1))),
+    ],
+)
+def test_a_time_that_utc_does_not_have_is_refused(timestamp: datetime) -> None:
+    for function in (to_micros, lambda timestamp: truncate(timestamp, MINUTE)):
+        with pytest.raises(TimestampRangeError, match="outside the years 1 to 9999") as caught:
+            function(timestamp)
+        assert caught.value.timestamp == timestamp
+
+
+def test_the_first_and_the_last_time_come_back() -> None:
+    for timestamp in (datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)):
+        assert from_micros(to_micros(timestamp)) == timestamp
+
+
+def test_a_step_that_begins_before_all_time_is_refused() -> None:
+    with pytest.raises(TimestampRangeError, match="the beginning of its step of 7 days"):
+        truncate(datetime.min.replace(tzinfo=UTC), timedelta(weeks=1))

@@ -47,7 +47,10 @@ class JsonCodec:
             fields = _objects.get(type(value))  # spares orjson the call back
             return _dumps(value if fields is None else fields(value))
         except TypeError as error:
-            raise EncodeError(value, self.type, f"it cannot be JSON: {error.__cause__ or error}") from error
+            why = f"it cannot be JSON: {error.__cause__ or error}"
+            if "ecursion limit" in why:
+                why = "it is nested too deeply: JSON takes 254 levels of lists and objects"
+            raise EncodeError(value, self.type, why) from error
 
     def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
         """Values of the type as JSON.

@@ -3,24 +3,26 @@
 import dataclasses
 import gc
 import sys
-import sysconfig
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from enum import Enum
-from types import ModuleType
 from typing import Any
 
 import attrs
 
 from amadou import Job, Source
+from amadou._structured import resolved_annotations
 from amadou._wire import know_types, type_reference
-from amadou.errors import JobError
+from amadou.errors import JobError, RunError
 from amadou_runtime._embedded import key_event_of
+from amadou_runtime._failure import user_traceback
 from amadou_runtime._keying import Keying
 from amadou_runtime._operator import Operator
 from amadou_runtime._players import scripted
 from amadou_runtime._ports import named_codecs
 from amadou_runtime._trace import Trace
+from amadou_runtime.spark import _modules
 
 
 class Worker:
@@ -47,6 +49,8 @@ class Payload:
     """A job in pickled form.
 
     :param pickled: the job, and the classes that its workers could not import
+    :param modules: the source of modules that are not installed
+    :param first: those that workers import before they load the job
     :param run: names the run: each begins with the handler anew, in workers that Spark re-uses
     :param groups: how many key groups there are
     :param ranges: and how many ranges of them
@@ -54,6 +58,8 @@ class Payload:
     """
 
     pickled: bytes = attrs.field(repr=False)
+    modules: dict[str, _modules.ModuleSource] = attrs.field(repr=False)
+    first: frozenset[str]
     run: str
     groups: int
     ranges: int
@@ -63,14 +69,28 @@ class Payload:
         """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
         worker = _workers.get(self.run)
         if worker is None:
-            from pyspark import cloudpickle
-
-            job, types = cloudpickle.loads(self.pickled)
-            know_types(types)
             _workers.clear()
-            worker = _workers[self.run] = Worker(job, self.groups, self.traced)
+            worker = _workers[self.run] = Worker(self._job(), self.groups, self.traced)
             _rest_collector()
         return worker
+
+    def _job(self) -> Job:
+        _modules.take(self.modules)
+        know_types({})
+        try:
+            job, types = _modules.loads(self.pickled, self.first)
+        except Exception as error:
+            raise RunError(
+                f"the job cannot be loaded in a worker: {type(error).__name__}: {error}. Workers import the modules of "
+                "a job anew: open files and connections in the handler's open(), not where a module is imported\n"
+                f"{user_traceback(error)}"
+            ) from error
+        know_types(types)
+        return job  # type: ignore[no-any-return]
+
+    def dumps(self, value: Any) -> bytes:
+        """A value, pickled as workers load it that have the job."""
+        return _modules.dumps(value, self.modules)[0]
 
 
 _workers: dict[str, Worker] = {}
@@ -98,8 +118,8 @@ class _KeyedSource(Source):
 def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
     """The job, ready to travel.
 
-    Classes and functions of modules that are not installed, such as the job file and what lies beside it, travel with
-    the job; installed ones are imported by the workers.
+    Modules that are not installed, such as the job file and what lies beside it, travel with the job; installed ones
+    are imported by the workers.
 
     :raises JobError: something of it cannot be pickled
     """
@@ -107,13 +127,11 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
 
     keyed = {name: _KeyedSource(source) for name, source in job.sources.items()}
     light = attrs.evolve(job, handler=job.handler.for_job(job), sources=keyed, plugins=[named_codecs(job)])
-    for module in list(sys.modules.values()):
-        if _travels(module):
-            cloudpickle.register_pickle_by_value(module)
-    holders = (job.handler, *job.sources.values(), *(sink for _, sink in job.all_sinks))
-    modules = {module for holder in holders for module in (cls.__module__ for cls in type(holder).__mro__)}
+    modules = _modules.sources()
+    for module in _modules.travelling():  # for what Spark itself pickles: a source of the user's, say
+        cloudpickle.register_pickle_by_value(module)
     try:
-        pickled = cloudpickle.dumps((light, _carried_types(modules)))
+        pickled, first = _modules.dumps((light, _carried_types(modules)), modules)
     except Exception as error:
         raise JobError(
             job.name,
@@ -122,31 +140,30 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
                 f"like in {type(job.handler).__name__}.open(), not in its attributes",
             ),
         ) from error
-    return Payload(pickled, uuid.uuid4().hex, groups, ranges, traced)
+    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, traced)
 
 
-def _travels(module: ModuleType) -> bool:
-    file = getattr(module, "__file__", None)
-    name = getattr(module, "__name__", "__main__")
-    if not file or name == "__main__" or sys.modules.get(name) is not module:
-        return False
-    if name.partition(".")[0] in ("amadou", "amadou_runtime", "amadou_plugins", "pyspark"):
-        return False
-    return not file.startswith(_INSTALLED) and "site-packages" not in file and "dist-packages" not in file
+def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
+    """The classes of values that travel by value, by the name that packed values have for them.
+
+    :param modules: those whose source travels
+    """
+    names = _modules.without_source(modules)
+    types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
+    for type_ in types.values():  # workers have no module in which names of a `__main__` could be looked up
+        with suppress(NameError):
+            hints = resolved_annotations(type_)
+            type_.__annotations__ = {name: hints[name] for name in vars(type_).get("__annotations__", ())}
+    return types
 
 
-_INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
-
-
-def _carried_types(modules: Iterable[str]) -> dict[str, type]:
-    """The classes of values in modules that travel, by the name that packed values have for them."""
-    return {
-        type_reference(found): found
-        for name in modules
-        if name == "__main__" or _travels(sys.modules[name])
-        for found in vars(sys.modules[name]).values()
-        if isinstance(found, type) and found.__module__ == name and _is_data(found)
-    }
+def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
+    """The classes of values in a module, those inside other classes among them."""
+    for name, found in list(vars(holder).items()):
+        if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, f"{within}{name}"):
+            if _is_data(found):
+                yield found
+            yield from _data_types(found, module, f"{within}{name}.")
 
 
 def _is_data(type_: type) -> bool:

@@ -118,7 +118,7 @@ class SparkPlayer:
 
     def _start(self, job: Job) -> RunningJob:
         self._job = job
-        payload = payload_for(job, groups=1, ranges=1, traced=True)
+        payload = self._payload = payload_for(job, groups=1, ranges=1, traced=True)
         rows = (
             named_reader(self._own, "script")
             .text(str(self._script))
@@ -137,10 +137,8 @@ class SparkPlayer:
         self._whole.merge(whole)
 
     def _bring(self, rows: list[ScriptedRow]) -> None:
-        from pyspark import cloudpickle
-
         # The empty line calls the key range, also where the batch has no records.
-        lines = [b"\n", *(base64.b64encode(cloudpickle.dumps(row)) + b"\n" for row in rows)]
+        lines = [b"\n", *(base64.b64encode(self._payload.dumps(row)) + b"\n" for row in rows)]
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")

@@ -26,6 +26,7 @@ from amadou_runtime.spark._call import CALL
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark._memory import Memory
+from amadou_runtime.spark._modules import loads
 from amadou_runtime.spark._payload import Payload, Worker
 from amadou_runtime.spark._range import KeyRange
 from amadou_runtime.spark._spread import range_numbers
@@ -205,9 +206,7 @@ def _runs(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
 def _scripted_row(cell: str) -> ScriptedRow:
     import base64
 
-    from pyspark import cloudpickle
-
-    row: ScriptedRow = cloudpickle.loads(base64.b64decode(cell))
+    row: ScriptedRow = loads(base64.b64decode(cell))
     return row
 
 
@@ -333,6 +332,7 @@ class OutputStage:
         writers: dict[str, SinkWriter] = {}
         summary, writing = Summary(), 0.0
         try:
+            self.payload.load()  # what is unpacked may be of the job's classes
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
                     result = unpack_compressed(packed)

@@ -1,0 +1,29 @@
+"""Text for people, of values that may be anything: it never fails, and can be written anywhere."""
+
+from typing import Any
+
+
+def valid(text: str) -> str:
+    """A text without halves of surrogate pairs, which UTF-8 cannot carry: they are shown as escapes."""
+    return text if text.isascii() else text.encode(errors="backslashreplace").decode()
+
+
+def shown_value(value: Any, limit: int | None = None) -> str:
+    """The `repr` of a value, or its type where that fails.
+
+    :param limit: how long it may be
+    """
+    try:
+        text = valid(repr(value))
+    except Exception as error:  # of the user's class, or nested too deeply
+        text = f"<{type(value).__name__}, whose repr failed: {type(error).__name__}>"
+    return text if limit is None or len(text) <= limit else f"{text[:limit]}…"
+
+
+def shown_error(error: BaseException) -> str:
+    """The type and the message of an error."""
+    try:
+        told = str(error)
+    except Exception as failed:
+        told = f"<its message failed: {type(failed).__name__}>"
+    return valid(f"{type(error).__name__}: {told}")
