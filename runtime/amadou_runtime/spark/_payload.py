@@ -12,7 +12,6 @@ from typing import Any
 import attrs
 
 from amadou import Job, Source
-from amadou._structured import resolved_annotations
 from amadou._wire import know_types, type_reference
 from amadou.errors import JobError, RunError
 from amadou_runtime._embedded import key_event_of
@@ -148,6 +147,8 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
     :param modules: those whose source travels
     """
+    from amadou._structured import resolved_annotations  # slow to import
+
     names = _modules.without_source(modules)
     types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
     for type_ in types.values():  # workers have no module in which names of a `__main__` could be looked up
