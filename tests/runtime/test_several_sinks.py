@@ -77,13 +77,15 @@ def test_sinks_of_different_files_may_share_a_directory(tmp_path: Path) -> None:
 
 
 def test_results_of_windows_go_to_each_sink(tmp_path: Path) -> None:
-    handler = windowed(
-        window=TumblingWindow(timedelta(minutes=1), value=Count()), key=len, timestamp=lambda record: START
-    )
+    handler = windowed(window=TumblingWindow(timedelta(minutes=1), value=Count()), key="k", timestamp="at")
     memory = MemorySink()
     sinks = {"results": [JsonLinesSink(tmp_path / "one"), JsonLinesSink(tmp_path / "two"), memory]}
 
-    run(Job("windows", handler, {"in": MemorySource(["a", "b"])}, sinks), engine="embedded", flush=True)
+    run(
+        Job("windows", handler, {"in": MemorySource([{"k": "a", "at": START}] * 2)}, sinks),
+        engine="embedded",
+        flush=True,
+    )
 
     [one], [two], [result] = records(tmp_path / "one"), records(tmp_path / "two"), memory.records
     assert one == two
