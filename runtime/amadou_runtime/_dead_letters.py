@@ -10,8 +10,8 @@ from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
 from amadou._time import from_micros
-from amadou._wire import pack, type_reference, unpack
-from amadou.errors import AmadouError, CallbackError
+from amadou._wire import pack, type_reference
+from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou_runtime._failure import callback_error, called, shown_state
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
@@ -46,6 +46,7 @@ class DeadLetters:
                 on_event(subject, event)
                 before.store()
             except Exception as error:
+                _raise_unreadable(error)
                 failed = self._failed("on_event", error, subject, event)
                 self._bury(before, before, failed, record=event, timestamp=event.timestamp)
 
@@ -62,6 +63,7 @@ class DeadLetters:
                 on_timer_expired(subject, timestamp)
                 before.store()
             except Exception as error:
+                _raise_unreadable(error)
                 timer = Timer(timestamp, subject.timer_tag)
                 failed = self._failed("on_timer_expired", error, subject, timer)
                 self._bury(before, before, failed, record=None, timestamp=timestamp)
@@ -81,6 +83,7 @@ class DeadLetters:
                     function(subject, *arguments)
                     before.store()
                 except Exception as error:
+                    _raise_unreadable(error)
                     failed = self._failed(called(function), error, subject, arguments)
                     self._bury(before, woken, failed, record=None, timestamp=timestamp)
 
@@ -112,7 +115,7 @@ class DeadLetters:
             timestamp=timestamp,
             tag=subject.timer_tag,
             watermark=subject.watermark,
-            state={name: shown_state(self._specs.get(name), key, unpack(part)) for name, part in state.items()},
+            state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
             timers=[(from_micros(micros), tag) for micros, tag in told.timers],
         )
         wire = self._encoded(letter)
@@ -148,6 +151,19 @@ class DeadLetters:
             shown = {name: repr(value) for name, value in letter.state.items()}
             wire = self._encode(attrs.evolve(letter, record=repr(letter.record), state=shown))
         return wire
+
+
+def _raise_unreadable(error: BaseException) -> None:
+    """Raise what tells that stored state cannot be read, where that is behind an error: it is the deployment's fault,
+    and no callback's.
+    """
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        if isinstance(found, StateDecodeError) and found.spec is not None:
+            raise found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
 
 
 class _Before:

@@ -15,7 +15,7 @@ from amadou._group import Timers
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._time import MICROSECOND, from_micros
-from amadou.errors import AmadouError, RecoverError, TimerError
+from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
 from amadou_runtime._dependencies import Held, Verdict, judge
 from amadou_runtime._events import Chunk, Run
@@ -181,7 +181,13 @@ class Operator:
                     )
                     _logger.warning(told, self._job.name, self._taker.name, shown_traceback(error))
                     self._has_told = True
-        return self.process_one_by_one(state, chunks, watermark, memory, limits)
+        try:
+            return self.process_one_by_one(state, chunks, watermark, memory, limits)
+        except StateDecodeError as error:  # outside of callbacks: of a component, or of what a time to live ends
+            if error.spec is None:
+                raise
+            reached = None if watermark is None else from_micros(watermark)
+            raise callback_error(error, handler=self._name, callback=error.spec, key=error.key, watermark=reached)
 
     def process_at_once(
         self,

@@ -10,7 +10,7 @@ from amadou._event import Key
 from amadou._spec import MISSING, shown
 from amadou._state_spec import Migrate, StateSpec
 from amadou._subject import Subject
-from amadou.errors import EncodeError, StateDecodeError
+from amadou.errors import EncodeError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,8 +43,8 @@ class ValueState(Generic[T]):
                 return cast("T", None)
         try:
             return cast("T", spec.decode(wire))
-        except StateDecodeError as error:
-            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
+        except Exception as error:
+            raise spec.unreadable(error, wire, spec.type, self._key) from error
 
     @value.setter
     def value(self, value: T) -> None:

@@ -339,7 +339,8 @@ class EncodeError(CodecError):
 
 
 class StateDecodeError(CodecError):
-    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17).
+    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17). It ends a run, whatever the job's
+    `on_error`: no dead letter can stand for state that the next version of the code could read.
 
     :param stored: what is stored, as msgpack carries it
     :param type_: the type that the spec expects
@@ -357,7 +358,7 @@ class StateDecodeError(CodecError):
         told = f": {why}" if why else ""
         self.mismatch = f"stored is {_short(stored)}, expected is {_type_name(type_)}{told}"
         super().__init__(
-            f"{where}{self.mismatch}. Nothing was changed; give the spec a type that can read what is stored"
+            f"{where}{self.mismatch}. Nothing was changed; give the spec a type, or a migrate=, that can read it"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
