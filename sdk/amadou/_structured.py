@@ -132,10 +132,29 @@ def _has_fields(type_: Any) -> bool:
 
 def _field_names(class_: Any) -> Iterable[str]:
     if attrs.has(class_):
-        return [field.name for field in attrs.fields(class_) if field.init]
+        return [field.name for field in attrs.fields(class_)]
     if hasattr(class_, "__dataclass_fields__"):
-        return [field.name for field in class_.__dataclass_fields__.values() if field.init]
+        return class_.__dataclass_fields__  # type: ignore[no-any-return]
     return class_._fields  # type: ignore[no-any-return]
+
+
+def _made_fields(type_: Any) -> dict[str, Any]:
+    """The types of the fields that a class of fields makes itself (`init=False`), by name."""
+    class_ = get_origin(type_) or type_
+    fields = attrs.fields(class_) if attrs.has(class_) else class_.__dataclass_fields__.values()
+    made = [field.name for field in fields if not field.init]
+    if not made:
+        return {}
+    hints = get_type_hints(class_)
+    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
+    return {name: _with_arguments(hints.get(name, Any), given) for name in made}
+
+
+def _with_arguments(type_: Any, given: dict[Any, Any]) -> Any:
+    if type_ in given:
+        return given[type_]
+    parameters = getattr(type_, "__parameters__", ())
+    return type_[tuple(given.get(name, name) for name in parameters)] if parameters and get_args(type_) else type_
 
 
 # Each pair of hooks below checks both ways: cattrs alone would take the text "ab" for a list of two texts, a subclass
@@ -151,13 +170,42 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
         fields = converter.gen_unstructure_attrs_fromdict(type_)
     finally:
         _in_the_making.discard(type_)
+    made = _made_fields(type_)
 
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
             raise EncodeError(value, type_)
-        return fields(value)
+        wire = fields(value)
+        for name, kind in made.items():  # cattrs leaves them out
+            if hasattr(value, name):
+                wire[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
+        return wire
 
     return unstructure
+
+
+def _makes_fields(type_: Any) -> bool:
+    return _has_fields(type_) and not _is_open(type_) and bool(_made_fields(type_))
+
+
+def _structure_made_fields(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    if type_ in _in_the_making:
+        return lambda wire, _: converter.get_structure_hook(type_)(wire, type_)
+    _in_the_making.add(type_)
+    try:
+        fields = converter.gen_structure_attrs_fromdict(type_)
+    finally:
+        _in_the_making.discard(type_)
+    made = _made_fields(type_)
+
+    def structure(wire: Any, _: Any) -> Any:
+        value = fields(wire, type_)
+        for name, kind in made.items():
+            if name in wire:  # older code did not store it
+                object.__setattr__(value, name, converter.get_structure_hook(kind)(wire[name], kind))
+        return value
+
+    return structure
 
 
 _in_the_making: set[Any] = set()
@@ -453,6 +501,7 @@ def _make_converter() -> Converter:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
         converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
     converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
+    converter.register_structure_hook_factory(_makes_fields, _structure_made_fields)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)
     converter.register_unstructure_hook_factory(_is_namedtuple, _unstructure_namedtuple)
