@@ -260,6 +260,15 @@ class Component(StateSpec[Part]):
     def check(self) -> None:
         self._check_life()
 
+    def shown_type(self) -> str:
+        return repr(self) if type(self).__repr__ is not object.__repr__ else ""
+
+    def structure(self) -> dict[str, Any]:
+        """What is stored under it: its ``kind``, ``version``, a text that shows it, its ``settings``, texts by name,
+        none of which may change, and its ``aggregate``, where it has one.
+        """
+        return {**super().structure(), "settings": {}}
+
     def _ages_by(self, subject: Subject) -> int | None:
         # What is due comes before what is gone, however far the watermark went at once.
         batch = subject._batch

@@ -206,6 +206,9 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
         self._check_life()
         self._resolve()
 
+    def structure(self) -> dict[str, Any]:
+        return {**super().structure(), "parts": {"item": self._part_structure(self.type, self._codec)}}
+
     def shown_type(self) -> str:
         return shown(self.type)
 

@@ -272,6 +272,13 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")
         self._resolve()
 
+    def structure(self) -> dict[str, Any]:
+        parts = {
+            "key": self._part_structure(self.key_type, self._key_codec),
+            "value": self._part_structure(self.value_type, self._codec),
+        }
+        return {**super().structure(), "parts": parts}
+
     def shown_type(self) -> str:
         return f"{shown(self.key_type)} → {shown(self.value_type)}"
 

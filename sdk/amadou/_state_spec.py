@@ -107,6 +107,12 @@ class StateSpec(Spec, Generic[S]):
             failed = StateDecodeError(part, self._shown_part(), why, self.name, key)
             raise failed.with_traceback(error.__traceback__) from error  # it shows the lines of migrate=
 
+    def structure(self) -> dict[str, Any]:
+        """What is stored under it, as plain data that a checkpoint keeps: its ``kind``, ``version``, a text that shows
+        it, and the types of its ``parts`` (see `structure_of`), as far as they are known.
+        """
+        return {"kind": type(self).__name__, "version": self.version, "shown": self.shown_type()}
+
     def _encode_part(self, value: Any) -> Any:
         """The wire form of a part."""
         raise NotImplementedError
@@ -130,6 +136,13 @@ class StateSpec(Spec, Generic[S]):
     def _parts_after(self, wire: Any, begin: int) -> Any:
         """What is stored without the parts that were written at a time or before it; the same object where all stay."""
         return wire if wire[0] > begin else MISSING
+
+    def _part_structure(self, type_: Any, codec: Any) -> dict[str, Any]:
+        if codec is not None:
+            return {"is": "codec", "classes": {}}
+        from amadou._structure import structure_of  # cattrs takes as long to import as all the rest
+
+        return structure_of(type_)
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

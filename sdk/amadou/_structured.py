@@ -1,18 +1,18 @@
 """The codecs of types with something inside. Apart from the rest because cattrs is slow to import."""
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
-import attrs
 from cattrs import BaseConverter, Converter
 from cattrs.cols import is_namedtuple
 from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
+from amadou._fields import fields_of, has_fields, made_fields
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 
@@ -102,13 +102,13 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(whole, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
-    elif _has_fields(class_) or is_namedtuple(class_):
+    elif has_fields(class_) or is_namedtuple(class_):
         try:
-            hints = get_type_hints(class_)
+            fields = fields_of(class_)
         except NameError as error:
             raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
-        for name in _field_names(class_):
-            _check_supported(hints.get(name, Any), whole, seen)
+        for field in fields:
+            _check_supported(field.type, whole, seen)
     else:
         inner = "" if type_ is whole else f"{_name(class_)} in it: "
         raise UnsupportedTypeError(
@@ -125,38 +125,6 @@ def _name(class_: Any) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-def _has_fields(type_: Any) -> bool:
-    class_ = get_origin(type_) or type_
-    return isinstance(class_, type) and (attrs.has(class_) or hasattr(class_, "__dataclass_fields__"))
-
-
-def _field_names(class_: Any) -> Iterable[str]:
-    if attrs.has(class_):
-        return [field.name for field in attrs.fields(class_)]
-    if hasattr(class_, "__dataclass_fields__"):
-        return class_.__dataclass_fields__  # type: ignore[no-any-return]
-    return class_._fields  # type: ignore[no-any-return]
-
-
-def _made_fields(type_: Any) -> dict[str, Any]:
-    """The types of the fields that a class of fields makes itself (`init=False`), by name."""
-    class_ = get_origin(type_) or type_
-    fields = attrs.fields(class_) if attrs.has(class_) else class_.__dataclass_fields__.values()
-    made = [field.name for field in fields if not field.init]
-    if not made:
-        return {}
-    hints = get_type_hints(class_)
-    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
-    return {name: _with_arguments(hints.get(name, Any), given) for name in made}
-
-
-def _with_arguments(type_: Any, given: dict[Any, Any]) -> Any:
-    if type_ in given:
-        return given[type_]
-    parameters = getattr(type_, "__parameters__", ())
-    return type_[tuple(given.get(name, name) for name in parameters)] if parameters and get_args(type_) else type_
-
-
 # Each pair of hooks below checks both ways: cattrs alone would take the text "ab" for a list of two texts, a subclass
 # for its base and an object for another that has the same attributes, and would lose what it does not expect.
 
@@ -170,7 +138,7 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
         fields = converter.gen_unstructure_attrs_fromdict(type_)
     finally:
         _in_the_making.discard(type_)
-    made = _made_fields(type_)
+    made = made_fields(type_)
 
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
@@ -185,7 +153,7 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
 
 
 def _makes_fields(type_: Any) -> bool:
-    return _has_fields(type_) and not _is_open(type_) and bool(_made_fields(type_))
+    return has_fields(type_) and not _is_open(type_) and bool(made_fields(type_))
 
 
 def _structure_made_fields(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
@@ -196,7 +164,7 @@ def _structure_made_fields(type_: Any, converter: Converter) -> Callable[[Any, A
         fields = converter.gen_structure_attrs_fromdict(type_)
     finally:
         _in_the_making.discard(type_)
-    made = _made_fields(type_)
+    made = made_fields(type_)
 
     def structure(wire: Any, _: Any) -> Any:
         value = fields(wire, type_)
@@ -213,7 +181,7 @@ _in_the_making: set[Any] = set()
 
 def _is_open(type_: Any) -> bool:
     """Whether a generic class stands without its arguments."""
-    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and _has_fields(type_)
+    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and has_fields(type_)
 
 
 def _filled(type_: Any) -> Any:
@@ -234,16 +202,8 @@ def _is_namedtuple(type_: Any) -> bool:
     return is_namedtuple(get_origin(type_) or type_)
 
 
-def _namedtuple_types(type_: Any) -> dict[str, Any]:
-    class_ = get_origin(type_) or type_
-    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
-    hints = get_type_hints(class_)
-    types = {name: hints.get(name, Any) for name in class_._fields}
-    return {name: given.get(hint, hint) if isinstance(hint, TypeVar) else hint for name, hint in types.items()}
-
-
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
     hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
@@ -255,7 +215,7 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
 
 
 def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
-    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
@@ -441,7 +401,7 @@ def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], 
     if members.any:
         return AnyCodec(Any).encode
     hooks = {
-        get_origin(member) or member: (converter.get_unstructure_hook(member), _tag(member))
+        get_origin(member) or member: (converter.get_unstructure_hook(member), union_tag(member))
         for member in members.others
     }
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
@@ -467,12 +427,14 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     if members.any:
         any_codec = AnyCodec(Any)
         return lambda wire, _: any_codec.decode(wire)
-    tagged: dict[Any, Any] = {_tag(member): member for member in members.others}
+    tagged: dict[Any, Any] = {union_tag(member): member for member in members.others}
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
 
     def structure(wire: Any, _: Any) -> Any:
         if type(wire) in members.leaves:
             return wire
+        if type(wire) is int and float in members.leaves:  # written before the int became a float
+            return float(wire)
         if type(wire) is dict:
             member = tagged.get(wire.get("_type"))
             if member is not None:
@@ -491,7 +453,8 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     return structure
 
 
-def _tag(member: Any) -> str:
+def union_tag(member: Any) -> str:
+    """What a value of a union is stored with, that tells which of its members it is."""
     return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
 
 
@@ -500,7 +463,7 @@ def _make_converter() -> Converter:
     for leaf in LEAVES:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
         converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
-    converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
+    converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
     converter.register_structure_hook_factory(_makes_fields, _structure_made_fields)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)

@@ -191,6 +191,9 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self._resolve()
         self.default_wire  # noqa: B018
 
+    def structure(self) -> dict[str, Any]:
+        return {**super().structure(), "parts": {"value": self._part_structure(self.type, self._codec)}}
+
     def shown_type(self) -> str:
         return shown(self.type)
 

@@ -148,6 +148,15 @@ def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) ->
     assert play(more_sources={"more": MemorySource("aa")}, sources={}) == [("a", 3)]
 
 
+def test_a_source_that_went_and_comes_back_is_refused(play: Callable[..., list[Any]]) -> None:
+    more = {"more": MemorySource("ab")}
+    assert sorted(play("a", more_sources=more)) == [("a", 1), ("a", 2), ("b", 1)]
+    assert play("a", "c") == [("c", 1)]
+    with pytest.raises(CheckpointError, match="earlier runs read the source 'more', which a later run did without"):
+        play("a", "c", more_sources=more)
+    assert sorted(play("a", "c", more_sources={"more again": MemorySource("ab")})) == [("a", 3), ("b", 2)]
+
+
 def test_flushing_fires_what_is_pending_and_the_run_can_go_on(spark: Any, tmp_path: Path) -> None:
     sink = MemorySink()
 

@@ -110,6 +110,9 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         """What the events come to so far."""
         return self.state_for(subject).value
 
+    def structure(self) -> dict[str, Any]:
+        return {**super().structure(), "aggregate": self.aggregate.structure()}
+
     def shown_type(self) -> str:
         return repr(self.aggregate)
 

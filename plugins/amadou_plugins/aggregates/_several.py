@@ -80,6 +80,9 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         read = [part.fields for part in self.aggregates.values()]
         return None if None in read else frozenset[str]().union(*filter(None, read))
 
+    def structure(self) -> Any:
+        return {name: part.structure() for name, part in self.aggregates.items()}
+
     def create(self) -> Accumulators:
         return {name: part.create() for name, part in self.aggregates.items()}
 

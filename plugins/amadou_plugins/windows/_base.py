@@ -318,11 +318,19 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             for start, _, accumulator in ([] if value is None else self.open_windows(value))
         }
 
-    def shown_type(self) -> str:
-        return repr(self)
+    def structure(self) -> dict[str, Any]:
+        kept = {"aggregate": self.aggregate.structure(), "settings": self._settings()}
+        return {**super().structure(), **kept, "keeps": "events" if isinstance(self._kept, Retaining) else "results"}
 
-    def _shown(self, **settings: timedelta | int | None) -> str:
-        told = [f"{name}={setting}" for name, setting in settings.items() if setting is not None]
-        if self._lateness:
-            told.append(f"allowed_lateness={self._lateness * MICROSECOND}")
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        """The settings of the kind, by name, `None` for one that is not there."""
+        raise NotImplementedError
+
+    def _settings(self) -> dict[str, str]:
+        """The settings that decide which events a window has and when it closes, as texts."""
+        given = {**self._fixed(), "allowed_lateness": self._lateness * MICROSECOND if self._lateness else None}
+        return {name: str(setting) for name, setting in given.items() if setting is not None}
+
+    def __repr__(self) -> str:
+        told = [f"{name}={setting}" for name, setting in self._settings().items()]
         return f"{type(self).__name__}({', '.join([*told, repr(self.aggregate)])})"

@@ -114,5 +114,5 @@ class CountWindow(WindowSpec[V_co]):
         _, accumulator = self._merged([pane[:2] for pane in panes])
         return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulator
 
-    def __repr__(self) -> str:
-        return f"CountWindow(size={self._size}, hop={self._hop}, {self.aggregate!r})"
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {"size": self._size, "hop": self._hop}

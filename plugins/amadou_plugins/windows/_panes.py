@@ -330,9 +330,9 @@ class HoppingWindow(WindowSpec[V_co]):
             (start, start + self._size, self._window(panes, start)[1]) for start in self._open(panes, before, panes)
         ]
 
-    def __repr__(self) -> str:
+    def _fixed(self) -> dict[str, timedelta | int | None]:
         offset = self._offset * MICROSECOND if self._offset else None
-        return self._shown(size=self._size * MICROSECOND, hop=self._hop * MICROSECOND, offset=offset)
+        return {"size": self._size * MICROSECOND, "hop": self._hop * MICROSECOND, "offset": offset}
 
 
 def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]:
@@ -385,6 +385,5 @@ class TumblingWindow(HoppingWindow[V_co]):
             on_late=on_late,
         )
 
-    def __repr__(self) -> str:
-        offset = self._offset * MICROSECOND if self._offset else None
-        return self._shown(size=self._size * MICROSECOND, offset=offset)
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {**super()._fixed(), "hop": None}

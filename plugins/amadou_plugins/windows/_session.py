@@ -348,6 +348,6 @@ class SessionWindow(WindowSpec[V_co]):
     def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
         return [self._cut(session)[:3] for session in value[1]]
 
-    def __repr__(self) -> str:
+    def _fixed(self) -> dict[str, timedelta | int | None]:
         longest = None if self._longest is None else self._longest * MICROSECOND
-        return self._shown(gap=self._gap * MICROSECOND, max_duration=longest)
+        return {"gap": self._gap * MICROSECOND, "max_duration": longest}

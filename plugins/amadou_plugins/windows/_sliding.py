@@ -150,5 +150,5 @@ class SlidingWindow(WindowSpec[V_co]):
         before, steps = value
         return [(end - self._size, end, self._merged(self._inside(steps, end))[1]) for end in self._open(steps, before)]
 
-    def __repr__(self) -> str:
-        return self._shown(size=self._size * MICROSECOND)
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {"size": self._size * MICROSECOND}

@@ -31,6 +31,12 @@ def stream_name(source: str) -> str:
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
 
 
+def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
+    """How far each stream is to be read in a batch, as Spark planned it."""
+    lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
+    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
 @attrs.frozen
 class BatchTime:
     """When a batch is.
@@ -183,8 +189,8 @@ class RunClock:
         """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
-            before = self._offsets(number - 1)
-        planned = self._offsets(number)
+            before = planned_offsets(self._files, number - 1)
+        planned = planned_offsets(self._files, number)
         self._planned = number, planned
         return {name: self._reading_of(name, planned, before) for name in self._sources}
 
@@ -206,11 +212,6 @@ class RunClock:
             path = self.newest_file(source)
             if path is not None:
                 write_json(path, self._watermark.newest_times(source))
-
-    def _offsets(self, number: int) -> dict[str, str]:
-        """How far each stream is to be read in a batch, as Spark planned it."""
-        lines = (self._files.read(f"offsets/{number}") or "").splitlines()[2:]
-        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
     def _plan_call(self, done: int) -> None:
         """Plan the batch that fires the next timer, should nothing come."""

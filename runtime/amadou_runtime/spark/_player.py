@@ -126,7 +126,7 @@ class SparkPlayer:
         )
         keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = Identity(job.name, "test", 1, 1, {})
+        identity = Identity(job.name, "test", 1, 1, {}, [])
         return run_query(running, [keyed], payload, identity, self._checkpoint, None)
 
     def _stop(self) -> None:
