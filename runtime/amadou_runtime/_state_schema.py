@@ -89,8 +89,12 @@ def _told(name: str, before: Structure, now: Structure, problems: list[str]) -> 
 
 
 def _shown(structure: Structure) -> str:
-    version = f" version {structure['version']}" if structure["version"] else ""
-    return f"{structure['kind']} {structure['shown']}{version}"
+    kind, version = structure["kind"], f" version {structure['version']}" if structure["version"] else ""
+    if "shown" in structure:
+        return f"{kind} {structure['shown']}{version}"
+    told = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
+    told += [str(structure[name]) for name in ("aggregate",) if name in structure]
+    return f"{kind} {kind}({', '.join(told)}){version}"
 
 
 def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:

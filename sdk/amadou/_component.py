@@ -264,8 +264,8 @@ class Component(StateSpec[Part]):
         return repr(self) if type(self).__repr__ is not object.__repr__ else ""
 
     def structure(self) -> dict[str, Any]:
-        """What is stored under it: its ``kind``, ``version``, a text that shows it, its ``settings``, texts by name,
-        none of which may change, and its ``aggregate``, where it has one.
+        """What is stored under it: its ``kind`` and ``version``, its ``settings``, texts by name of which none may
+        change, and its ``aggregate``, where it has one.
         """
         return {**super().structure(), "settings": {}}
 

@@ -207,7 +207,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
         self._resolve()
 
     def structure(self) -> dict[str, Any]:
-        return {**super().structure(), "parts": {"item": self._part_structure(self.type, self._codec)}}
+        return self._structure_of(item=(self.type, self._codec))
 
     def shown_type(self) -> str:
         return shown(self.type)

@@ -273,11 +273,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         self._resolve()
 
     def structure(self) -> dict[str, Any]:
-        parts = {
-            "key": self._part_structure(self.key_type, self._key_codec),
-            "value": self._part_structure(self.value_type, self._codec),
-        }
-        return {**super().structure(), "parts": parts}
+        return self._structure_of(key=(self.key_type, self._key_codec), value=(self.value_type, self._codec))
 
     def shown_type(self) -> str:
         return f"{shown(self.key_type)} → {shown(self.value_type)}"

@@ -108,10 +108,10 @@ class StateSpec(Spec, Generic[S]):
             raise failed.with_traceback(error.__traceback__) from error  # it shows the lines of migrate=
 
     def structure(self) -> dict[str, Any]:
-        """What is stored under it, as plain data that a checkpoint keeps: its ``kind``, ``version``, a text that shows
-        it, and the types of its ``parts`` (see `structure_of`), as far as they are known.
+        """What is stored under it, as plain data that a checkpoint keeps: its ``kind`` and ``version``, and for types
+        its ``parts`` (see `structure_of`) and a text that shows them.
         """
-        return {"kind": type(self).__name__, "version": self.version, "shown": self.shown_type()}
+        return {"kind": type(self).__name__, "version": self.version}
 
     def _encode_part(self, value: Any) -> Any:
         """The wire form of a part."""
@@ -137,12 +137,17 @@ class StateSpec(Spec, Generic[S]):
         """What is stored without the parts that were written at a time or before it; the same object where all stay."""
         return wire if wire[0] > begin else MISSING
 
-    def _part_structure(self, type_: Any, codec: Any) -> dict[str, Any]:
-        if codec is not None:
-            return {"is": "codec", "classes": {}}
+    def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
+        """
+        :param parts: type and codec of each part, by name
+        """
         from amadou._structure import structure_of  # cattrs takes as long to import as all the rest
 
-        return structure_of(type_)
+        structures = {
+            name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
+            for name, (type_, codec) in parts.items()
+        }
+        return {**StateSpec.structure(self), "shown": self.shown_type(), "parts": structures}
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

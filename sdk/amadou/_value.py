@@ -192,7 +192,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self.default_wire  # noqa: B018
 
     def structure(self) -> dict[str, Any]:
-        return {**super().structure(), "parts": {"value": self._part_structure(self.type, self._codec)}}
+        return self._structure_of(value=(self.type, self._codec))
 
     def shown_type(self) -> str:
         return shown(self.type)

@@ -349,7 +349,7 @@ def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
     assert "the aggregate['sum'] was Sum('a') and is now Sum('b')" in told
     assert "the aggregate['more']['n'] was Count() and is now Mean()" in told
     assert problems(RunningSpec(Sum()), RunningSpec({"sum": Sum()})) == [
-        "kept was RunningSpec Sum() and is now RunningSpec Several({'sum': Sum()}): "
+        "kept was RunningSpec RunningSpec(Sum()) and is now RunningSpec RunningSpec({'sum': 'Sum()'}): "
         "the aggregate was Sum() and is now several by name"
     ]
 

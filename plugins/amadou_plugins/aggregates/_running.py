@@ -111,7 +111,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         return self.state_for(subject).value
 
     def structure(self) -> dict[str, Any]:
-        return {**super().structure(), "aggregate": self.aggregate.structure()}
+        return {"kind": "RunningSpec", "version": self.version, "aggregate": self.aggregate.structure()}
 
     def shown_type(self) -> str:
         return repr(self.aggregate)

@@ -114,6 +114,9 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         self._fit(accumulator)
         return {name: part.result(accumulator[name]) for name, part in self.aggregates.items()}
 
+    def __repr__(self) -> str:
+        return f"Several({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
+
     # A column is one of each name: msgpack carries it twice as fast as dicts.
 
     def column(self, accumulators: Iterable[Accumulators]) -> dict[str, Any]:

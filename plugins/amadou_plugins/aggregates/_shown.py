@@ -22,12 +22,13 @@ def shown(value: Any) -> str:
         return f"partial({', '.join([shown(value.func), *map(shown, value.args), *named])})"
     if kind in (set, frozenset):
         return f"{kind.__name__}({', '.join(sorted(map(shown, value)))})"
-    if kind in (list, tuple):
-        opening, closing = "[]" if kind is list else "()"
-        return f"{opening}{', '.join(map(shown, value))}{closing}"
+    if kind is list:
+        return f"[{', '.join(map(shown, value))}]"
+    if kind is tuple:
+        return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
     if kind is dict:
         return f"{{{', '.join(f'{shown(key)}: {shown(part)}' for key, part in value.items())}}}"
-    if hasattr(kind, "__attrs_attrs__") or hasattr(kind, "__dataclass_fields__"):
+    if attrs.has(kind) or dataclasses.is_dataclass(value):
         return f"{kind.__name__}({', '.join(settings(value))})"
     return kind.__qualname__ if kind.__repr__ is object.__repr__ else _ADDRESS.sub("", repr(value))
 
