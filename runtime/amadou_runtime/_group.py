@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
-from amadou._wire import pack, unpack
+from amadou._wire import Envelope, pack, unpack
 from amadou.errors import StateDecodeError
 from amadou_runtime._dependencies import Held
 
-_VERSION = 2
+_VERSION = 3
 
 
 class HeldEvents(NamedTuple):
@@ -38,9 +38,9 @@ class KeyGroup:
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
-    when it is to be woken, how many subjects, one of them]}``, and how many subjects have something that was set apart
-    in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as ``{source:
-    [how many, the oldest time, packed events]}``.
+    when it is to be woken, how many subjects, one of them, layout]}``, and how many subjects have something that was
+    set apart in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as
+    ``{source: [how many, the oldest time, packed events]}``.
 
     :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
     """
@@ -80,21 +80,27 @@ class KeyGroup:
                 },
             )
             self.wholes = {
-                name: Whole(value, wake_at, _Several(one, number))
-                for name, (value, wake_at, number, one) in wholes.items()
+                name: Whole(value, wake_at, _Several(one, number), layout)
+                for name, (value, wake_at, number, one, layout) in wholes.items()
             }
 
     def gather(self, component: Component) -> Whole | None:
         """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
-        whole = self.wholes.get(component.name)
+        whole, layout = self.wholes.get(component.name), component.layout
         if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
             return None
+        if whole is not None and whole.layout != layout:
+            self.spread(component)
+            whole = None
         if whole is None:
             column = self.columns.get(component.name) or Column({})
             values = dict(zip(column.packed, column.unpacked(), strict=True))
+            if not component.is_plain or Envelope in map(type, values.values()):
+                values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
             whole = component.gathered(values, min(column.wakes.values(), default=None))
             if whole is None:
                 return None
+            whole.layout = layout
             self.columns.pop(component.name, None)
             self.wholes[component.name] = whole
         return whole
@@ -105,8 +111,8 @@ class KeyGroup:
         if whole is not None and whole.value is not None:
             assert whole.wake_at is not None
             column = self.columns[component.name] = Column({})
-            for key, value, wake_at in component.spread(whole.value, whole.wake_at):
-                column.packed[key] = pack(value)
+            for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
+                column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 column.wakes[key] = wake_at
 
     def waiting(self) -> Held:
@@ -213,7 +219,7 @@ def _columns_lists(columns: dict[str, Column]) -> dict[str, list[Any]]:
 
 def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
     return {
-        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys))]
+        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys)), whole.layout]
         for name, whole in wholes.items()
         if whole.value is not None
     }

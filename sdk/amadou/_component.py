@@ -142,15 +142,19 @@ class Whole:
     of them.
     """
 
-    __slots__ = ("keys", "noted", "value", "wake_at")
+    __slots__ = ("keys", "layout", "noted", "value", "wake_at")
 
-    def __init__(self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = ()) -> None:
+    def __init__(
+        self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = (), layout: Any = None
+    ) -> None:
         self.value = value
         """What plain msgpack carries, `None` for nothing."""
         self.wake_at = wake_at
         """In microseconds since 1970."""
         self.keys = keys
         """The subjects that it is about."""
+        self.layout = layout
+        """The component's `layout` when it was stored."""
         self.noted: Any = None
         """What the component notes for the rest of the batch; it is not kept."""
 
@@ -174,6 +178,8 @@ class Component(StateSpec[Part]):
     :param name: the name that its state is stored under; the attribute's name without it
     :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
         is woken for it before, where it is to be
+    :param version: the version of what it stores; above zero with `migrate`
+    :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17)
     """
 
     wakes = True
@@ -187,8 +193,15 @@ class Component(StateSpec[Part]):
     """Whether what it keeps stays in memory, and out of checkpoints: it is gone with the process that has it. How many
     keys lost something is counted then, as ``<name>.lost``."""
 
-    def __init__(self, *, name: str | None = None, ttl: timedelta | None = None) -> None:
-        self._set_life(name, ttl, 0, None)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        ttl: timedelta | None = None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
+    ) -> None:
+        self._set_life(name, ttl, version, migrate)
         known = _known.get()
         if known is not None and name is not None:
             known[name] = self
@@ -201,6 +214,13 @@ class Component(StateSpec[Part]):
             nothing else: state that is at hand must be looked up again after it
         """
         raise NotImplementedError
+
+    @property
+    def layout(self) -> Any:
+        """What the form of a `Whole` depends on besides the component's class, in terms of msgpack. One that was stored
+        with another layout is spread before it is used.
+        """
+        return None
 
     @property
     def at_once(self) -> bool:
@@ -217,8 +237,11 @@ class Component(StateSpec[Part]):
         """
         raise NotImplementedError
 
-    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
-        """The value of each subject in a `Whole`, and when the component is to be woken for it."""
+    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+        """The value of each subject in a `Whole`, and when the component is to be woken for it.
+
+        :param layout: the one that it was stored with
+        """
         raise NotImplementedError
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
@@ -273,6 +296,12 @@ class Component(StateSpec[Part]):
         # What is due comes before what is gone, however far the watermark went at once.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros
+
+    def _encode_part(self, value: Any) -> Any:
+        return value
+
+    def _shown_part(self) -> Any:
+        return type(self)
 
     def _state(self, key: Key, wire: Any) -> Part:
         return Part(self, key, wire)

@@ -90,6 +90,12 @@ class Aggregate(ABC, Generic[A, R]):
 
     # Many accumulators at once, which windows keep as a column: a list, where an aggregate does not know a faster form.
 
+    @property
+    def layout(self) -> Any:
+        """The form of a column: `None` for a list of accumulators, a name for one that the aggregate makes itself."""
+        kind: Any = type(self)
+        return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
+
     def column(self, accumulators: Iterable[A]) -> Any:
         """Accumulators as a column: what plain msgpack carries."""
         return list(accumulators)

@@ -8,6 +8,7 @@ from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, NoAggregateError
 from amadou_plugins.aggregates._foreign import Foreign, missing_methods
+from amadou_plugins.aggregates._totals import Sum
 
 Accumulators: TypeAlias = dict[str, Any]
 
@@ -45,6 +46,31 @@ def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
         if not isinstance(name, str):
             raise NoAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is no text")
     return {name: aggregate_of(part) for name, part in value.items()}
+
+
+def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, number: int) -> list[Any]:
+    """The accumulators of a column that another aggregate left.
+
+    :param aggregate: the one that goes on; of several by name, those that are gone or new do not matter
+    :param layout: the other one's `layout`
+    :param number: how many there are
+    :raises AggregateError: only the other one could tell
+    """
+    if layout is None:
+        return list(column)
+    if isinstance(layout, dict):
+        parts = aggregate.aggregates if isinstance(aggregate, Several) else {}
+        columns = {
+            name: accumulators_of(parts.get(name, aggregate), inner, column[name], number)
+            for name, inner in layout.items()
+        }
+        return [{name: found[at] for name, found in columns.items()} for at in range(number)]
+    for known in (aggregate, Sum()):
+        if known.layout == layout:
+            return known.accumulators(column)
+    raise AggregateError(
+        repr(aggregate), f"cannot read accumulators in the form of {layout}: only the class that made it can"
+    )
 
 
 @cache
@@ -118,6 +144,10 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         return f"Several({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
 
     # A column is one of each name: msgpack carries it twice as fast as dicts.
+
+    @property
+    def layout(self) -> Any:
+        return {name: part.layout for name, part in self.aggregates.items()}
 
     def column(self, accumulators: Iterable[Accumulators]) -> dict[str, Any]:
         given = list(accumulators)
