@@ -13,6 +13,7 @@ from amadou._time import from_micros
 from amadou._wire import pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou_runtime._failure import callback_error, called, shown_state
+from amadou_runtime._letter_bound import Failures, note_failure
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
@@ -34,6 +35,12 @@ class DeadLetters:
         self._specs = job.specs
         self._encode = port_codec(job, DEAD_LETTERS).encode
         self._trace = trace
+        self._failures: Failures = {}
+
+    def take_failures(self) -> Failures:
+        """What failed since the last call of this. Begins anew."""
+        failures, self._failures = self._failures, {}
+        return failures
 
     def guarded_event(
         self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
@@ -49,6 +56,7 @@ class DeadLetters:
                 _raise_unreadable(error)
                 failed = self._failed("on_event", error, subject, event)
                 self._bury(before, before, failed, record=event, timestamp=event.timestamp)
+                note_failure(self._failures, "on_event", failed.error)
 
         return guarded
 
@@ -67,6 +75,7 @@ class DeadLetters:
                 timer = Timer(timestamp, subject.timer_tag)
                 failed = self._failed("on_timer_expired", error, subject, timer)
                 self._bury(before, before, failed, record=None, timestamp=timestamp)
+                note_failure(self._failures, "on_timer_expired", failed.error)
 
         return guarded
 
@@ -86,6 +95,7 @@ class DeadLetters:
                     _raise_unreadable(error)
                     failed = self._failed(called(function), error, subject, arguments)
                     self._bury(before, woken, failed, record=None, timestamp=timestamp)
+                    note_failure(self._failures, name, failed.error)
 
             wake(name, subject, timestamp, call)
             woken.store()
@@ -94,6 +104,7 @@ class DeadLetters:
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
         """The letter for a record that `key_event` could not take, in wire form."""
+        note_failure(self._failures, "key_event", failed.error)
         packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 

@@ -1,9 +1,10 @@
 """What a key group keeps between batches, and how it is stored."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
@@ -43,11 +44,21 @@ class KeyGroup:
     ``{source: [how many, the oldest time, packed events]}``.
 
     :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
+    :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
+        `"drop"`, by name
     """
 
-    __slots__ = ("apart", "columns", "held", "lost", "timers", "wholes")
+    __slots__ = ("_kept", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
 
-    def __init__(self, stored: bytes | None, memory: bytes | None = None) -> None:
+    def __init__(
+        self,
+        stored: bytes | None,
+        memory: bytes | None = None,
+        retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
+    ) -> None:
+        self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self.dropped: dict[str, int] = {}
+        """How many subjects had something that was dropped, by name."""
         self.apart: dict[str, int] = {}
         """How many subjects have something that is not stored with the group, by component."""
         self.lost: dict[str, int] = {}
@@ -63,6 +74,14 @@ class KeyGroup:
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
             columns, alone, shared, tagged, wholes, apart, held = rest
+            for name, fate in retired.items():
+                column, whole = columns.pop(name, None), wholes.pop(name, None)
+                if fate == "drop":
+                    number = (len(column[0]) if column else 0) + (whole[2] if whole else 0)
+                    self.dropped |= {name: number} if number else {}
+                    continue
+                for kept, part in zip(self._kept, (column, whole), strict=True):
+                    kept |= {name: part} if part else {}
             self.held = {source: HeldEvents(*of) for source, of in held.items()}
             if memory is None:
                 self.lost = apart
@@ -83,6 +102,11 @@ class KeyGroup:
                 name: Whole(value, wake_at, _Several(one, number), layout)
                 for name, (value, wake_at, number, one, layout) in wholes.items()
             }
+
+    @property
+    def retired(self) -> list[str]:
+        """The names of what is kept as it is, since the job has no spec of that name any more."""
+        return list(dict.fromkeys(chain(*self._kept)))
 
     def gather(self, component: Component) -> Whole | None:
         """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
@@ -161,7 +185,8 @@ class KeyGroup:
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
-        columns, wholes = _columns_lists(self.columns), _wholes_lists(self.wholes)
+        columns = _columns_lists(self.columns) | self._kept[0]
+        wholes = _wholes_lists(self.wholes) | self._kept[1]
         if not (columns or timers.pending or wholes or self.apart or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}

@@ -23,9 +23,11 @@ from amadou_runtime._failure import callback_error, called, shown_traceback
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._held import admitted
 from amadou_runtime._keying import stands_for
+from amadou_runtime._letter_bound import Failures
 from amadou_runtime._ports import port_codec
 from amadou_runtime._stopwatch import Stopwatch
 from amadou_runtime._trace import Trace
+from amadou_runtime._watermark import END_OF_TIME
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
@@ -33,6 +35,8 @@ _SWEEPS = 8
 _logger = logging.getLogger("amadou")
 LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""
+DROPPED = ".dropped"
+"""The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -61,6 +65,8 @@ class Processed(NamedTuple):
     """How often callbacks were called, as `BatchReport.callback_calls`."""
     held: Held
     """Events that wait."""
+    retired: list[str]
+    """The names of what is kept as it is, for a job that has a spec of that name again."""
 
 
 class Judged(NamedTuple):
@@ -91,6 +97,8 @@ class Operator:
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
         self._job = job
+        self.retired = job.retired
+        """What becomes of state under names that the job has no spec of any more."""
         self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
@@ -103,11 +111,16 @@ class Operator:
         self._has_told = False
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
-        if job.on_error == "dead_letter":
-            letters = DeadLetters(job, trace)
+        self._letters = DeadLetters(job, trace) if job.on_error == "dead_letter" else None
+        if self._letters is not None:
+            letters = self._letters
             self._on_event = letters.guarded_event(self._on_event)
             self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
             self._wake = letters.guarded_wake(self._wake)
+
+    def take_failures(self) -> Failures:
+        """What callbacks failed since the last call of this. Begins anew."""
+        return {} if self._letters is None else self._letters.take_failures()
 
     def open(self) -> None:
         """Let the handler prepare itself."""
@@ -202,7 +215,7 @@ class Operator:
 
         :returns: what `process_one_by_one` would; `None` where only that can tell
         """
-        group = KeyGroup(state, memory)
+        group = KeyGroup(state, memory, self._job.retired)
         whole = group.gather(taker)
         if whole is None:
             return None
@@ -240,7 +253,7 @@ class Operator:
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
         """Play one batch, callback by callback."""
-        group = KeyGroup(state, memory)
+        group = KeyGroup(state, memory, self._job.retired)
         timers = group.timers
         due = timers.due(watermark)
         touched: set[Key] = set()
@@ -287,10 +300,12 @@ class Operator:
         calls: dict[str, int],
         next_timer: int | None,
     ) -> Processed:
-        for name, subjects in group.lost.items():
-            counter = f"{name}{LOST}"
-            batch.counts[counter] = batch.counts.get(counter, 0) + subjects
+        for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
+            for name, subjects in losses.items():
+                batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
+        if group.retired and next_timer is None:
+            next_timer = END_OF_TIME  # it is to be called when a job has the spec again
         keys, pending = len(group), group.pending
         memory = group.set_apart({name for name, component in self._components.items() if component.in_memory})
         return Processed(
@@ -307,6 +322,7 @@ class Operator:
             group.timers.added,
             calls,
             group.waiting(),
+            group.retired,
         )
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:

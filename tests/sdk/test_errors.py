@@ -24,6 +24,7 @@ from amadou.errors import (
     StateDecodeError,
     TimerError,
     TooFarAheadError,
+    TooManyDeadLettersError,
     TooManyHeldError,
     UnsupportedTypeError,
 )
@@ -45,6 +46,7 @@ EXAMPLES: list[AmadouError] = [
     NaiveTimestampError(datetime(2025, 1, 1)),
     EngineDifferenceError("trace", "[]", "[1]"),
     KeylessError("on_dependency_down"),
+    TooManyDeadLettersError(7, 0.5, ("7 × on_event: KeyError: 'x'",), "on_event", 7, 12),
     TooManyHeldError("activities", "weather", 11, 10),
     RecoverError("Traffic", "per_minute", "a"),
     SpecError("ttl must be above zero"),

@@ -18,6 +18,7 @@ from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou_runtime._dependencies import all_held
+from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._watermark import END_OF_TIME, Newest, Reading, Watermark
 from amadou_runtime.spark._call import PlannedCall, write_json
 from amadou_runtime.spark._files import Files
@@ -89,6 +90,8 @@ class Clock(Protocol):
 
     ranges: dict[int, list[Any]]
     """Of each key range that was ever called: keys, pending timers, bytes of state, next timer, and what is held."""
+    letters: LetterCount
+    """What callbacks came to; to be set before a batch ends."""
 
     @property
     def watermark(self) -> int | None:
@@ -131,6 +134,7 @@ class RunClock:
         self._flushes = False
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
+        self.letters = LetterCount()
         self._judged: bytes | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
@@ -178,7 +182,12 @@ class RunClock:
         self.ranges |= ranges
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
         self._judged = judged
-        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": judged}
+        kept = {
+            "watermark": self._watermark.to_json(),
+            "ranges": self.ranges,
+            "judged": judged,
+            "letters": attrs.asdict(self.letters),
+        }
         kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
@@ -237,6 +246,7 @@ class RunClock:
             self._watermark.load(kept["watermark"])
             self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
             self._judged = _bytes(kept["judged"])
+            self.letters = LetterCount(**kept["letters"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
