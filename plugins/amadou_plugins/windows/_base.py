@@ -358,7 +358,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         """The settings of the kind, by name, `None` for one that is not there."""
-        raise NotImplementedError
+        return {}
 
     def _settings(self) -> dict[str, str]:
         """The settings that decide which events a window has and when it closes, as texts."""
