@@ -73,7 +73,7 @@ def _misfit(name: str, before: Structure, now: Structure) -> str:
             problems.append("one of its aggregates can be merged, and not all could before, or the other way round")
     for part, structure in now.get("parts", {}).items():
         if part == "key":
-            problems += [] if _is_same_key(before["parts"][part], structure) else [""]
+            problems += [] if _is_same_key(before["parts"][part], structure) else ["its keys would not be found"]
         elif not may_migrate:
             problems += _Reading(before["parts"][part]["classes"], structure["classes"]).problems(
                 before["parts"][part]["is"], structure["is"], ""
@@ -93,7 +93,7 @@ def _shown(structure: Structure) -> str:
     if "shown" in structure:
         return f"{kind} {structure['shown']}{version}"
     told = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
-    told += [str(structure[name]) for name in ("aggregate",) if name in structure]
+    told += [str(structure["aggregate"])] if "aggregate" in structure else []
     return f"{kind} {kind}({', '.join(told)}){version}"
 
 
@@ -102,7 +102,8 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
     if isinstance(before, dict) and isinstance(now, dict):
         return [
             problem
-            for inner in before.keys() & now.keys()
+            for inner in now
+            if inner in before
             for problem in _aggregate_problems(before[inner], now[inner], f"{name}[{inner!r}]")
         ]
     if before == now:

@@ -175,7 +175,9 @@ def problems(before: Any, now: Any) -> list[str]:
     def of(spec: Any) -> Any:
         handler = type("Kept", (Recorder,), {"kept": spec, "__module__": __name__})()
         spec.__set_name__(type(handler), "kept")
-        return json.loads(json.dumps(described(job(handler))))
+        structures = described(job(handler))
+        assert json.loads(json.dumps(structures)) == structures
+        return structures
 
     return misfits(with_structures({}, of(before)), of(now))
 

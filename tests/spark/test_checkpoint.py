@@ -151,6 +151,8 @@ def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) ->
 def test_a_source_that_went_and_comes_back_is_refused(play: Callable[..., list[Any]]) -> None:
     more = {"more": MemorySource("ab")}
     assert sorted(play("a", more_sources=more)) == [("a", 1), ("a", 2), ("b", 1)]
+    with pytest.raises(CheckpointError, match="key_groups"):
+        play("a", "c", key_groups=8)
     assert play("a", "c") == [("c", 1)]
     with pytest.raises(CheckpointError, match="earlier runs read the source 'more', which a later run did without"):
         play("a", "c", more_sources=more)

@@ -5,6 +5,7 @@ to those before a run resumes.
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
@@ -16,7 +17,7 @@ from amadou_runtime.spark._clock import planned_offsets, stream_name
 from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @attrs.frozen
@@ -28,7 +29,7 @@ class Identity:
     :param key_groups: how many key groups there are, frozen by the first run
     :param key_ranges: how many ranges of key groups there are, likewise
     :param specs: the structures that each state spec has had, by name; see `_state_schema`
-    :param sources: the names of the sources that it has had
+    :param streams: the streams of sources that earlier runs read
     """
 
     job: str
@@ -36,7 +37,7 @@ class Identity:
     key_groups: int
     key_ranges: int
     specs: Known
-    sources: list[str]
+    streams: list[str]
 
 
 def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
@@ -48,6 +49,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     """
     checkpoint = files.checkpoint
     specs = described(job)
+    read = planned_offsets(files, _last_batch(files))
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
@@ -57,9 +59,9 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     else:
         identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
-        _check_sources(files, identity, job)
-    sources = sorted({*identity.sources, *job.sources})
-    identity = attrs.evolve(identity, specs=with_structures(identity.specs, specs), sources=sources)
+        _check_sources(checkpoint, identity, job, read)
+    streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
+    identity = attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
     return identity
 
@@ -126,13 +128,16 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Struc
         raise CheckpointError(checkpoint, problem)
 
 
-def _check_sources(files: Files, identity: Identity, job: Job) -> None:
-    """Refuse a source that earlier runs read and the last one had not: where it was is not known any more."""
-    read = planned_offsets(files, _last_batch(files))
-    returned = [name for name in job.sources if name in identity.sources and stream_name(name) not in read]
-    if read and returned:
+def _check_sources(checkpoint: str, identity: Identity, job: Job, read: Mapping[str, str]) -> None:
+    """Refuse a source that earlier runs read and the last one had not: where it was is not known any more.
+
+    :param read: how far the last run read each stream
+    """
+    streams = {name: stream_name(name) for name in job.sources}
+    returned = [name for name, stream in streams.items() if stream in identity.streams and stream not in read]
+    if returned:
         raise CheckpointError(
-            files.checkpoint,
+            checkpoint,
             f"earlier runs read the source {', '.join(map(repr, returned))}, which a later run did without. How far it "
             "was read is lost: read from its beginning, its events would count twice. Where you want that, give the "
             "source another name",
