@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -19,6 +19,8 @@ from amadou._time import MICROSECOND, from_micros
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
+_NEVER: Final = -(1 << 62)
+"""Before all times."""
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
@@ -76,7 +78,7 @@ class Part:
         self._key = key
         self._subject: Subject | None = None
         self._changed = False
-        self._written = 0
+        self._written = _NEVER
         if wire is not MISSING and spec.ttl is not None:
             self._written, wire = wire
         self.value: Any = None if wire is MISSING else wire
