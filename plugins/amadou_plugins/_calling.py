@@ -41,6 +41,8 @@ class CallingComponent(Component):
         late: Literal["drop", "divert"],
         ttl: timedelta | None,
         name: str | None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> None:
         if late not in ("drop", "divert"):
             raise SpecError(f'late must be "drop" or "divert", not {late!r}')
@@ -52,7 +54,7 @@ class CallingComponent(Component):
         self.diverts = late == "divert"
         self._lateness = micros_of("allowed_lateness", allowed_lateness, least=0)
         self._given: dict[str, Any] = dict(functions)
-        super().__init__(name=name, ttl=ttl)
+        super().__init__(name=name, ttl=ttl, version=version, migrate=migrate)
 
     def mark(self, which: str, function: F) -> F:
         """Take a method of the handler's class, or any other function as it is."""

@@ -11,9 +11,10 @@ from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
 from amadou._text import shown_value
 from amadou._time import from_micros
-from amadou._wire import pack, type_reference, unpack
-from amadou.errors import AmadouError, CallbackError
+from amadou._wire import pack, type_reference
+from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou_runtime._failure import callback_error, called, shown_state
+from amadou_runtime._letter_bound import Failures, note_failure
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
 
@@ -35,6 +36,12 @@ class DeadLetters:
         self._specs = job.specs
         self._encode = port_codec(job, DEAD_LETTERS).encode
         self._trace = trace
+        self._failures: Failures = {}
+
+    def take_failures(self) -> Failures:
+        """What failed since the last call of this. Begins anew."""
+        failures, self._failures = self._failures, {}
+        return failures
 
     def guarded_event(
         self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
@@ -47,8 +54,10 @@ class DeadLetters:
                 on_event(subject, event)
                 before.store()
             except Exception as error:
+                _raise_unreadable(error)
                 failed = self._failed("on_event", error, subject, event)
                 self._bury(before, before, failed, record=event, timestamp=event.timestamp)
+                note_failure(self._failures, "on_event", failed.error)
 
         return guarded
 
@@ -63,9 +72,11 @@ class DeadLetters:
                 on_timer_expired(subject, timestamp)
                 before.store()
             except Exception as error:
+                _raise_unreadable(error)
                 timer = Timer(timestamp, subject.timer_tag)
                 failed = self._failed("on_timer_expired", error, subject, timer)
                 self._bury(before, before, failed, record=None, timestamp=timestamp)
+                note_failure(self._failures, "on_timer_expired", failed.error)
 
         return guarded
 
@@ -82,8 +93,10 @@ class DeadLetters:
                     function(subject, *arguments)
                     before.store()
                 except Exception as error:
+                    _raise_unreadable(error)
                     failed = self._failed(called(function), error, subject, arguments)
                     self._bury(before, woken, failed, record=None, timestamp=timestamp)
+                    note_failure(self._failures, name, failed.error)
 
             wake(name, subject, timestamp, call)
             woken.store()
@@ -92,6 +105,7 @@ class DeadLetters:
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
         """The letter for a record that `key_event` could not take, in wire form."""
+        note_failure(self._failures, "key_event", failed.error)
         packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
@@ -119,7 +133,7 @@ class DeadLetters:
             timestamp=timestamp,
             tag=subject.timer_tag,
             watermark=subject.watermark,
-            state={name: shown_state(self._specs.get(name), key, unpack(part)) for name, part in state.items()},
+            state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
             timers=[(from_micros(micros), tag) for micros, tag in told.timers],
         )
         wire = self._encoded(letter)
@@ -159,6 +173,19 @@ class DeadLetters:
             else:
                 return wire
         raise failed
+
+
+def _raise_unreadable(error: BaseException) -> None:
+    """Raise what tells that stored state cannot be read, where that is behind an error: it is the deployment's fault,
+    and no callback's.
+    """
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        if isinstance(found, StateDecodeError) and found.spec is not None:
+            raise found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
 
 
 class _Before:

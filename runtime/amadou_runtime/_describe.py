@@ -57,6 +57,10 @@ def _job_table(job: Job) -> "Table":
     table.add_row("max ahead", _setting(job.max_ahead))
     table.add_row("late events", _setting(job.late_events))
     table.add_row("on error", _setting(job.on_error))
+    if job.max_dead_letters is not None:
+        table.add_row("max dead letters", _setting(job.max_dead_letters))
+    if job.retired:
+        table.add_row("retired", _setting(job.retired))
     table.add_row("key groups", _setting(job.key_groups))
     if job.plugins:
         table.add_row("plugins", ", ".join(map(str, job.plugins)))

@@ -18,6 +18,7 @@ from amadou_runtime._dependencies import check_held, downs
 from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._events import Chunk
 from amadou_runtime._keying import Keying, Packed
+from amadou_runtime._letter_bound import Failures, LetterCount, all_failures
 from amadou_runtime._operator import Judged, Operator, Processed, together
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import named_codecs, port_codec, sink_of, with_all_sinks
@@ -31,6 +32,10 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """What turns a source's records into events."""
     key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
     return key_event if decode is None else lambda record: key_event(decode(record))
+
+
+def _keyed_calls(records: Mapping[str, int]) -> dict[str, int]:
+    return {"key_event": sum(records.values())} if records else {}
 
 
 class BatchResult(NamedTuple):
@@ -50,8 +55,7 @@ class BatchResult(NamedTuple):
     @property
     def callback_calls(self) -> dict[str, int]:
         """How often callbacks were called."""
-        keyed = {"key_event": sum(self.records.values())} if self.records else {}
-        return added((keyed, self.judged.calls, self.processed.calls))
+        return added((_keyed_calls(self.records), self.judged.calls, self.processed.calls))
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
@@ -91,6 +95,7 @@ class Embedded:
     ) -> None:
         self.state: bytes | None = None
         self.memory: bytes | None = None
+        self.letters = LetterCount()
         handler = job.handler.for_job(job)
         if handler is not job.handler:
             job = attrs.evolve(job, handler=handler)
@@ -115,6 +120,7 @@ class Embedded:
         :param number: the batch's number
         :param judged: what is kept of the judgement of the batch before
         :raises CallbackError: a callback failed; state is as before the batch
+        :raises TooManyDeadLettersError: more callbacks failed than the job takes; state is as before the batch
         :raises TooManyHeldError: more events wait than `DependsOn` allows; state is as before the batch
         """
         # A batch's objects all live until its end: with 100,000 keys, looking for garbage among them took a quarter of
@@ -139,6 +145,7 @@ class Embedded:
         newest: Newest = {}
         oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "playing": 0.0}
+        self._take_failures()  # those of a batch that failed
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
@@ -157,11 +164,18 @@ class Embedded:
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
         check_held(self._job, processed.held, verdict.down)
         stages["playing"] = perf_counter() - began
+        calls = added((_keyed_calls(counts), processed.calls))
+        self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state, self.memory = processed.state, processed.memory
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         callbacks = added(watch.take() for watch in watches)
         counts = {source: count for source, count in counts.items() if count}
         return BatchResult(processed, newest, letters, counts, stages, callbacks, judged)
+
+    def _take_failures(self) -> Failures:
+        """What failed since the last call of this."""
+        keyed = [keying.take_failures() for keying in self._keying.values()]
+        return all_failures((*keyed, self._operator.take_failures()))
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
         """The events of a source's records, how many records there were, and the seconds that keying took."""

@@ -10,7 +10,7 @@ import amadou
 from amadou import Timer
 from amadou._secret import redacted
 from amadou._text import shown_error, shown_value, valid
-from amadou._wire import pack
+from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError
 
 _RECORD_LIMIT = 500
@@ -77,12 +77,14 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
     return frames
 
 
-def shown_state(spec: Any, key: Any, stored: Any) -> Any:
-    """Stored state as its spec shows it, or as it is stored where that fails.
+def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
+    """Packed state as its spec shows it, or as it is stored where that fails.
 
     :param spec: the spec, `None` where there is none any more
     """
+    stored: Any = packed
     try:
+        stored = unpack(packed)
         return stored if spec is None else spec.opened(key, stored, None)._shown()
     except Exception:  # this may be the very error that is told, and a codec may be the user's
         return stored

@@ -1,17 +1,18 @@
 """What a key group keeps between batches, and how it is stored."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from itertools import chain
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
-from amadou._wire import pack, unpack
+from amadou._wire import Envelope, pack, unpack
 from amadou.errors import StateDecodeError
 from amadou_runtime._dependencies import Held
 
-_VERSION = 2
+_VERSION = 3
 
 
 class HeldEvents(NamedTuple):
@@ -38,16 +39,26 @@ class KeyGroup:
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
-    when it is to be woken, how many subjects, one of them]}``, and how many subjects have something that was set apart
-    in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as ``{source:
-    [how many, the oldest time, packed events]}``.
+    when it is to be woken, how many subjects, one of them, layout]}``, and how many subjects have something that was
+    set apart in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as
+    ``{source: [how many, the oldest time, packed events]}``.
 
     :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
+    :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
+        `"drop"`, by name
     """
 
-    __slots__ = ("apart", "columns", "held", "lost", "timers", "wholes")
+    __slots__ = ("_kept", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
 
-    def __init__(self, stored: bytes | None, memory: bytes | None = None) -> None:
+    def __init__(
+        self,
+        stored: bytes | None,
+        memory: bytes | None = None,
+        retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
+    ) -> None:
+        self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self.dropped: dict[str, int] = {}
+        """How many subjects had something that was dropped, by name."""
         self.apart: dict[str, int] = {}
         """How many subjects have something that is not stored with the group, by component."""
         self.lost: dict[str, int] = {}
@@ -63,6 +74,14 @@ class KeyGroup:
             if version != _VERSION:
                 raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
             columns, alone, shared, tagged, wholes, apart, held = rest
+            for name, fate in retired.items():
+                column, whole = columns.pop(name, None), wholes.pop(name, None)
+                if fate == "drop":
+                    number = (len(column[0]) if column else 0) + (whole[2] if whole else 0)
+                    self.dropped |= {name: number} if number else {}
+                    continue
+                for kept, part in zip(self._kept, (column, whole), strict=True):
+                    kept |= {name: part} if part else {}
             self.held = {source: HeldEvents(*of) for source, of in held.items()}
             if memory is None:
                 self.lost = apart
@@ -80,21 +99,32 @@ class KeyGroup:
                 },
             )
             self.wholes = {
-                name: Whole(value, wake_at, _Several(one, number))
-                for name, (value, wake_at, number, one) in wholes.items()
+                name: Whole(value, wake_at, _Several(one, number), layout)
+                for name, (value, wake_at, number, one, layout) in wholes.items()
             }
+
+    @property
+    def retired(self) -> list[str]:
+        """The names of what is kept as it is, since the job has no spec of that name any more."""
+        return list(dict.fromkeys(chain(*self._kept)))
 
     def gather(self, component: Component) -> Whole | None:
         """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
-        whole = self.wholes.get(component.name)
+        whole, layout = self.wholes.get(component.name), component.layout
         if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
             return None
+        if whole is not None and whole.layout != layout:
+            self.spread(component)
+            whole = None
         if whole is None:
             column = self.columns.get(component.name) or Column({})
             values = dict(zip(column.packed, column.unpacked(), strict=True))
+            if not component.is_plain or Envelope in map(type, values.values()):
+                values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
             whole = component.gathered(values, min(column.wakes.values(), default=None))
             if whole is None:
                 return None
+            whole.layout = layout
             self.columns.pop(component.name, None)
             self.wholes[component.name] = whole
         return whole
@@ -105,8 +135,8 @@ class KeyGroup:
         if whole is not None and whole.value is not None:
             assert whole.wake_at is not None
             column = self.columns[component.name] = Column({})
-            for key, value, wake_at in component.spread(whole.value, whole.wake_at):
-                column.packed[key] = pack(value)
+            for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
+                column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 column.wakes[key] = wake_at
 
     def waiting(self) -> Held:
@@ -155,7 +185,8 @@ class KeyGroup:
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
-        columns, wholes = _columns_lists(self.columns), _wholes_lists(self.wholes)
+        columns = _columns_lists(self.columns) | self._kept[0]
+        wholes = _wholes_lists(self.wholes) | self._kept[1]
         if not (columns or timers.pending or wholes or self.apart or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
@@ -213,7 +244,7 @@ def _columns_lists(columns: dict[str, Column]) -> dict[str, list[Any]]:
 
 def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
     return {
-        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys))]
+        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys)), whole.layout]
         for name, whole in wholes.items()
         if whole.value is not None
     }

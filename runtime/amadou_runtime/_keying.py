@@ -23,6 +23,7 @@ from amadou.errors import (
 from amadou_runtime._dead_letters import DeadLetters
 from amadou_runtime._events import pack_events
 from amadou_runtime._failure import callback_error
+from amadou_runtime._letter_bound import Failures
 from amadou_runtime._stopwatch import Stopwatch
 
 
@@ -100,8 +101,13 @@ class Keying:
             return self._pack(records, now, letters)
         except CallbackError:  # found only now: something that msgpack cannot carry
             letters = []
+            self.take_failures()
             good = [record for record in records if self._packs(record, now, letters)]
             return self._pack(good, now, None)._replace(letters=letters)
+
+    def take_failures(self) -> Failures:
+        """What records failed since the last call of this. Begins anew."""
+        return {} if self._letters is None else self._letters.take_failures()
 
     def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
         """Whether a record can be keyed and packed; else its letter is added."""

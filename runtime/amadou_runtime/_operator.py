@@ -16,7 +16,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._text import shown_error
 from amadou._time import MICROSECOND, from_micros
-from amadou.errors import AmadouError, RecoverError, TimerError
+from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
 from amadou_runtime._dead_letters import DeadLetters, Wake
 from amadou_runtime._dependencies import Held, Verdict, judge
 from amadou_runtime._events import Chunk, Run
@@ -24,9 +24,11 @@ from amadou_runtime._failure import callback_error, called, shown_traceback
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._held import admitted
 from amadou_runtime._keying import stands_for
+from amadou_runtime._letter_bound import Failures
 from amadou_runtime._ports import port_codec
 from amadou_runtime._stopwatch import Stopwatch
 from amadou_runtime._trace import Trace
+from amadou_runtime._watermark import END_OF_TIME
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
@@ -34,6 +36,8 @@ _SWEEPS = 8
 _logger = logging.getLogger("amadou")
 LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""
+DROPPED = ".dropped"
+"""The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
 Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
 """By time, of which keys which components are to be woken."""
 
@@ -62,6 +66,8 @@ class Processed(NamedTuple):
     """How often callbacks were called, as `BatchReport.callback_calls`."""
     held: Held
     """Events that wait."""
+    retired: list[str]
+    """The names of what is kept as it is, for a job that has a spec of that name again."""
 
 
 class Judged(NamedTuple):
@@ -92,6 +98,8 @@ class Operator:
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
         self._job = job
+        self.retired = job.retired
+        """What becomes of state under names that the job has no spec of any more."""
         self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
@@ -104,12 +112,16 @@ class Operator:
         self._has_told = False
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
-        self._letters: DeadLetters | None = None
-        if job.on_error == "dead_letter":
-            letters = self._letters = DeadLetters(job, trace)
+        self._letters = DeadLetters(job, trace) if job.on_error == "dead_letter" else None
+        if self._letters is not None:
+            letters = self._letters
             self._on_event = letters.guarded_event(self._on_event)
             self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
             self._wake = letters.guarded_wake(self._wake)
+
+    def take_failures(self) -> Failures:
+        """What callbacks failed since the last call of this. Begins anew."""
+        return {} if self._letters is None else self._letters.take_failures()
 
     def open(self) -> None:
         """Let the handler prepare itself."""
@@ -183,7 +195,13 @@ class Operator:
                     )
                     _logger.warning(told, self._job.name, self._taker.name, shown_traceback(error))
                     self._has_told = True
-        return self.process_one_by_one(state, chunks, watermark, memory, limits)
+        try:
+            return self.process_one_by_one(state, chunks, watermark, memory, limits)
+        except StateDecodeError as error:  # outside of callbacks: of a component, or of what a time to live ends
+            if error.spec is None:
+                raise
+            reached = None if watermark is None else from_micros(watermark)
+            raise callback_error(error, handler=self._name, callback=error.spec, key=error.key, watermark=reached)
 
     def process_at_once(
         self,
@@ -198,7 +216,7 @@ class Operator:
 
         :returns: what `process_one_by_one` would; `None` where only that can tell
         """
-        group = KeyGroup(state, memory)
+        group = KeyGroup(state, memory, self._job.retired)
         whole = group.gather(taker)
         if whole is None:
             return None
@@ -236,7 +254,7 @@ class Operator:
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
         """Play one batch, callback by callback."""
-        group = KeyGroup(state, memory)
+        group = KeyGroup(state, memory, self._job.retired)
         timers = group.timers
         due = timers.due(watermark)
         touched: set[Key] = set()
@@ -283,10 +301,12 @@ class Operator:
         calls: dict[str, int],
         next_timer: int | None,
     ) -> Processed:
-        for name, subjects in group.lost.items():
-            counter = f"{name}{LOST}"
-            batch.counts[counter] = batch.counts.get(counter, 0) + subjects
+        for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
+            for name, subjects in losses.items():
+                batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
+        if group.retired and next_timer is None:
+            next_timer = END_OF_TIME  # it is to be called when a job has the spec again
         keys, pending = len(group), group.pending
         memory = group.set_apart({name for name, component in self._components.items() if component.in_memory})
         return Processed(
@@ -303,6 +323,7 @@ class Operator:
             group.timers.added,
             calls,
             group.waiting(),
+            group.retired,
         )
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:

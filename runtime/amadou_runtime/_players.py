@@ -101,7 +101,7 @@ class EmbeddedPlayer:
     """
 
     def __init__(self, job: Job) -> None:
-        self._begin(job, None)
+        self._begin(job)
 
     def play(self, batch: ScriptedBatch) -> Played:
         if batch.put is not None:
@@ -129,24 +129,30 @@ class EmbeddedPlayer:
 
     def restart(self, handler: Handler | None) -> None:
         self._engine.close()
-        self._begin(attrs.evolve(self._job, handler=handler or self._untouched), self._engine.state)
+        self._begin_again(handler or self._untouched)
 
     def close(self) -> None:
         self._engine.close()
 
-    def _begin(self, job: Job, state: bytes | None) -> None:
+    def _begin_again(self, handler: Handler) -> None:
+        """Begin anew with what is stored."""
+        before = self._engine
+        self._begin(attrs.evolve(self._job, handler=handler))
+        self._engine.state, self._engine.letters = before.state, before.letters
+
+    def _begin(self, job: Job) -> None:
         self._untouched = copy.deepcopy(job.handler)  # as another process would have it
         self._job = job
         self._trace = Trace()
         self._engine = Embedded(job, self._trace, scripted)
-        self._engine.state = state
 
     def _crash(self, batch: ScriptedBatch, after: int) -> None:
-        state = self._engine.state
+        before = self._engine.state, self._engine.letters
         self._trace.crash_after = after
         with suppress(SimulatedCrash):
             self._play(batch)
-        self._begin(attrs.evolve(self._job, handler=self._untouched), state)
+        self._engine.state, self._engine.letters = before
+        self._begin_again(self._untouched)
 
 
 class BothPlayer:

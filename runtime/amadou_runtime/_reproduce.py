@@ -120,9 +120,11 @@ def tests_of(letters: list[Letter], target: str, params: Mapping[str, str], outp
     return "\n".join([*heading, *path, *source.imports(), "", "", "\n\n\n".join(tests), ""])
 
 
-def _stored_value(spec: Any, key: Any, stored: Any) -> Any:
+def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
     """What `TestRun.set_state` takes."""
-    return spec.opened(key, stored, None).value if isinstance(spec, Component) else shown_state(spec, key, stored)
+    if isinstance(spec, Component):
+        return spec.opened(key, unpack(part), None).value
+    return shown_state(spec, key, part)
 
 
 def _name(letter: Letter) -> str:
@@ -144,7 +146,7 @@ def _lines(letter: Letter, job: Job, params: Mapping[str, str], source: SourceCo
         timestamp = datetime.fromisoformat(told["timestamp"])
         for name, part in packed["state"].items():
             spec = job.specs.get(name)
-            value = source.of(_stored_value(spec, packed["key"], unpack(part)))
+            value = source.of(_stored_value(spec, packed["key"], part))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
             wake = packed["wakes"].get(name)
             woken = "" if wake is None else f", wake_at={source.of(from_micros(wake))}"

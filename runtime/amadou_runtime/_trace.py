@@ -10,7 +10,6 @@ from amadou import Call, Key, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
-from amadou._wire import unpack
 from amadou.errors import AmadouError
 from amadou_runtime._failure import shown_state
 
@@ -294,5 +293,5 @@ def _moment(told: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Momen
     if told is None:
         return None
     packed, timers = told
-    state = {name: shown_state(specs.get(name), key, unpack(part)) for name, part in packed.items()}
+    state = {name: shown_state(specs.get(name), key, part) for name, part in packed.items()}
     return Moment(state, [Timer(from_micros(micros), tag) for micros, tag in timers])

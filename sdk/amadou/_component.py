@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -19,6 +19,8 @@ from amadou._time import MICROSECOND, from_micros
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
+_NEVER: Final = -(1 << 62)
+"""Before all times."""
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
@@ -76,7 +78,7 @@ class Part:
         self._key = key
         self._subject: Subject | None = None
         self._changed = False
-        self._written = 0
+        self._written = _NEVER
         if wire is not MISSING and spec.ttl is not None:
             self._written, wire = wire
         self.value: Any = None if wire is MISSING else wire
@@ -142,15 +144,19 @@ class Whole:
     of them.
     """
 
-    __slots__ = ("keys", "noted", "value", "wake_at")
+    __slots__ = ("keys", "layout", "noted", "value", "wake_at")
 
-    def __init__(self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = ()) -> None:
+    def __init__(
+        self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = (), layout: Any = None
+    ) -> None:
         self.value = value
         """What plain msgpack carries, `None` for nothing."""
         self.wake_at = wake_at
         """In microseconds since 1970."""
         self.keys = keys
         """The subjects that it is about."""
+        self.layout = layout
+        """The component's `layout` when it was stored."""
         self.noted: Any = None
         """What the component notes for the rest of the batch; it is not kept."""
 
@@ -174,6 +180,8 @@ class Component(StateSpec[Part]):
     :param name: the name that its state is stored under; the attribute's name without it
     :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
         is woken for it before, where it is to be
+    :param version: the version of what it stores; above zero with `migrate`
+    :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17)
     """
 
     wakes = True
@@ -187,8 +195,15 @@ class Component(StateSpec[Part]):
     """Whether what it keeps stays in memory, and out of checkpoints: it is gone with the process that has it. How many
     keys lost something is counted then, as ``<name>.lost``."""
 
-    def __init__(self, *, name: str | None = None, ttl: timedelta | None = None) -> None:
-        self._set_life(name, ttl, 0, None)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        ttl: timedelta | None = None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
+    ) -> None:
+        self._set_life(name, ttl, version, migrate)
         known = _known.get()
         if known is not None and name is not None:
             known[name] = self
@@ -201,6 +216,13 @@ class Component(StateSpec[Part]):
             nothing else: state that is at hand must be looked up again after it
         """
         raise NotImplementedError
+
+    @property
+    def layout(self) -> Any:
+        """What the form of a `Whole` depends on besides the component's class, in terms of msgpack. One that was stored
+        with another layout is spread before it is used.
+        """
+        return None
 
     @property
     def at_once(self) -> bool:
@@ -217,8 +239,11 @@ class Component(StateSpec[Part]):
         """
         raise NotImplementedError
 
-    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
-        """The value of each subject in a `Whole`, and when the component is to be woken for it."""
+    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+        """The value of each subject in a `Whole`, and when the component is to be woken for it.
+
+        :param layout: the one that it was stored with
+        """
         raise NotImplementedError
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
@@ -260,10 +285,25 @@ class Component(StateSpec[Part]):
     def check(self) -> None:
         self._check_life()
 
+    def shown_type(self) -> str:
+        return repr(self) if type(self).__repr__ is not object.__repr__ else ""
+
+    def structure(self) -> dict[str, Any]:
+        """What is stored under it: its ``kind`` and ``version``, its ``settings``, texts by name of which none may
+        change, and its ``aggregate``, where it has one.
+        """
+        return {**super().structure(), "settings": {}}
+
     def _ages_by(self, subject: Subject) -> int | None:
         # What is due comes before what is gone, however far the watermark went at once.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros
+
+    def _encode_part(self, value: Any) -> Any:
+        return value
+
+    def _shown_part(self) -> Any:
+        return type(self)
 
     def _state(self, key: Key, wire: Any) -> Part:
         return Part(self, key, wire)

@@ -7,6 +7,7 @@ from amadou._event import Key
 from amadou._spec import MISSING
 from amadou._time import MICROSECOND
 from amadou._wire import Envelope, pack, unpack, unpack_all
+from amadou.errors import StateDecodeError
 
 
 class Column:
@@ -36,11 +37,24 @@ class Column:
         """What all subjects have, as it is stored, in the order of `packed`."""
         return unpack_all(b"".join(self.packed.values()))
 
-    def load(self, keys: Iterable[Key]) -> None:
-        """Unpack what some subjects have."""
+    def load(self, keys: Iterable[Key], spec: str) -> None:
+        """Unpack what some subjects have.
+
+        :param spec: the spec's name, for errors
+        :raises StateDecodeError: what one of them has cannot be unpacked
+        """
         packed = self.packed
         known = [key for key in keys if key in packed]
-        self.wires = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
+        try:
+            self.wires = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
+        except StateDecodeError:
+            self.wires = {key: self._unpacked(key, spec) for key in known}  # tells whose it is
+
+    def _unpacked(self, key: Key, spec: str) -> Any:
+        try:
+            return unpack(self.packed[key])
+        except StateDecodeError as error:
+            raise StateDecodeError(error.stored, error.type, error.why, spec, key) from error
 
     def store(self) -> None:
         """Pack what changed.

@@ -82,8 +82,16 @@ class Job:
         complete batch (`semantics.md` 18); `"dead_letter"` undoes the failing callback alone, sends a `DeadLetter` to
         the sink `dead_letters` and goes on (`semantics.md` 19). Without such a sink, or one for `late_events`, a run
         keeps them as JSON lines in its checkpoint
+    :param max_dead_letters: how many dead letters a job with `on_error="dead_letter"` takes, over all runs of a
+        checkpoint: one more ends the run before anything of that batch counts. A share below 1 bounds which part of
+        the calls of each callback may fail, once ten have: records in `key_event`, events in `on_event`, timers, the
+        times at which a window closes. Without it there is no bound
     :param max_ahead: how far ahead of the clock an event may be, a `timedelta` or seconds; one that is further ahead
         is an error of its record (`semantics.md` 4). Without it one absurd timestamp makes all other events late
+    :param retired: what becomes of state of specs that the handler no longer declares, by name. `"drop"` removes it
+        when its key group is next processed, at the latest when one of its windows is due, and counts the keys as
+        ``<name>.dropped``; `"keep"` leaves it as it is until a handler declares the spec again. Without it other state
+        stays, too, and a window that is due ends the run
     :param key_groups: into how many groups keys are spread, frozen by the first run of a checkpoint. The subjects of a
         group are loaded together, and fit a processor's cache where groups are many: 256 was the best from 1,000 keys
         to 1,000,000. No more than that many cores can share the job
@@ -101,7 +109,9 @@ class Job:
     idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
+    max_dead_letters: float | Param | None = attrs.field(default=None, kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
+    retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_frozen_mapping, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
     plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
     dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)
@@ -235,10 +245,26 @@ class Job:
             problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
         if self.late_events not in ("deliver", "drop", "divert"):
             problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
+        if not isinstance(self.retired, Mapping):
+            problems.append(f'retired must be a mapping of specs\' names to "drop" or "keep", not {self.retired!r}')
+        else:
+            problems += [
+                f'retired[{name!r}] must be "drop" or "keep", not {fate!r}'
+                for name, fate in self.retired.items()
+                if fate not in ("drop", "keep")
+            ]
         if not isinstance(self.plugins, tuple):
             problems.append(f"plugins must be a list of modules' names or objects, not {self.plugins!r}")
         if self.on_error not in ("fail", "dead_letter"):
             problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
+        most = self.max_dead_letters
+        is_number, is_share = type(most) is int and most >= 0, type(most) is float and 0 < most < 1
+        if most is not None and not isinstance(most, Param) and not is_number and not is_share:
+            problems.append(
+                f"max_dead_letters must be a whole number, a share below 1 such as 0.01, or None, not {most!r}"
+            )
+        if most is not None and self.on_error == "fail":
+            problems.append('max_dead_letters is for on_error="dead_letter": without it the first failure ends the run')
         return problems
 
     def _by_source(self, setting: str) -> list[tuple[str, Any]]:
@@ -281,6 +307,11 @@ class Job:
             elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
                 problems.append(f"{name}.{attribute}: amadou has a port {spec._name!r} of its own; use another name")
         problems += _repeated_names(name, declared)
+        problems += [
+            f"retired names {spec._name!r}, which {name} declares: take it out, or give the spec another name"
+            for spec in declared.values()
+            if isinstance(self.retired, Mapping) and spec._name in self.retired
+        ]
         if not self.has_timers:
             problems += [
                 f"{name}.{method} sets a timer, and {name} does not define on_timer_expired(self, subject, timestamp)"

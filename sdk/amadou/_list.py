@@ -107,8 +107,8 @@ class ListState(MutableSequence[T]):
         spec = self._spec
         try:
             return cast("T", wire if type(wire) is spec.scalar else spec.decode(wire))
-        except StateDecodeError as error:
-            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
+        except Exception as error:
+            raise spec.unreadable(error, wire, spec.type, self._key) from error
 
     def __repr__(self) -> str:
         return f"ListState({self._spec.name!r}, {list(self)!r})"
@@ -193,6 +193,8 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
         return [convert(part) for part in wire] if type(wire) is list else wire
 
     def _parts_after(self, wire: Any, begin: int) -> Any:
+        if type(wire) is not list:
+            return wire
         left = [part for part in wire if part[0] > begin]
         return wire if len(left) == len(wire) else left
 
@@ -203,6 +205,9 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
     def check(self) -> None:
         self._check_life()
         self._resolve()
+
+    def structure(self) -> dict[str, Any]:
+        return self._structure_of(item=(self.type, self._codec))
 
     def shown_type(self) -> str:
         return shown(self.type)

@@ -92,7 +92,7 @@ class MapState(MutableMapping[K, V]):
         if not self._entries:
             raise KeyError("popitem(): the map is empty")
         key_wire = next(reversed(self._entries))
-        item = self._spec.decode_key(key_wire), self._value_of(self._entries[key_wire])
+        item = self._key_of(key_wire), self._value_of(self._entries[key_wire])
         del self._entries[key_wire]
         self._changed = True
         return item
@@ -101,7 +101,7 @@ class MapState(MutableMapping[K, V]):
         return self._key_wire(cast("K", key)) in self._entries
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._spec.decode_key, self._entries)
+        return map(self._key_of, self._entries)
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -131,12 +131,17 @@ class MapState(MutableMapping[K, V]):
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
+    def _key_of(self, wire: Any) -> K:
+        try:
+            return cast("K", self._spec.decode_key(wire))
+        except Exception as error:
+            raise self._spec.unreadable(error, wire, self._spec.key_type, self._key) from error
+
     def _value_of(self, wire: Any) -> V:
         try:
             return cast("V", self._spec.decode_value(wire))
-        except StateDecodeError as error:
-            spec = self._spec
-            raise StateDecodeError(wire, spec.value_type, error.why, spec.name, self._key) from error
+        except Exception as error:
+            raise self._spec.unreadable(error, wire, self._spec.value_type, self._key) from error
 
     def __repr__(self) -> str:
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
@@ -235,6 +240,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         return {key: convert(part) for key, part in wire.items()} if type(wire) is dict else wire
 
     def _parts_after(self, wire: Any, begin: int) -> Any:
+        if type(wire) is not dict:
+            return wire
         left = {key: part for key, part in wire.items() if part[0] > begin}
         return wire if len(left) == len(wire) else left
 
@@ -265,6 +272,9 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         if self._key_codec is None and isinstance(kind, type) and kind.__hash__ is None:
             raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")
         self._resolve()
+
+    def structure(self) -> dict[str, Any]:
+        return self._structure_of(key=(self.key_type, self._key_codec), value=(self.value_type, self._codec))
 
     def shown_type(self) -> str:
         return f"{shown(self.key_type)} → {shown(self.value_type)}"

@@ -62,17 +62,18 @@ class StateSpec(Spec, Generic[S]):
             told = f"version {version} of it is stored, and the spec has version {self.version}"
             raise StateDecodeError(wire, self._shown_part(), told, self.name, key)
         changed = False
+        if wire is not MISSING and aged and self.ttl is not None and subject is not None:
+            now = self._ages_by(subject)
+            if now is not None:
+                left = self._parts_after(wire, now - self.ttl // MICROSECOND)
+                wire, changed = left, left is not wire
         if wire is not MISSING:
             if version < self.version:
-                wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version)), True
+                wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version, key)), True
             if aged != (self.ttl is not None):
                 at = 0 if subject is None else self._written_at(subject)
                 wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
                 changed = True
-            now = None if self.ttl is None or subject is None else self._ages_by(subject)
-            if now is not None:
-                left = self._parts_after(wire, now - self.ttl // MICROSECOND)  # type: ignore[operator]
-                wire, changed = left, changed or left is not wire
         state: Any = self._state(key, wire) if self.ttl is None else self._aging_state(key, wire, subject)
         state._changed = changed
         return state  # type: ignore[no-any-return]
@@ -89,9 +90,28 @@ class StateSpec(Spec, Generic[S]):
     def _converted(self, wire: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
         return self._each_part(wire, (lambda part: [part[0], convert(part[1])]) if aged else convert)
 
-    def _migrated(self, part: Any, version: int) -> Any:
+    def unreadable(self, error: Exception, wire: Any, type_: Any, key: Key) -> StateDecodeError:
+        """The error that says what of a subject could not be decoded.
+
+        :param error: what its codec raised
+        """
+        why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
+        return StateDecodeError(wire, type_, why, self.name, key)
+
+    def _migrated(self, part: Any, version: int, key: Key) -> Any:
         assert self._migrate is not None
-        return self._encode_part(self._migrate(part, version))
+        try:
+            return self._encode_part(self._migrate(part, version))
+        except Exception as error:
+            why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
+            failed = StateDecodeError(part, self._shown_part(), why, self.name, key)
+            raise failed.with_traceback(error.__traceback__) from error  # it shows the lines of migrate=
+
+    def structure(self) -> dict[str, Any]:
+        """What is stored under it, as plain data that a checkpoint keeps: its ``kind`` and ``version``, and for types
+        its ``parts`` (see `structure_of`) and a text that shows them.
+        """
+        return {"kind": type(self).__name__, "version": self.version}
 
     def _encode_part(self, value: Any) -> Any:
         """The wire form of a part."""
@@ -116,6 +136,18 @@ class StateSpec(Spec, Generic[S]):
     def _parts_after(self, wire: Any, begin: int) -> Any:
         """What is stored without the parts that were written at a time or before it; the same object where all stay."""
         return wire if wire[0] > begin else MISSING
+
+    def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
+        """
+        :param parts: type and codec of each part, by name
+        """
+        from amadou._structure import structure_of  # cattrs takes as long to import as all the rest
+
+        structures = {
+            name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
+            for name, (type_, codec) in parts.items()
+        }
+        return {**StateSpec.structure(self), "shown": self.shown_type(), "parts": structures}
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

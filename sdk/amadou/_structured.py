@@ -1,18 +1,18 @@
 """The codecs of types with something inside. Apart from the rest because cattrs is slow to import."""
 
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from enum import Enum
-from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
-import attrs
 from cattrs import BaseConverter, Converter
 from cattrs.cols import is_namedtuple
 from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
+from amadou._fields import fields_of, has_fields, made_fields, resolved_annotations
 from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 
@@ -108,13 +108,14 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(whole, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
-    elif _has_fields(class_) or is_namedtuple(class_):
+    elif has_fields(class_) or is_namedtuple(class_):
         try:
-            hints = resolved_annotations(class_)
+            resolved_annotations(class_)
+            fields = fields_of(class_)
         except NameError as error:
             raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
-        for name in _field_names(class_):
-            _check_supported(hints.get(name, Any), whole, seen)
+        for field in fields:
+            _check_supported(field.type, whole, seen)
     else:
         inner = "" if type_ is whole else f"{_name(class_)} in it: "
         raise UnsupportedTypeError(
@@ -125,36 +126,10 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         )
 
 
-def resolved_annotations(class_: type) -> dict[str, Any]:
-    """The types of a class's fields by name. What is quoted is looked up, and replaced for all that ask the class.
-
-    :raises NameError: there is no such type
-    """
-    hints = get_type_hints(class_, include_extras=True)
-    if attrs.has(class_):
-        attrs.resolve_types(class_)
-    for field in getattr(class_, "__dataclass_fields__", {}).values():
-        field.type = hints.get(field.name, field.type)
-    return hints
-
-
 def _name(class_: Any) -> str:
     if not isinstance(class_, type) or class_.__module__ == "builtins":
         return getattr(class_, "__name__", str(class_))
     return f"{class_.__module__}.{class_.__qualname__}"
-
-
-def _has_fields(type_: Any) -> bool:
-    class_ = get_origin(type_) or type_
-    return isinstance(class_, type) and (attrs.has(class_) or hasattr(class_, "__dataclass_fields__"))
-
-
-def _field_names(class_: Any) -> Iterable[str]:
-    if attrs.has(class_):
-        return [field.name for field in attrs.fields(class_) if field.init]
-    if hasattr(class_, "__dataclass_fields__"):
-        return [field.name for field in class_.__dataclass_fields__.values() if field.init]
-    return class_._fields  # type: ignore[no-any-return]
 
 
 # Each pair of hooks below checks both ways: cattrs alone would take the text "ab" for a list of two texts, a subclass
@@ -170,13 +145,42 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
         fields = converter.gen_unstructure_attrs_fromdict(type_)
     finally:
         _in_the_making.discard(type_)
+    made = made_fields(type_)
 
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
             raise EncodeError(value, type_)
-        return fields(value)
+        wire = fields(value)
+        for name, kind in made.items():  # cattrs leaves them out
+            if hasattr(value, name):
+                wire[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
+        return wire
 
     return unstructure
+
+
+def _makes_fields(type_: Any) -> bool:
+    return has_fields(type_) and not _is_open(type_) and bool(made_fields(type_))
+
+
+def _structure_made_fields(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    if type_ in _in_the_making:
+        return lambda wire, _: converter.get_structure_hook(type_)(wire, type_)
+    _in_the_making.add(type_)
+    try:
+        fields = converter.gen_structure_attrs_fromdict(type_)
+    finally:
+        _in_the_making.discard(type_)
+    made = made_fields(type_)
+
+    def structure(wire: Any, _: Any) -> Any:
+        value = fields(wire, type_)
+        for name, kind in made.items():
+            if name in wire:  # older code did not store it
+                object.__setattr__(value, name, converter.get_structure_hook(kind)(wire[name], kind))
+        return value
+
+    return structure
 
 
 _in_the_making: set[Any] = set()
@@ -184,7 +188,7 @@ _in_the_making: set[Any] = set()
 
 def _is_open(type_: Any) -> bool:
     """Whether a generic class stands without its arguments."""
-    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and _has_fields(type_)
+    return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and has_fields(type_)
 
 
 def _filled(type_: Any) -> Any:
@@ -205,16 +209,8 @@ def _is_namedtuple(type_: Any) -> bool:
     return is_namedtuple(get_origin(type_) or type_)
 
 
-def _namedtuple_types(type_: Any) -> dict[str, Any]:
-    class_ = get_origin(type_) or type_
-    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
-    hints = get_type_hints(class_)
-    types = {name: hints.get(name, Any) for name in class_._fields}
-    return {name: given.get(hint, hint) if isinstance(hint, TypeVar) else hint for name, hint in types.items()}
-
-
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
     hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
@@ -226,7 +222,7 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
 
 
 def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
-    class_, types = get_origin(type_) or type_, _namedtuple_types(type_)
+    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
@@ -412,7 +408,7 @@ def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], 
     if members.any:
         return AnyCodec(Any).encode
     hooks = {
-        get_origin(member) or member: (converter.get_unstructure_hook(member), _tag(member))
+        get_origin(member) or member: (converter.get_unstructure_hook(member), union_tag(member))
         for member in members.others
     }
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
@@ -438,12 +434,14 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     if members.any:
         any_codec = AnyCodec(Any)
         return lambda wire, _: any_codec.decode(wire)
-    tagged: dict[Any, Any] = {_tag(member): member for member in members.others}
+    tagged: dict[Any, Any] = {union_tag(member): member for member in members.others}
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
 
     def structure(wire: Any, _: Any) -> Any:
         if type(wire) in members.leaves:
             return wire
+        if type(wire) is int and float in members.leaves:  # written before the int became a float
+            return float(wire)
         if type(wire) is dict:
             member = tagged.get(wire.get("_type"))
             if member is not None:
@@ -462,7 +460,8 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     return structure
 
 
-def _tag(member: Any) -> str:
+def union_tag(member: Any) -> str:
+    """What a value of a union is stored with, that tells which of its members it is."""
     return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
 
 
@@ -471,7 +470,8 @@ def _make_converter() -> Converter:
     for leaf in LEAVES:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
         converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
-    converter.register_unstructure_hook_factory(_has_fields, _unstructure_fields)
+    converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
+    converter.register_structure_hook_factory(_makes_fields, _structure_made_fields)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)
     converter.register_unstructure_hook_factory(_is_namedtuple, _unstructure_namedtuple)

@@ -194,7 +194,7 @@ class Subject(Generic[K_co]):
         """What the subjects of the batch have under a spec, asked for the first time in the batch."""
         batch = self._batch
         column = self._columns[spec] = batch.columns.setdefault(spec, Column({}))
-        column.load(batch.touched)
+        column.load(batch.touched, spec)
         return column
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from amadou._event import Key
 from amadou._spec import MISSING, shown
 from amadou._state_spec import Migrate, StateSpec
 from amadou._subject import Subject
-from amadou.errors import EncodeError, StateDecodeError
+from amadou.errors import EncodeError
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -43,8 +43,8 @@ class ValueState(Generic[T]):
                 return cast("T", None)
         try:
             return cast("T", spec.decode(wire))
-        except StateDecodeError as error:
-            raise StateDecodeError(wire, spec.type, error.why, spec.name, self._key) from error
+        except Exception as error:
+            raise spec.unreadable(error, wire, spec.type, self._key) from error
 
     @value.setter
     def value(self, value: T) -> None:
@@ -190,6 +190,9 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self._check_life()
         self._resolve()
         self.default_wire  # noqa: B018
+
+    def structure(self) -> dict[str, Any]:
+        return self._structure_of(value=(self.type, self._codec))
 
     def shown_type(self) -> str:
         return shown(self.type)

@@ -26,6 +26,7 @@
     ├── SinkError              a sink cannot be written
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
+    ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
     ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
     ├── PlatformError          Java or pyspark is missing, or is the wrong one
@@ -306,7 +307,8 @@ class RecoverError(AmadouError):
         lacks = f"{handler} has none of that name" if why is None else f"on_recover_window of {handler} {why}"
         super().__init__(
             f"the window {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
-            "on_recover_window(self, name, subject). Nothing was changed"
+            "on_recover_window(self, name, subject). If you removed it, say what becomes of its open windows: "
+            f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later. Nothing was changed'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -366,7 +368,8 @@ class EncodeError(CodecError):
 
 
 class StateDecodeError(CodecError):
-    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17).
+    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17). It ends a run, whatever the job's
+    `on_error`: no dead letter can stand for state that the next version of the code could read.
 
     :param stored: what is stored, as msgpack carries it
     :param type_: the type that the spec expects
@@ -384,7 +387,7 @@ class StateDecodeError(CodecError):
         told = f": {why}" if why else ""
         self.mismatch = f"stored is {shown_value(stored, _LIMIT)}, expected is {_type_name(type_)}{told}"
         super().__init__(
-            f"{where}{self.mismatch}. Nothing was changed; give the spec a type that can read what is stored"
+            f"{where}{self.mismatch}. Nothing was changed; give the spec a type, or a migrate=, that can read it"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -451,6 +454,47 @@ class CheckpointError(AmadouError):
 
 class PlatformError(AmadouError):
     """Java or pyspark is missing, or is the wrong one."""
+
+
+class TooManyDeadLettersError(AmadouError):
+    """More callbacks failed than the job's `max_dead_letters` allows. Nothing of the batch counts.
+
+    :param letters: how many failed since the checkpoint was begun
+    :param bound: the job's `max_dead_letters`
+    :param failures: the most frequent failures, a text for each
+    :param callback: the callback of which a greater share failed; `None` where the bound is a number
+    :param failed: how often it failed
+    :param calls: how often it was called
+    """
+
+    def __init__(
+        self,
+        letters: int,
+        bound: float,
+        failures: tuple[str, ...],
+        callback: str | None = None,
+        failed: int = 0,
+        calls: int = 0,
+    ) -> None:
+        self.letters = letters
+        self.bound = bound
+        self.failures = failures
+        self.callback = callback
+        self.failed = failed
+        self.calls = calls
+        told = (
+            f"dead letters: {letters:,}, more than max_dead_letters={bound:,}"
+            if callback is None
+            else f"{failed:,} of {calls:,} calls of {callback} failed, a greater share than max_dead_letters={bound}"
+        )
+        lines = "".join(f"\n  {failure}" for failure in failures)
+        super().__init__(
+            f"{told}. Nothing of this batch counts: mend what fails and start again, or raise max_dead_letters. "
+            f"The most frequent failures:{lines}"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.letters, self.bound, self.failures, self.callback, self.failed, self.calls)
 
 
 class TooManyHeldError(AmadouError):

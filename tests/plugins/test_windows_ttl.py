@@ -110,3 +110,8 @@ def test_an_event_that_fails_changes_nothing_to_which_are_late(value: Any) -> No
     result = run.add_records([event(91), event(101, value), event(82)]).run(flush=True)
     assert results(result) == [(91, 111 if value is None else 110, 3 if value is None else 2)]
     assert len(result.records("late")) == 1
+
+
+def test_what_was_written_before_1970_is_gone_after_its_time_too() -> None:
+    run = TestRun(job(windowing(TumblingWindow, minutes(5), ttl=timedelta(seconds=1))))
+    assert run.add_record(event(-5)).add_watermark(at(-3)).end_batch().run().keys() == []

@@ -127,7 +127,7 @@ def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_late
 
 
 def test_state_of_another_release_is_told() -> None:
-    with pytest.raises(StateDecodeError, match="this release reads version 2"):
+    with pytest.raises(StateDecodeError, match="this release reads version 3"):
         KeyRange(pack_compressed([1, {}]))
 
 

@@ -90,6 +90,24 @@ class Account:
     history: list[tuple[datetime, Decimal]] = field(default_factory=list)
 
 
+@dataclass
+class Basket(Generic[T]):
+    first: T
+    count: int = field(init=False, default=0)
+    rest: list[T] = field(init=False, default_factory=list)
+    later: int = field(init=False)
+
+
+@attrs.frozen
+class Branch:
+    name: str
+    length: int = attrs.field(init=False)
+    twigs: "list[Branch]" = attrs.field(init=False, factory=list)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "length", len(self.name))
+
+
 class Pair(NamedTuple):
     left: int
     right: list[str] = []
@@ -617,3 +635,26 @@ def test_half_a_surrogate_pair_is_refused(type_: Any) -> None:
     value: Any = {list[str]: ["\ud800"], Plant: Plant("\ud800")}.get(type_, "\ud800")
     with pytest.raises(EncodeError, match="surrogates not allowed"):
         codec_for(type_).encode(value)
+
+
+def test_fields_that_a_class_makes_itself_are_kept() -> None:
+    basket = Basket(NOON)
+    basket.count, basket.rest = 3, [NOON]
+    back = through_msgpack(Basket[datetime], basket)
+    assert (back.first, back.count, back.rest, hasattr(back, "later")) == (NOON, 3, [NOON], False)
+    assert through_msgpack(Any, basket).rest == [NOON]
+
+    branch = Branch("oak")
+    object.__setattr__(branch, "length", 7)
+    branch.twigs.append(Branch("twig"))
+    assert through_msgpack(Branch, branch) == branch
+    assert codec_for(Branch).decode({"name": "oak"}) == Branch("oak")  # as older code stored it
+
+
+def test_a_field_that_a_class_makes_itself_of_what_cannot_be_stored_is_refused() -> None:
+    @dataclass
+    class Locked:
+        plain: Plain = field(init=False, default_factory=Plain)
+
+    with pytest.raises(UnsupportedTypeError, match="Plain in it"):
+        codec_for(Locked)

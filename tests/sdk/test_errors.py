@@ -25,6 +25,7 @@ from amadou.errors import (
     TimerError,
     TimestampRangeError,
     TooFarAheadError,
+    TooManyDeadLettersError,
     TooManyHeldError,
     UnsupportedTypeError,
 )
@@ -48,6 +49,7 @@ EXAMPLES: list[AmadouError] = [
     TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
     EngineDifferenceError("trace", "[]", "[1]"),
     KeylessError("on_dependency_down"),
+    TooManyDeadLettersError(7, 0.5, ("7 × on_event: KeyError: 'x'",), "on_event", 7, 12),
     TooManyHeldError("activities", "weather", 11, 10),
     RecoverError("Traffic", "per_minute", "a"),
     SpecError("ttl must be above zero"),

@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from amadou import Handler, Job, KeyedEvent, LateEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError
-from amadou_plugins.windows import TumblingWindow
+from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
@@ -148,6 +148,17 @@ def test_a_source_may_come_and_another_one_go(play: Callable[..., list[Any]]) ->
     assert play(more_sources={"more": MemorySource("aa")}, sources={}) == [("a", 3)]
 
 
+def test_a_source_that_went_and_comes_back_is_refused(play: Callable[..., list[Any]]) -> None:
+    more = {"more": MemorySource("ab")}
+    assert sorted(play("a", more_sources=more)) == [("a", 1), ("a", 2), ("b", 1)]
+    with pytest.raises(CheckpointError, match="key_groups"):
+        play("a", "c", key_groups=8)
+    assert play("a", "c") == [("c", 1)]
+    with pytest.raises(CheckpointError, match="earlier runs read the source 'more', which a later run did without"):
+        play("a", "c", more_sources=more)
+    assert sorted(play("a", "c", more_sources={"more again": MemorySource("ab")})) == [("a", 3), ("b", 2)]
+
+
 def test_flushing_fires_what_is_pending_and_the_run_can_go_on(spark: Any, tmp_path: Path) -> None:
     sink = MemorySink()
 
@@ -216,6 +227,67 @@ def test_a_window_of_another_size_does_not_take_over(play: Callable[..., list[An
     with pytest.raises(CheckpointError, match=r"window was TumblingWindow TumblingWindow\(size=1:00:00"):
         play("a", "b", handler=LargerWindows())
     assert play("a", "b", handler=Windows()) == []
+
+
+class PerHour(Counter):
+    """Counts in windows of an hour."""
+
+    window = TumblingWindow(timedelta(hours=1))
+
+    def key_event(self, record: str) -> KeyedEvent:
+        key, hours = record.split()
+        return KeyedEvent(key, NOON + timedelta(hours=int(hours)))
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.counts.collect(subject, (str(subject.key), count))
+
+
+class Hourly(Counter):
+    """The same without windows."""
+
+    def key_event(self, record: str) -> KeyedEvent:
+        return PerHour.key_event(self, record)  # type: ignore[arg-type]
+
+
+def test_a_window_that_was_kept_closes_when_it_is_declared_again(play: Callable[..., list[Any]]) -> None:
+    records = ["a 0", "a 0", "b 5"]
+    assert play(*records[:2], handler=PerHour()) == []
+    assert play(*records, handler=Hourly(), retired={"window": "keep"}) == [("b", 1)]
+    assert play(*records, "c 5", handler=PerHour()) == [("a", 2)]
+
+
+class Profile(NamedTuple):
+    name: str
+
+
+class FullProfile(NamedTuple):
+    name: str
+    email: str
+
+
+class Profiles(Counter):
+    """Keeps what it has seen of each key."""
+
+    profile = ValueSpec(Profile)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        self.profile.state_for(subject).value = Profile("Ada")
+        super().on_event(subject, event)
+
+
+class FullProfiles(Profiles):
+    profile = ValueSpec(FullProfile)  # type: ignore[assignment]
+
+
+def test_a_class_that_cannot_read_what_is_stored_is_refused_with_its_field(play: Callable[..., list[Any]]) -> None:
+    play("a", handler=Profiles(), on_error="dead_letter")
+    with pytest.raises(CheckpointError, match=r"profile was .* Profile .* FullProfile: FullProfile\.email is new and"):
+        play("a", "b", handler=FullProfiles(), on_error="dead_letter")
+    assert play("a", "b", handler=Profiles(), on_error="dead_letter") == [("b", 1)]
 
 
 def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]], tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import attrs
 
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._shown import settings, shown
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -89,6 +90,12 @@ class Aggregate(ABC, Generic[A, R]):
 
     # Many accumulators at once, which windows keep as a column: a list, where an aggregate does not know a faster form.
 
+    @property
+    def layout(self) -> Any:
+        """The form of a column: `None` for a list of accumulators, a name for one that the aggregate makes itself."""
+        kind: Any = type(self)
+        return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
+
     def column(self, accumulators: Iterable[A]) -> Any:
         """Accumulators as a column: what plain msgpack carries."""
         return list(accumulators)
@@ -124,24 +131,8 @@ class Aggregate(ABC, Generic[A, R]):
 
     def __repr__(self) -> str:
         name = type(self).__name__
-        return f"{name}({', '.join(_settings(self))})" if attrs.has(type(self)) else f"{name}()"
+        return f"{name}({', '.join(settings(self))})" if attrs.has(type(self)) else f"{name}()"
 
-
-def _settings(aggregate: Any) -> list[str]:
-    told: list[str] = []
-    named = False
-    for field in attrs.fields(type(aggregate)):
-        if not field.init:
-            continue
-        value = getattr(aggregate, field.name)
-        if field.default is not attrs.NOTHING and value == field.default:
-            named = True
-        elif named or field.kw_only:
-            told.append(f"{field.alias}={_shown(value)}")
-        else:
-            told.append(_shown(value))
-    return told
-
-
-def _shown(value: Any) -> str:
-    return getattr(value, "__qualname__", None) or repr(value)
+    def structure(self) -> Any:
+        """What a checkpoint knows the aggregate by: a text, or texts by name, of which some may come and others go."""
+        return shown(self)

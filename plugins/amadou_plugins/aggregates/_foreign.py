@@ -4,6 +4,7 @@ import attrs
 
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._shown import shown
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -44,6 +45,9 @@ class Foreign(Aggregate[Any, Any]):
 
     def result(self, accumulator: Any) -> Any:
         return self.of.result(accumulator)
+
+    def structure(self) -> Any:
+        return shown(self.of)
 
     def __repr__(self) -> str:
         kind: Any = type(self.of)

@@ -1,10 +1,10 @@
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, overload
 
 from typing_extensions import TypeVar
 
-from amadou import KeyedEvent, Subject, ValueSpec, ValueState
+from amadou import Key, KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._several import aggregate_of
@@ -72,11 +72,21 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     :param value: an aggregate, or several by name, which give a mapping
     :param ttl: after how long without an event, in event time, it is gone
     :param name: the name that it is stored under; the attribute's name without it
+    :param version: the version of the aggregate; above zero with `migrate`
+    :param migrate: from an accumulator that an older version stored, and that version, to an accumulator
     :raises NoAggregateError: something is no aggregate
     """
 
     @overload
-    def __init__(self, value: AggregateLike[R], *, ttl: timedelta | None = None, name: str | None = None) -> None: ...
+    def __init__(
+        self,
+        value: AggregateLike[R],
+        *,
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
+    ) -> None: ...
     @overload
     def __init__(
         self: "RunningSpec[dict[str, Any]]",
@@ -84,6 +94,8 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         *,
         ttl: timedelta | None = None,
         name: str | None = None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> None: ...
     def __init__(
         self,
@@ -91,9 +103,11 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         *,
         ttl: timedelta | None = None,
         name: str | None = None,
+        version: int = 0,
+        migrate: Callable[[Any, int], Any] | None = None,
     ) -> None:
         self.aggregate: Aggregate[Any, R] = aggregate_of(value)
-        super().__init__(object, ttl=ttl, name=name)
+        super().__init__(object, ttl=ttl, name=name, version=version, migrate=migrate)
 
     def state_for(self, subject: Subject) -> RunningState[R]:  # type: ignore[override]  # its value cannot be set
         """What the subject's events have come to."""
@@ -106,9 +120,19 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)
 
+    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+        try:
+            accumulator = self.decode(part)
+        except Exception as error:
+            raise self.unreadable(error, part, type(self.aggregate), key) from error
+        return super()._migrated(accumulator, version, key)
+
     def result(self, subject: Subject) -> R:
         """What the events come to so far."""
         return self.state_for(subject).value
+
+    def structure(self) -> dict[str, Any]:
+        return {"kind": "RunningSpec", "version": self.version, "aggregate": self.aggregate.structure()}
 
     def shown_type(self) -> str:
         return repr(self.aggregate)

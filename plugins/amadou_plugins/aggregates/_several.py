@@ -8,6 +8,7 @@ from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, NoAggregateError
 from amadou_plugins.aggregates._foreign import Foreign, missing_methods
+from amadou_plugins.aggregates._totals import Sum
 
 Accumulators: TypeAlias = dict[str, Any]
 
@@ -47,6 +48,31 @@ def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
     return {name: aggregate_of(part) for name, part in value.items()}
 
 
+def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, number: int) -> list[Any]:
+    """The accumulators of a column that another aggregate left.
+
+    :param aggregate: the one that goes on; of several by name, those that are gone or new do not matter
+    :param layout: the other one's `layout`
+    :param number: how many there are
+    :raises AggregateError: only the other one could tell
+    """
+    if layout is None:
+        return list(column)
+    if isinstance(layout, dict):
+        parts = aggregate.aggregates if isinstance(aggregate, Several) else {}
+        columns = {
+            name: accumulators_of(parts.get(name, aggregate), inner, column[name], number)
+            for name, inner in layout.items()
+        }
+        return [{name: found[at] for name, found in columns.items()} for at in range(number)]
+    for known in (aggregate, Sum()):
+        if known.layout == layout:
+            return known.accumulators(column)
+    raise AggregateError(
+        repr(aggregate), f"cannot read accumulators in the form of {layout}: only the class that made it can"
+    )
+
+
 @cache
 def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
     """Makes dicts with such keys; a third of what `zip` takes with them, and this is called for all results."""
@@ -80,6 +106,9 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         read = [part.fields for part in self.aggregates.values()]
         return None if None in read else frozenset[str]().union(*filter(None, read))
 
+    def structure(self) -> Any:
+        return {name: part.structure() for name, part in self.aggregates.items()}
+
     def create(self) -> Accumulators:
         return {name: part.create() for name, part in self.aggregates.items()}
 
@@ -111,7 +140,14 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         self._fit(accumulator)
         return {name: part.result(accumulator[name]) for name, part in self.aggregates.items()}
 
+    def __repr__(self) -> str:
+        return f"Several({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
+
     # A column is one of each name: msgpack carries it twice as fast as dicts.
+
+    @property
+    def layout(self) -> Any:
+        return {name: part.layout for name, part in self.aggregates.items()}
 
     def column(self, accumulators: Iterable[Accumulators]) -> dict[str, Any]:
         given = list(accumulators)

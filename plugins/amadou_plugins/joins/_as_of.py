@@ -141,5 +141,5 @@ class AsOfJoin(JoinSpec):
         lefts, rights = (list(zip(*side, strict=True)) for side in value)
         return lefts, rights
 
-    def __repr__(self) -> str:
-        return self._shown(direction=self._direction, tolerance=self._tolerance)
+    def _fixed(self) -> dict[str, str | timedelta | None]:
+        return {"direction": self._direction, "tolerance": self._tolerance}

@@ -113,19 +113,26 @@ class JoinSpec(CallingComponent):
             self._right: [_event(key, kept) for kept in rights],
         }
 
-    def shown_type(self) -> str:
-        return repr(self)
+    def structure(self) -> dict[str, Any]:
+        return {**super().structure(), "settings": self._settings()}
 
-    def _shown(self, **settings: str | timedelta | None) -> str:
-        told = {"left": self._left, "right": self._right, "how": self._how, **settings}
-        if self._lateness:
-            told["allowed_lateness"] = self._lateness * MICROSECOND
-        given = [
-            f"{name}={setting!r}" if isinstance(setting, str) else f"{name}={setting}"
-            for name, setting in told.items()
+    def _fixed(self) -> dict[str, str | timedelta | None]:
+        """The settings of the kind, by name, `None` for one that is not there."""
+        return {}
+
+    def _settings(self) -> dict[str, str]:
+        """The settings that decide what matches and how long it is waited for, as texts."""
+        lateness = self._lateness * MICROSECOND if self._lateness else None
+        told = {"left": self._left, "right": self._right, "how": self._how, **self._fixed()}
+        given = {**told, "allowed_lateness": lateness}.items()
+        return {
+            name: repr(setting) if isinstance(setting, str) else str(setting)
+            for name, setting in given
             if setting is not None
-        ]
-        return f"{type(self).__name__}({', '.join(given)})"
+        }
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={told}' for name, told in self._settings().items())})"
 
 
 def _event(key: Key, kept: Kept | None) -> KeyedEvent[Any] | None:

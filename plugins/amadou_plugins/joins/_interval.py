@@ -132,5 +132,5 @@ class IntervalJoin(JoinSpec):
         lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)
         return lefts, rights
 
-    def __repr__(self) -> str:
-        return self._shown(lower=self._lower * MICROSECOND, upper=self._upper * MICROSECOND)
+    def _fixed(self) -> dict[str, str | timedelta | None]:
+        return {"lower": self._lower * MICROSECOND, "upper": self._upper * MICROSECOND}

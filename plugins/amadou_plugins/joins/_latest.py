@@ -75,6 +75,3 @@ class LatestJoin(JoinSpec):
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         return [], [value]
-
-    def __repr__(self) -> str:
-        return self._shown()

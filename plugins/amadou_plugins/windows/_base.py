@@ -22,11 +22,12 @@ from amadou_plugins._calling import (
     micros_of,
 )
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, aggregate_of
+from amadou_plugins.aggregates._several import accumulators_of
 from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
 
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
-
+Migrate: TypeAlias = Callable[[Any, int], Any]
 
 K_co = TypeVar("K_co", bound=Key, covariant=True, default=Any)
 
@@ -95,6 +96,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         max_active: int | None,
         ttl: timedelta | None,
         storage: Literal["persistent", "memory"],
+        version: int,
+        migrate: Migrate | None,
         name: str | None,
         on_close: OnResult | None,
         on_early: OnResult | None,
@@ -130,6 +133,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             late=late,
             ttl=ttl,
             name=name,
+            version=version,
+            migrate=migrate,
         )
 
     @overload
@@ -318,11 +323,48 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             for start, _, accumulator in ([] if value is None else self.open_windows(value))
         }
 
-    def shown_type(self) -> str:
-        return repr(self)
+    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+        migrated = super()._migrated
+        return self._with_accumulators(part, lambda accumulator: migrated(accumulator, version, key))
 
-    def _shown(self, **settings: timedelta | int | None) -> str:
-        told = [f"{name}={setting}" for name, setting in settings.items() if setting is not None]
-        if self._lateness:
-            told.append(f"allowed_lateness={self._lateness * MICROSECOND}")
+    def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
+        """What is kept of a key, with each accumulator converted. It has them by time, each with a number of events,
+        where a kind does not say otherwise.
+        """
+        before, parts = value
+        return [before, {time: [number, convert(accumulator)] for time, (number, accumulator) in parts.items()}]
+
+    @property
+    def layout(self) -> Any:
+        return [self.version, self._kept.layout]
+
+    def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:
+        """The accumulators of a column of some keys.
+
+        :param layout: the window's when the column was stored
+        """
+        version, form = layout
+        try:
+            found = accumulators_of(self._kept, form, column, len(keys))
+        except Exception as error:
+            raise self.unreadable(error, form, type(self.aggregate), keys[0]) from error
+        if version == self.version:
+            return found
+        return [super(WindowSpec, self)._migrated(part, version, key) for key, part in zip(keys, found, strict=True)]
+
+    def structure(self) -> dict[str, Any]:
+        kept = {"aggregate": self.aggregate.structure(), "settings": self._settings()}
+        return {**super().structure(), **kept, "keeps": "events" if isinstance(self._kept, Retaining) else "results"}
+
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        """The settings of the kind, by name, `None` for one that is not there."""
+        return {}
+
+    def _settings(self) -> dict[str, str]:
+        """The settings that decide which events a window has and when it closes, as texts."""
+        given = {**self._fixed(), "allowed_lateness": self._lateness * MICROSECOND if self._lateness else None}
+        return {name: str(setting) for name, setting in given.items() if setting is not None}
+
+    def __repr__(self) -> str:
+        told = [f"{name}={setting}" for name, setting in self._settings().items()]
         return f"{type(self).__name__}({', '.join([*told, repr(self.aggregate)])})"

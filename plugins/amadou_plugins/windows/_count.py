@@ -8,7 +8,7 @@ from typing import Any, Literal
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import OnLate, direct
-from amadou_plugins.windows._base import OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import Migrate, OnResult, V, V_co, WindowSpec
 
 
 class CountWindow(WindowSpec[V_co]):
@@ -41,6 +41,8 @@ class CountWindow(WindowSpec[V_co]):
         max_active: int | None = None,
         ttl: timedelta | None = None,
         storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         on_close: OnResult | None = None,
         on_early: OnResult | None = None,
@@ -66,6 +68,8 @@ class CountWindow(WindowSpec[V_co]):
             max_active=max_active,
             ttl=ttl,
             storage=storage,
+            version=version,
+            migrate=migrate,
             name=name,
             on_close=on_close,
             on_early=on_early,
@@ -105,6 +109,10 @@ class CountWindow(WindowSpec[V_co]):
         start, end, accumulator = self._whole(panes)
         self._emit(subject, direct, start, end, accumulator, partial=partial)
 
+    def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
+        skip, panes = value
+        return [skip, [[number, convert(accumulator), *times] for number, accumulator, *times in panes]]
+
     def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
         _, panes = value
         return [self._whole(panes)] if panes else []
@@ -114,5 +122,5 @@ class CountWindow(WindowSpec[V_co]):
         _, accumulator = self._merged([pane[:2] for pane in panes])
         return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulator
 
-    def __repr__(self) -> str:
-        return f"CountWindow(size={self._size}, hop={self._hop}, {self.aggregate!r})"
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {"size": self._size, "hop": self._hop}

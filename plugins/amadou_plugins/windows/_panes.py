@@ -19,7 +19,7 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
 
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
@@ -43,6 +43,9 @@ class HoppingWindow(WindowSpec[V_co]):
     :param max_active: how many windows a key may have open; the oldest gives an early result and takes no more events
     :param ttl: after how long without an event, in event time, what a key has is gone, without a result
     :param storage: where open windows are kept, `"persistent"` in the checkpoint or `"memory"`; see below
+    :param version: the version of the aggregate; above zero with `migrate`
+    :param migrate: from an accumulator of an older version, and that version, to an accumulator; where an aggregate
+        cannot be merged, windows that overlap or grow keep lists of events in the place of accumulators
     :param name: as for every spec; needed for one that is made at run time
     :param on_close: takes results in place of a marked method, as ``(subject, window, value)``
     :param on_early: likewise
@@ -75,6 +78,8 @@ class HoppingWindow(WindowSpec[V_co]):
         max_active: int | None = None,
         ttl: timedelta | None = None,
         storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         on_close: OnResult | None = None,
         on_early: OnResult | None = None,
@@ -105,6 +110,8 @@ class HoppingWindow(WindowSpec[V_co]):
             max_active=max_active,
             ttl=ttl,
             storage=storage,
+            version=version,
+            migrate=migrate,
             name=name,
             on_close=on_close,
             on_early=on_early,
@@ -165,11 +172,11 @@ class HoppingWindow(WindowSpec[V_co]):
             columns[2] = self._kept.column(columns[2])
         return Whole(panes or None, wake_at, list(values))
 
-    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
+    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         closed = wake_at - self._lateness - self._size - 1
         found: dict[Key, dict[int, list[Any]]] = {}
         for pane, (keys, numbers, column) in value.items():
-            for key, *kept in zip(keys, numbers, self._kept.accumulators(column), strict=True):
+            for key, *kept in zip(keys, numbers, self._accumulators(layout, column, keys), strict=True):
                 found.setdefault(key, {})[pane] = kept
         for key, panes in found.items():
             yield key, [None, panes], self._next_wake(panes, panes, closed, None)
@@ -330,9 +337,9 @@ class HoppingWindow(WindowSpec[V_co]):
             (start, start + self._size, self._window(panes, start)[1]) for start in self._open(panes, before, panes)
         ]
 
-    def __repr__(self) -> str:
+    def _fixed(self) -> dict[str, timedelta | int | None]:
         offset = self._offset * MICROSECOND if self._offset else None
-        return self._shown(size=self._size * MICROSECOND, hop=self._hop * MICROSECOND, offset=offset)
+        return {"size": self._size * MICROSECOND, "hop": self._hop * MICROSECOND, "offset": offset}
 
 
 def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]:
@@ -363,6 +370,8 @@ class TumblingWindow(HoppingWindow[V_co]):
         max_active: int | None = None,
         ttl: timedelta | None = None,
         storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         on_close: OnResult | None = None,
         on_early: OnResult | None = None,
@@ -379,12 +388,13 @@ class TumblingWindow(HoppingWindow[V_co]):
             max_active=max_active,
             ttl=ttl,
             storage=storage,
+            version=version,
+            migrate=migrate,
             name=name,
             on_close=on_close,
             on_early=on_early,
             on_late=on_late,
         )
 
-    def __repr__(self) -> str:
-        offset = self._offset * MICROSECOND if self._offset else None
-        return self._shown(size=self._size * MICROSECOND, offset=offset)
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {**super()._fixed(), "hop": None}

@@ -1,6 +1,6 @@
 """Session windows: stretches of events that are near each other."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Literal
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct, latest, micros_of
-from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
 
 # A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
 # accumulator is a dict: its events by their times, each a number of events and an accumulator, since an event may still
@@ -45,6 +45,8 @@ class SessionWindow(WindowSpec[V_co]):
         max_active: int | None = None,
         ttl: timedelta | None = None,
         storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         on_close: OnResult | None = None,
         on_early: OnResult | None = None,
@@ -63,6 +65,8 @@ class SessionWindow(WindowSpec[V_co]):
             max_active=max_active,
             ttl=ttl,
             storage=storage,
+            version=version,
+            migrate=migrate,
             name=name,
             on_close=on_close,
             on_early=on_early,
@@ -138,10 +142,12 @@ class SessionWindow(WindowSpec[V_co]):
         keys, starts, lasts, accumulators = map(list, zip(*rows, strict=True))
         return Whole([keys, starts, lasts, self._kept.column(accumulators)], wake_at, list(values))
 
-    def spread(self, value: Any, wake_at: int) -> Iterator[tuple[Key, Any, int]]:
+    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         keys, starts, lasts, column = value
         found: dict[Key, list[list[Any]]] = {}
-        for key, start, last, accumulator in zip(keys, starts, lasts, self._kept.accumulators(column), strict=True):
+        for key, start, last, accumulator in zip(
+            keys, starts, lasts, self._accumulators(layout, column, keys), strict=True
+        ):
             found.setdefault(key, []).append([start, last, 0, accumulator])
         for key, sessions in found.items():
             sessions.sort(key=itemgetter(_START))
@@ -345,9 +351,20 @@ class SessionWindow(WindowSpec[V_co]):
             subject.count(f"{self.name}.pushed_out")
             self._emit(subject, direct, start, end, accumulator, partial=True)
 
+    def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
+        before, sessions = value
+        for session in sessions:
+            steps = session[_ACCUMULATOR]
+            session[_ACCUMULATOR] = (
+                convert(steps)
+                if self._longest is None
+                else {time: [number, convert(accumulator)] for time, (number, accumulator) in steps.items()}
+            )
+        return [before, sessions]
+
     def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
         return [self._cut(session)[:3] for session in value[1]]
 
-    def __repr__(self) -> str:
+    def _fixed(self) -> dict[str, timedelta | int | None]:
         longest = None if self._longest is None else self._longest * MICROSECOND
-        return self._shown(gap=self._gap * MICROSECOND, max_duration=longest)
+        return {"gap": self._gap * MICROSECOND, "max_duration": longest}

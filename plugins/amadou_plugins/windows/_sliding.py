@@ -14,7 +14,7 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
 
 
 class SlidingWindow(WindowSpec[V_co]):
@@ -42,6 +42,8 @@ class SlidingWindow(WindowSpec[V_co]):
         max_active: int | None = None,
         ttl: timedelta | None = None,
         storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
         name: str | None = None,
         on_close: OnResult | None = None,
         on_early: OnResult | None = None,
@@ -57,6 +59,8 @@ class SlidingWindow(WindowSpec[V_co]):
             max_active=max_active,
             ttl=ttl,
             storage=storage,
+            version=version,
+            migrate=migrate,
             name=name,
             on_close=on_close,
             on_early=on_early,
@@ -150,5 +154,5 @@ class SlidingWindow(WindowSpec[V_co]):
         before, steps = value
         return [(end - self._size, end, self._merged(self._inside(steps, end))[1]) for end in self._open(steps, before)]
 
-    def __repr__(self) -> str:
-        return self._shown(size=self._size * MICROSECOND)
+    def _fixed(self) -> dict[str, timedelta | int | None]:
+        return {"size": self._size * MICROSECOND}

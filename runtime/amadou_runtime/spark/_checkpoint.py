@@ -5,20 +5,19 @@ to those before a run resumes.
 import json
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou_runtime._state_schema import Known, Structure, described, state_problem, with_structures
+from amadou_runtime.spark._clock import planned_offsets, stream_name
 from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
-_FORMAT = 1
-_OF_TYPES = {"ValueSpec", "MapSpec", "ListSpec"}
-"""The specs of which `shown_type` tells types; of others it tells what their state means."""
-_PLAIN = {"str", "int", "float", "bool", "bytes", "datetime", "date", "timedelta", "Decimal", "UUID", "NoneType"}
+_FORMAT = 2
 
 
 @attrs.frozen
@@ -29,14 +28,16 @@ class Identity:
     :param run: names the life of the checkpoint; see `SinkBatch`
     :param key_groups: how many key groups there are, frozen by the first run
     :param key_ranges: how many ranges of key groups there are, likewise
-    :param specs: kind, type and version of each state spec, by name
+    :param specs: the structures that each state spec has had, by name; see `_state_schema`
+    :param streams: the streams of sources that earlier runs read
     """
 
     job: str
     run: str
     key_groups: int
     key_ranges: int
-    specs: dict[str, list[Any]]
+    specs: Known
+    streams: list[str]
 
 
 def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
@@ -47,17 +48,20 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     checkpoint = files.checkpoint
-    specs = {name: [type(spec).__name__, spec.shown_type(), spec.version] for name, spec in job.specs.items()}
+    specs = described(job)
+    read = planned_offsets(files, _last_batch(files))
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
         assert isinstance(job.key_groups, int)
-        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, specs)
+        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
     else:
         identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
-        identity = attrs.evolve(identity, specs={**identity.specs, **specs})
+        _check_sources(checkpoint, identity, job, read)
+    streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
+    identity = attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
     return identity
 
@@ -72,7 +76,7 @@ def plan_due_batch(files: Files, *, anyway: bool = False) -> None:
     :param anyway: also where none is due
     :raises CheckpointError: it cannot be read or written
     """
-    last = max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+    last = _last_batch(files)
     commit = None if last is None else files.read(f"commits/{last}")
     if last is None or commit is None:
         return
@@ -92,6 +96,11 @@ def plan_due_batch(files: Files, *, anyway: bool = False) -> None:
         files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))
 
 
+def _last_batch(files: Files) -> int | None:
+    """The last batch that was planned."""
+    return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+
+
 def _read(checkpoint: str, stored: str) -> Identity:
     try:
         content = json.loads(stored)
@@ -104,7 +113,7 @@ def _read(checkpoint: str, stored: str) -> Identity:
         ) from error
 
 
-def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[Any]]) -> None:
+def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Structure]) -> None:
     if identity.job != job.name:
         raise CheckpointError(
             checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
@@ -114,39 +123,25 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[
             checkpoint,
             f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
         )
-    misfits = [
-        f"{name} was {_shown(stored)} and is now {_shown(specs[name])}"
-        for name, stored in identity.specs.items()
-        if name in specs and not _fits(stored, specs[name])
-    ]
-    if misfits:
+    problem = state_problem(job.name, identity.specs, specs)
+    if problem is not None:
+        raise CheckpointError(checkpoint, problem)
+
+
+def _check_sources(checkpoint: str, identity: Identity, job: Job, read: Mapping[str, str]) -> None:
+    """Refuse a source that earlier runs read and the last one had not: where it was is not known any more.
+
+    :param read: how far the last run read each stream
+    """
+    streams = {name: stream_name(name) for name in job.sources}
+    returned = [name for name, stream in streams.items() if stream in identity.streams and stream not in read]
+    if returned:
         raise CheckpointError(
             checkpoint,
-            f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfits)}. "
-            "Give the spec its old type back, version= and migrate=, or another name",
+            f"earlier runs read the source {', '.join(map(repr, returned))}, which a later run did without. How far it "
+            "was read is lost: read from its beginning, its events would count twice. Where you want that, give the "
+            "source another name",
         )
-
-
-def _shown(spec: list[Any]) -> str:
-    kind, type_, version = spec
-    return f"{kind} {type_} version {version}" if version else f"{kind} {type_}"
-
-
-def _fits(stored: list[Any], now: list[Any]) -> bool:
-    """Whether state can be read; classes are not looked into, their state tells when it is touched."""
-    if stored[0] not in _OF_TYPES:
-        return stored == now
-    if stored[0] != now[0] or stored[2] > now[2]:
-        return False
-    if stored[2] < now[2]:
-        return True  # its migrate= knows
-    for old, new in zip(stored[1].split(" → "), now[1].split(" → "), strict=True):
-        members, wider = set(old.split(" | ")), set(new.split(" | "))
-        if members <= wider or (members == {"int"} and "float" in wider):
-            continue
-        if members & _PLAIN or wider & _PLAIN or "[" in old + new:
-            return False
-    return True
 
 
 def absolute(checkpoint: str) -> str:

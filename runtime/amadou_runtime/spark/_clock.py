@@ -18,6 +18,7 @@ from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou_runtime._dependencies import all_held
+from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._watermark import END_OF_TIME, Newest, Reading, Watermark
 from amadou_runtime.spark._call import PlannedCall, write_json
 from amadou_runtime.spark._files import Files
@@ -29,6 +30,12 @@ _PROPERTY = "amadou.time"
 def stream_name(source: str) -> str:
     """What Spark calls the stream of a source, so that it knows the source again when others come and go."""
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
+
+
+def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
+    """How far each stream is to be read in a batch, as Spark planned it."""
+    lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
+    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
 
 @attrs.frozen
@@ -83,6 +90,8 @@ class Clock(Protocol):
 
     ranges: dict[int, list[Any]]
     """Of each key range that was ever called: keys, pending timers, bytes of state, next timer, and what is held."""
+    letters: LetterCount
+    """What callbacks came to; to be set before a batch ends."""
 
     @property
     def watermark(self) -> int | None:
@@ -125,6 +134,7 @@ class RunClock:
         self._flushes = False
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
+        self.letters = LetterCount()
         self._judged: bytes | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
@@ -172,7 +182,12 @@ class RunClock:
         self.ranges |= ranges
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
         self._judged = judged
-        kept = {"watermark": self._watermark.to_json(), "ranges": self.ranges, "judged": judged}
+        kept = {
+            "watermark": self._watermark.to_json(),
+            "ranges": self.ranges,
+            "judged": judged,
+            "letters": attrs.asdict(self.letters),
+        }
         kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
@@ -183,8 +198,8 @@ class RunClock:
         """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
-            before = self._offsets(number - 1)
-        planned = self._offsets(number)
+            before = planned_offsets(self._files, number - 1)
+        planned = planned_offsets(self._files, number)
         self._planned = number, planned
         return {name: self._reading_of(name, planned, before) for name in self._sources}
 
@@ -206,11 +221,6 @@ class RunClock:
             path = self.newest_file(source)
             if path is not None:
                 write_json(path, self._watermark.newest_times(source))
-
-    def _offsets(self, number: int) -> dict[str, str]:
-        """How far each stream is to be read in a batch, as Spark planned it."""
-        lines = (self._files.read(f"offsets/{number}") or "").splitlines()[2:]
-        return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
     def _plan_call(self, done: int) -> None:
         """Plan the batch that fires the next timer, should nothing come."""
@@ -236,6 +246,7 @@ class RunClock:
             self._watermark.load(kept["watermark"])
             self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
             self._judged = _bytes(kept["judged"])
+            self.letters = LetterCount(**kept["letters"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,

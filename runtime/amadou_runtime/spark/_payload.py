@@ -147,7 +147,7 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
     :param modules: those whose source travels
     """
-    from amadou._structured import resolved_annotations  # slow to import
+    from amadou._fields import resolved_annotations  # slow to import
 
     names = _modules.without_source(modules)
     types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}

@@ -15,6 +15,7 @@ import attrs
 from amadou import Handler, Job, PartitionReport
 from amadou.errors import RunError
 from amadou_runtime._dependencies import all_held
+from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._players import Played, ScriptedBatch
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import Newest
@@ -36,6 +37,7 @@ class _ScriptClock:
         self.put: bytes | None = None
         self.judged: bytes | None = None
         self.ranges: dict[int, list[Any]] = {}
+        self.letters = LetterCount()
 
     def begin(self, number: int) -> BatchTime:
         return BatchTime(number, self.watermark, self.now, self.crash_after, self.put, self.judged)
@@ -126,7 +128,7 @@ class SparkPlayer:
         )
         keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = Identity(job.name, "test", 1, 1, {})
+        identity = Identity(job.name, "test", 1, 1, {}, [])
         return run_query(running, [keyed], payload, identity, self._checkpoint, None)
 
     def _stop(self) -> None:

@@ -25,7 +25,7 @@ from amadou.errors import AmadouError, RunError
 from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
 from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
-from amadou_runtime._operator import LOST
+from amadou_runtime._operator import DROPPED, LOST
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
@@ -57,6 +57,11 @@ _NOT_RESUMED = (
     "%s: this run has no checkpoint, so it cannot be resumed: what it keeps is lost when it ends. Give it one with "
     "--checkpoint DIR, or checkpoint= in Python"
 )
+_LOSSES = {
+    LOST: "%s: what %s had in memory of %s keys went with an executor or an earlier run",
+    DROPPED: "%s: what the retired %s had of %s keys was dropped",
+}
+"""Warnings for counters that tell of lost state, by the end of their names."""
 
 
 class RunningJob:
@@ -238,10 +243,12 @@ class RunningJob:
         newest = newest_of(whole.newest)
         verdict = judge(self._job, moment.judged, newest, whole.oldest, number, self._announce)
         check_held(self._job, self._held(whole.ranges), verdict.down)
+        letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
         began = time.perf_counter()
         for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
             sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
+        self._clock.letters = letters
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole, downs(self._job, verdict.down)
@@ -307,9 +314,9 @@ class RunningJob:
         self._partitions = batch.partitions
         self._dropped.look(self._summary.counts)
         for name, keys in batch.counts.counters.items():
-            if name.endswith(LOST):
-                told = "%s: what %s had in memory of %s keys went with an executor or an earlier run"
-                _logger.warning(told, self._job.name, name.removesuffix(LOST), f"{keys:,}")
+            for end, told in _LOSSES.items():
+                if name.endswith(end):
+                    _logger.warning(told, self._job.name, name.removesuffix(end), f"{keys:,}")
         self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
         if self._on_report is not None:
             self._on_report(batch)

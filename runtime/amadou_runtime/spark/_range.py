@@ -15,7 +15,7 @@ RANGES_PER_PARTITION = 8
 """Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
 than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
 
-_VERSION = 2
+_VERSION = 3
 
 
 def range_count(key_groups: int, partitions: int) -> int:
@@ -32,14 +32,15 @@ class _Kept(NamedTuple):
     pending: int
     in_memory: bool
     held: Held
+    retired: list[str]
 
 
 class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
     Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
-    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held]},
-    token]``, compressed.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held,
+    the names of what is retired]}, token]``, compressed.
     """
 
     def __init__(self, stored: bytes | None) -> None:
@@ -64,7 +65,8 @@ class KeyRange:
         key_range = cls(None)
         if state:
             group = KeyGroup(state)
-            key_range._groups[0] = _Kept(state, group.next_time(), len(group), group.pending, False, group.waiting())
+            figures = group.next_time(), len(group), group.pending
+            key_range._groups[0] = _Kept(state, *figures, False, group.waiting(), [])
         return key_range
 
     def process(
@@ -89,7 +91,14 @@ class KeyRange:
         for group, kept in self._groups.items():
             due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
             freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
-            if due or freed or (every and watermark is not None) or (kept.in_memory and group not in self.memory):
+            is_back = any(name not in operator.retired for name in kept.retired)
+            if (
+                due
+                or freed
+                or is_back
+                or (every and watermark is not None)
+                or (kept.in_memory and group not in self.memory)
+            ):
                 by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):
@@ -102,7 +111,8 @@ class KeyRange:
                 self.memory[group] = after.memory
             if after.state is not None:
                 in_memory = after.memory is not None
-                kept = _Kept(after.state, after.next_timer, after.keys, after.pending, in_memory, after.held)
+                figures = after.next_timer, after.keys, after.pending
+                kept = _Kept(after.state, *figures, in_memory, after.held, after.retired)
                 self._groups[group] = kept
         return played
 

@@ -18,6 +18,7 @@ from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
+from amadou_runtime._letter_bound import Failures, all_failures
 from amadou_runtime._operator import Judged, together
 from amadou_runtime._ports import port_codec, sink_of
 from amadou_runtime._trace import SimulatedCrash, Trace
@@ -159,6 +160,9 @@ class _Rows:
             report["newest"] = {source: {partition: packed.newest}}
         if packed.oldest is not None:
             report["oldest"] = {source: packed.oldest}
+        failures = keying.take_failures()
+        if failures:
+            report["failures"] = failures
         if packed.letters:
             report["outputs"] = {DEAD_LETTERS: packed.letters}
             if self._payload.traced:
@@ -240,6 +244,7 @@ class StatefulStage:
         stored = state.get[0] if state.exists else None
         told = BatchTime.told()
         worker = self.payload.load().opened()
+        worker.operator.take_failures()
         worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
         if worker.trace is not None:
             worker.trace.take()
@@ -277,6 +282,7 @@ class StatefulStage:
             "fired": sum(processed.fired for processed in played.values()),
             "counts": added(processed.counts for processed in played.values()),
             "callback_calls": added((judged.calls, *(processed.calls for processed in played.values()))),
+            "failures": worker.operator.take_failures(),
             "callback_seconds": worker.operator.stopwatch.take(),
             "stage_seconds": {"playing": perf_counter() - began},
             "kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held],
@@ -367,7 +373,20 @@ class OutputStage:
 
 _ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
 """Numbers by name, of which a summary has the sums."""
-_TOLD = ("events", "late", "timers_set", "fired", "error", "newest", "oldest", "letters", "trace", "states", *_ADDED)
+_TOLD = (
+    "events",
+    "failures",
+    "late",
+    "timers_set",
+    "fired",
+    "error",
+    "newest",
+    "oldest",
+    "letters",
+    "trace",
+    "states",
+    *_ADDED,
+)
 """What a row of results says in the terms of a summary."""
 
 
@@ -392,6 +411,7 @@ class Summary:
     error: dict[str, Any] | None = None
     newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
+    failures: Failures = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters of records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
@@ -424,6 +444,7 @@ class Summary:
                 newest[partition] = max(micros, newest.get(partition, micros))
         for source, oldest in other.oldest.items():
             self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
+        self.failures = all_failures((self.failures, other.failures))
         self.letters += other.letters
         self.trace += other.trace
         self.states |= other.states

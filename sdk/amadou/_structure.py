@@ -1,0 +1,78 @@
+"""What a type is made of, as plain data that a checkpoint keeps, to tell whether newer code can read its state."""
+
+import types
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from amadou._codec import is_bare
+from amadou._fields import fields_of
+from amadou._structured import LEAVES, union_tag
+
+_SEQUENCES: Final = (list, set, frozenset, tuple)
+
+
+def structure_of(type_: Any) -> dict[str, Any]:
+    """The structure of a type: ``{"is": description, "classes": {name: fields}}``.
+
+    A description is the name of a scalar; ``{"list": description}``, and so on for containers; ``{"fixed":
+    [description, …]}`` for a tuple of so many; ``{"dict": [description, description]}``; ``{"union": [[tag,
+    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [text, …], "open": whether it
+    takes others}`` or ``{"class": name}``. The fields of a class are ``{name: [description, whether it is needed]}``.
+    """
+    describing = _Describing()
+    return {"is": describing.of(type_), "classes": describing.classes}
+
+
+class _Describing:
+    """Describes a type, and each class in it once."""
+
+    def __init__(self) -> None:
+        self.classes: dict[str, dict[str, Any]] = {}
+        self._names: dict[Any, str] = {}
+
+    def of(self, type_: Any) -> Any:
+        if type_ is None or type_ in LEAVES:
+            return "None" if type_ in (None, type(None)) else type_.__name__
+        if is_bare(type_):
+            return type_.__name__ if type_ in (*_SEQUENCES, dict) else "Any"
+        origin, arguments = get_origin(type_), get_args(type_)
+        if origin is Annotated:
+            return self.of(arguments[0])
+        if origin is Literal:
+            return {"literal": [_text(value) for value in arguments]}
+        if origin in (Union, types.UnionType):
+            if any(is_bare(member) and member not in (*_SEQUENCES, dict) for member in arguments):
+                return "Any"
+            return {"union": [[union_tag(member), self.of(member)] for member in arguments]}
+        if origin is tuple and Ellipsis not in arguments:
+            return {"fixed": [self.of(part) for part in arguments]}
+        if origin in _SEQUENCES:
+            return {origin.__name__: self.of((*arguments, Any)[0])}
+        if origin is dict:
+            return {"dict": [self.of(part) for part in arguments]}
+        if isinstance(type_, type) and issubclass(type_, Enum):
+            by_value = all(type(member.value) in LEAVES for member in type_)
+            values = [_text(member.value if by_value else member.name) for member in type_]
+            is_open = by_value and "_missing_" in {name for of in type_.__mro__[:-1] for name in _own(of)}
+            return {"enum": type_.__qualname__, "values": values, "open": is_open}
+        return {"class": self._class(type_)}
+
+    def _class(self, type_: Any) -> str:
+        if type_ not in self._names:
+            name = base = type_.__qualname__ if isinstance(type_, type) else str(type_)
+            while name in self.classes:
+                name = f"{base} {len(self.classes)}"
+            self._names[type_] = name
+            self.classes[name] = fields = {}
+            for field in fields_of(type_):
+                fields[field.name] = [self.of(field.type), field.needed]
+        return self._names[type_]
+
+
+def _own(class_: type) -> Any:
+    """What a class that is not Python's own defines."""
+    return () if class_.__module__ == "enum" else vars(class_)
+
+
+def _text(value: Any) -> list[str]:
+    return [type(value).__name__ if value is not None else "None", repr(value)]

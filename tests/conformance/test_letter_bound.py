@@ -1,0 +1,105 @@
+"""`Job(max_dead_letters=…)`: so many callbacks may fail, over batches and restarts; then the run ends."""
+
+from typing import Any
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import SECOND, Mistake, Recorder, at, event, job
+
+from amadou import KeyedEvent, Param, Subject, ValueSpec
+from amadou.errors import JobError, TooManyDeadLettersError
+from amadou_plugins.windows import TumblingWindow, Window
+
+
+class Strict(Recorder):
+    """Fails at events, records, timers and closing windows whose value or key says so."""
+
+    window = TumblingWindow(10 * SECOND)
+    total = ValueSpec(int, 0)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        if record.value == "record":
+            raise Mistake("no such record")
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value == "type":
+            raise TypeError(f"at {event.timestamp.second}")
+        if event.value == "event":
+            raise Mistake(f"at {event.timestamp.second}")
+        self.total.state_for(subject).value += 1
+        if event.value == "timer":
+            subject.set_timer(at(20))
+        if event.value == "window":
+            self.window.add(subject, event)
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        raise Mistake("not now")
+
+    @window.on_close
+    def window_closed(self, subject: Subject, window: Window, count: int) -> None:
+        raise Mistake("not this one")
+
+
+def strict(bound: Any, **settings: Any) -> Any:
+    return job(Strict(), on_error="dead_letter", max_dead_letters=bound, **settings)
+
+
+def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run: MakeRun) -> None:
+    run = test_run(strict(4)).add_records([event(1, "event"), event(2, "record")]).restart()
+    run.add_records([event(3, "type"), event(4, "event"), event(5, "fine")])
+    assert len(run.run().dead_letters) == 4
+    run.restart().add_records([event(6, "event"), event(7, "fine")])
+    with pytest.raises(TooManyDeadLettersError) as caught:
+        run.run()
+    assert (caught.value.letters, caught.value.bound, caught.value.callback) == (5, 4, None)
+    assert str(caught.value).splitlines() == [
+        "dead letters: 5, more than max_dead_letters=4. Nothing of this batch counts: mend what fails and start again, "
+        "or raise max_dead_letters. The most frequent failures:",
+        "  3 × on_event: Mistake: at 1",
+        "  1 × key_event: Mistake: no such record",
+        "  1 × on_event: TypeError: at 3",
+    ]
+
+
+def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
+    with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
+        test_run(strict(0)).add_record(event(1, "record")).run()
+
+
+@pytest.mark.parametrize(
+    ("value", "callback", "calls"),
+    [
+        ("record", "key_event", 40),
+        ("event", "on_event", 40),
+        ("timer", "on_timer_expired", 10),
+        ("window", "window", 10),
+    ],
+)
+def test_a_share_bounds_what_fails_of_each_callback(test_run: MakeRun, value: str, callback: str, calls: int) -> None:
+    run = test_run(strict(0.2)).add_records([event(1, "fine", key) for key in range(30)])
+    run.add_records([event(2, value, key) for key in range(10)]).add_watermark(at(60)).end_batch()
+    with pytest.raises(
+        TooManyDeadLettersError, match=f"10 of {calls} calls of {callback} failed, a greater share than"
+    ):
+        run.run()
+
+
+def test_a_share_lets_the_first_failures_and_few_of_many_pass(test_run: MakeRun) -> None:
+    run = test_run(strict(0.2)).add_records([event(1, "event", key) for key in range(9)]).end_batch()
+    run.add_records([event(2, "fine", key) for key in range(50)]).add_records([event(3, "event"), event(3, "event")])
+    assert len(run.run().dead_letters) == 11
+
+
+def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_run: MakeRun) -> None:
+    run = test_run(strict(2)).add_records([event(1, "event"), event(2, "record")]).crash().add_record(event(3, "fine"))
+    assert len(run.run().dead_letters) == 2
+
+
+def test_a_job_tells_which_bounds_make_sense() -> None:
+    for bound in (-1, 1.0, 0.0, "many", True):
+        with pytest.raises(JobError, match="max_dead_letters must be a whole number, a share below 1"):
+            strict(bound)
+    with pytest.raises(JobError, match='max_dead_letters is for on_error="dead_letter"'):
+        job(Strict(), max_dead_letters=5)
+    assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7

@@ -1,0 +1,186 @@
+"""Open windows outlive changes of their aggregates: names that come and go, and migrations."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.plugins.windows import SECOND, Recording, at, event, job, windowing
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
+from amadou._wire import unpack
+from amadou.errors import CallbackError, SpecError
+from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
+from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
+from amadou_runtime import TestRun
+from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._operator import Operator
+
+KINDS: dict[str, Callable[..., Recording]] = {
+    "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),
+    "hopping": lambda *args, **more: windowing(HoppingWindow, 100 * SECOND, 50 * SECOND, *args, **more),
+    "sliding": lambda *args, **more: windowing(SlidingWindow, 100 * SECOND, *args, **more),
+    "session": lambda *args, **more: windowing(SessionWindow, 100 * SECOND, *args, **more),
+    "cut session": lambda *args, **more: windowing(
+        SessionWindow, 100 * SECOND, *args, max_duration=200 * SECOND, **more
+    ),
+    "count": lambda *args, **more: windowing(CountWindow, 2, *args, **more),
+}
+AT_ONCE = ("tumbling", "hopping", "session")
+
+
+def results(before: Recording, after: Recording, *at_once: bool) -> list[Any]:
+    """What windows give that one handler began and another one ended.
+
+    :param at_once: whether the one is played many events at a time, and the other
+    """
+    state = None
+    outputs: list[Any] = []
+    for handler, second, is_at_once in zip((before, after), (10, 20), at_once, strict=True):
+        handler.gives_all_to = "window" if is_at_once else None
+        operator = Operator(job(handler))
+        for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
+            if is_at_once:
+                assert operator._taker is not None
+                played = operator.process_at_once(operator._taker, state, chunks, to_micros(at(watermark)))
+            else:
+                played = operator.process_one_by_one(state, chunks, to_micros(at(watermark)))
+            assert played is not None
+            state = played.state
+            outputs += played.outputs.get("results", [])
+    closed = operator.process(state, [], to_micros(at(1000)))
+    assert closed.state is None
+    return [unpack(result)[-1] for result in [*outputs, *closed.outputs.get("results", [])]]
+
+
+def ways(kind: str) -> list[tuple[bool, bool]]:
+    many = (False, True) if kind in AT_ONCE else (False,)
+    return [(first, second) for first in many for second in many]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_names_come_and_go_and_the_rest_stays(kind: str) -> None:
+    make = KINDS[kind]
+    for way in ways(kind):
+        before = make({"n": Count(), "sum": Sum(), "deep": {"a": Mean(), "b": Max()}})
+        after = make({"n": Count(), "max": Max(), "deep": {"b": Max(), "c": Sum()}})
+        assert results(before, after, *way)[-1] == {"n": 2, "max": 20, "deep": {"b": 20, "c": 20}}
+        nothing_in_common = results(make({"n": Count()}), make({"sum": Sum()}), *way)[-1]
+        assert nothing_in_common == {"sum": 20}
+
+
+def with_sum(accumulator: Any, version: int) -> Any:
+    assert version == 0
+    return {"sum": accumulator, "n": 1}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_migration_makes_accumulators_of_another_aggregate(kind: str) -> None:
+    make = KINDS[kind]
+    for way in ways(kind):
+        after = make({"sum": Sum(), "n": Count()}, version=1, migrate=with_sum)
+        assert results(make(Sum()), after, *way)[-1] == {"sum": 30, "n": 2}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_migration_that_fails_names_window_and_key(kind: str) -> None:
+    make = KINDS[kind]
+    for way in ways(kind):
+        after = make({"n": Count()}, version=1, migrate=lambda accumulator, _: accumulator["n"])
+        with pytest.raises(Exception, match=r"state 'window' of key 'a'.*migrate= failed for version 0: TypeError"):
+            results(make(Sum()), after, *way)
+
+
+def test_a_migration_gets_the_events_where_those_are_kept() -> None:
+    make = KINDS["session"]
+    joined = make(Reduce(lambda left, right: f"{left}{right}", lambda event: str(event.value)))
+    after = make({"all": Collect()}, version=1, migrate=lambda events, _: {"all": [value for *_, value in events]})
+    assert results(joined, after, False, False)[-1] == {"all": [10, 20]}
+
+
+class Packed(Aggregate[int, int]):
+    """Has a column of its own."""
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, event: KeyedEvent[Any]) -> int:
+        return accumulator + 1
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, accumulator: int) -> int:
+        return accumulator
+
+    def column(self, accumulators: Any) -> Any:
+        return {"packed": list(accumulators)}
+
+    def accumulators(self, column: Any) -> Any:
+        return column["packed"]
+
+    def extend(self, column: Any, number: int) -> None:
+        column["packed"] += [0] * number
+
+    def taken(self, column: Any, at: Any) -> Any:
+        return {"packed": [column["packed"][place] for place in at]}
+
+    def add_each(self, column: Any, at: Any, events: Any) -> None:
+        for place in at:
+            column["packed"][place] += 1
+
+    def merge_each(self, column: Any, at: Any, other: Any) -> None:
+        raise NotImplementedError
+
+    def results(self, column: Any) -> Any:
+        return column["packed"]
+
+
+def test_a_column_of_an_aggregates_own_is_read_by_its_class_alone() -> None:
+    make = KINDS["tumbling"]
+    both = {"n": Packed(), "max": Max()}
+    assert results(make({"n": Packed()}), make(both), True, True)[-1] == {"n": 2, "max": 20}
+    with pytest.raises(Exception, match=r"state 'window' of key 'a'.*in the form of Packed\.accumulators"):
+        results(make({"n": Packed()}), make({"max": Max()}), True, False)
+
+
+def test_version_and_migrate_go_together() -> None:
+    with pytest.raises(SpecError, match="version= and migrate= go together"):
+        TumblingWindow(SECOND, version=1, on_close=print).check()
+
+
+class Account(Handler):
+    total = RunningSpec({"sum": Sum(), "first": First()}, ttl=timedelta(days=1))
+    told = SinkSpec(object)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.told.collect(subject, self.total.add(subject, event))
+
+
+class Wider(Account):
+    total = RunningSpec({"sum": Sum(), "max": Max()}, ttl=timedelta(days=1))
+
+
+class Other(Account):
+    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda kept, version: kept["sum"])
+
+
+class Wrong(Account):
+    total = RunningSpec(Sum(), ttl=timedelta(days=1), version=1, migrate=lambda kept, version: kept["max"])
+
+
+@pytest.mark.parametrize(("after", "value"), [(Wider, {"sum": 7, "max": 2}), (Other, 7)])
+def test_a_running_value_goes_on_with_other_aggregates(after: type[Handler], value: Any) -> None:
+    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+    run.add_record(event(1, 5)).restart(after).add_record(event(2, 2))
+    assert run.run().records("told")[-1] == value
+
+
+def test_a_running_value_that_cannot_be_migrated_is_named() -> None:
+    run = TestRun(Job("running", Account(), sources={"in": MemorySource()}, sinks={"told": MemorySink()}))
+    run.add_record(event(1, 5)).restart(Wrong).add_record(event(2, 2))
+    with pytest.raises(CallbackError, match=r"state 'total' of key 'a'.*migrate= failed for version 0: KeyError"):
+        run.run()

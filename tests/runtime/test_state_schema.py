@@ -1,0 +1,391 @@
+"""A job's state is described by plain data, which tells whether another job can read it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import Enum, StrEnum
+from functools import partial
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
+
+import attrs
+import pytest
+from tests.conformance.handlers import Recorder, job
+
+from amadou import ListSpec, MapSpec, ValueSpec, codec_for
+from amadou._wire import pack, unpack
+from amadou.errors import CodecError
+from amadou_plugins.aggregates import Aggregate, Collect, Count, Max, Mean, Reduce, RunningSpec, Sum
+from amadou_plugins.joins import AsOfJoin, LatestJoin
+from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
+from amadou_runtime._state_schema import described, misfits, with_structures
+
+T = TypeVar("T")
+HOUR = timedelta(hours=1)
+
+
+@attrs.frozen
+class Point:
+    x: int
+    y: int = 0
+
+
+@attrs.frozen
+class Point3:
+    x: int
+    y: int = 0
+    z: int = 0
+
+
+@dataclass
+class Named:
+    x: int
+    name: str
+
+
+@dataclass
+class Wide:
+    x: float
+    seen: int = field(init=False, default=0)
+
+
+@attrs.frozen
+class Open:
+    """Its wire form can be any mapping's."""
+
+    label: str = ""
+
+
+class Pair(NamedTuple):
+    x: int
+    y: int = 1
+
+
+@attrs.frozen
+class Tree:
+    value: int
+    children: "list[Tree]" = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Tree2:
+    value: float
+    children: "list[Tree2]" = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Tree3:
+    value: int
+    depth: int
+    children: "list[Tree3]" = attrs.field(factory=list)
+
+
+@attrs.frozen
+class Box(Generic[T]):
+    content: T
+
+
+class Color(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+
+
+class More(StrEnum):
+    RED = "red"
+    BLUE = "blue"
+    GREEN = "green"
+
+
+class Lenient(Enum):
+    RED = "red"
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Lenient":
+        return cls.RED
+
+
+TREE = Tree(1, [Tree(2)])
+READABLE: list[tuple[Any, Any, Any]] = [
+    (int, int, 5),
+    (int, float, 5),
+    (int, int | str, 5),
+    (int, float | None, 5),
+    (int, float | str, 5),
+    (int | None, int | str | None, 5),
+    (int | str, str | int | bytes, "a"),
+    (list, Any, [1]),
+    (Any, object, {"a": 1}),
+    (list[int], list[float], [1]),
+    (tuple[int, ...], tuple[int | str, ...], (1, 2)),
+    (tuple[int, str], tuple[float, str], (1, "a")),
+    (dict[str, int], dict[str, float], {"a": 1}),
+    (dict[int | str, Point], dict[int | str | None, Point3], {1: Point(2)}),
+    (Point, Point3, Point(1)),
+    (Point3, Point, Point3(1)),
+    (Point, Wide, Point(1)),
+    (Named, Point, Named(1, "a")),
+    (Point, Pair, Point(1)),
+    (Point, Point | None, Point(1)),
+    (Point, Point | Named | None, Point(1)),
+    (Point, Named | Point, Point(1)),
+    (Point | None, Point3 | str | None, Point(1)),
+    (Named | Point, Point | int | Named, Point(1)),
+    (list[Point], list[Point3] | None, [Point(1)]),
+    (Tree, Tree2, TREE),
+    (Box[int], Box[float], Box(1)),
+    (Color, More, Color.BLUE),
+    (Color, Lenient, Color.BLUE),
+    (Literal["a"], Literal["a", "b"], "a"),
+    (Literal["a"], str, "a"),
+    (Literal["a"] | None, str | None, "a"),
+    (Literal["a", 1] | None, int | Literal["a", "b"] | None, 1),
+]
+UNREADABLE: list[tuple[Any, Any, Any, str]] = [
+    (int, str, 5, ""),
+    (int | str, int, "a", ""),
+    (int | None, int, None, ""),
+    (float, int, 0.5, ""),
+    (datetime, str, datetime.fromisoformat("2025-01-01T00:00Z"), ""),
+    (list[int], list[str], [1], ""),
+    (list[int], list, [1], ""),
+    (list, list[int], [1], ""),
+    (tuple[int, int], tuple[int], (1, 2), ""),
+    (dict[str, int], dict[str | int, int], {"a": 1}, ""),
+    (dict[str, int], dict[str, str], {"a": 1}, ""),
+    (Point, Named, Point(1), "Named.name is new and has no default"),
+    (Point, int, Point(1), ""),
+    (Named, Box[int], Named(1, "a"), "Box[int].content is new and has no default"),
+    (Box[int], Box[str], Box(1), "content was int and is now str"),
+    (Box[list[int]], Box[list[str]], Box([1]), "content was list[int] and is now list[str]"),
+    (Tree, Tree3, TREE, "Tree3.depth is new and has no default"),
+    (Point | Named, Point | int, Named(1, "a"), ""),
+    (Point, Open | Point, Point(1), ""),
+    (More, Color, More.GREEN, "Color no longer takes 'green'"),
+    (Color, Color | str, Color.RED, ""),
+    (Literal["a", "b"], Literal["a"], "b", "no longer takes 'b'"),
+    (list[Point], list[Named], [Point(1)], "Named.name is new"),
+]
+
+
+def problems(before: Any, now: Any) -> list[str]:
+    """Why a job with one spec cannot read what a job with another one left."""
+
+    def of(spec: Any) -> Any:
+        handler = type("Kept", (Recorder,), {"kept": spec, "__module__": __name__})()
+        spec.__set_name__(type(handler), "kept")
+        structures = described(job(handler))
+        assert json.loads(json.dumps(structures)) == structures
+        return structures
+
+    return misfits(with_structures({}, of(before)), of(now))
+
+
+def read(before: Any, now: Any, value: Any) -> Any:
+    return codec_for(now).decode(unpack(pack(codec_for(before).encode(value))))
+
+
+@pytest.mark.parametrize(("before", "now", "value"), READABLE)
+def test_a_type_that_can_read_what_is_stored_fits(before: Any, now: Any, value: Any) -> None:
+    assert problems(ValueSpec(before), ValueSpec(now)) == []
+    found = read(before, now, value)
+    assert (
+        type(found) is type(value) or found == value or attrs.has(type(found)) or isinstance(found, Wide | Pair | Enum)
+    )
+
+
+@pytest.mark.parametrize(("before", "now", "value", "why"), UNREADABLE)
+def test_a_type_that_cannot_is_told(before: Any, now: Any, value: Any, why: str) -> None:
+    (told,) = problems(ValueSpec(before), ValueSpec(now))
+    assert told.startswith("kept ")
+    assert why in told
+    try:
+        found = read(before, now, value)
+    except CodecError:
+        return
+    assert type(found) is not type(value)  # another value would have come, silently
+
+
+def test_the_sentence_names_spec_field_and_class() -> None:
+    assert problems(ValueSpec(int), ValueSpec(str)) == ["kept was ValueSpec int and is now ValueSpec str"]
+    assert problems(ListSpec(Point), ListSpec(Named)) == [
+        "kept was ListSpec Point and is now ListSpec Named: Named.name is new and has no default"
+    ]
+    assert problems(ValueSpec(int), MapSpec(str, int)) == ["kept was ValueSpec int and is now MapSpec str → int"]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "fits"),
+    [
+        (str, str, True),
+        (int, float, True),
+        (int | str, int | str | bytes, True),
+        (Point, Point, True),
+        (int, int | str, False),
+        (Point, Point3, False),
+        (int | str, int | None, False),
+        (int, datetime, False),
+    ],
+)
+def test_keys_of_a_map_must_be_found_again(before: Any, now: Any, fits: bool) -> None:
+    assert (problems(MapSpec(before, int), MapSpec(now, int)) == []) is fits
+    migrated = MapSpec(now, str, version=1, migrate=lambda value, version: str(value))
+    assert (problems(MapSpec(before, int), migrated) == []) is fits
+
+
+def test_a_migration_reads_what_is_stored_and_an_older_version_does_not() -> None:
+    newer = ValueSpec(str, version=1, migrate=lambda value, version: str(value))
+    assert problems(ValueSpec(int), newer) == []
+    assert problems(newer, ValueSpec(str)) == ["kept was ValueSpec str version 1 and is now ValueSpec str"]
+
+
+class Text:
+    def encode(self, value: Any) -> Any:
+        return value
+
+    def decode(self, wire: Any) -> Any:
+        return wire
+
+
+def test_what_a_codec_stored_is_a_codecs_to_read() -> None:
+    assert problems(ValueSpec(int, codec=Text()), ValueSpec(str, codec=Text())) == []
+    assert problems(ValueSpec(str, codec=Text()), ValueSpec(str)) != []
+
+
+def test_state_that_was_not_touched_since_is_as_the_first_code_left_it() -> None:
+    kept = [described(job(type("Kept", (Recorder,), {"kept": spec})())) for spec in (_named(Point), _named(Point3))]
+    known = with_structures(with_structures({}, kept[0]), kept[1])
+    assert known == with_structures(known, kept[0])
+
+    @attrs.frozen
+    class Demanding:
+        x: int
+        z: int
+
+    needs = described(job(type("Kept", (Recorder,), {"kept": _named(Demanding)})()))
+    (told,) = misfits(known, needs)
+    assert "Demanding.z is new and has no default" in told
+
+
+def _named(type_: Any) -> ValueSpec[Any]:
+    return ValueSpec(type_, name="kept")
+
+
+class Reader:
+    """A function that has an address."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, event: Any) -> Any:
+        return event.value[self.name]
+
+
+def read_field(name: str, event: Any) -> Any:
+    return event.value[name]
+
+
+@dataclass(frozen=True)
+class Kinds(Aggregate[int, int]):
+    """Counts what is of some kinds."""
+
+    kinds: frozenset[str]
+
+    def create(self) -> int:
+        return 0
+
+    def add(self, accumulator: int, event: Any) -> int:
+        return accumulator + (event.value in self.kinds)
+
+    def merge(self, left: int, right: int) -> int:
+        return left + right
+
+    def result(self, accumulator: int) -> int:
+        return accumulator
+
+
+def window(**aggregates: Any) -> TumblingWindow:
+    return TumblingWindow(HOUR, {"n": Count(), **aggregates}, on_close=print)
+
+
+UNSTABLE: dict[str, Callable[[], Any]] = {
+    "partial": lambda: Mean(partial(read_field, "ms")),
+    "object": lambda: Mean(Reader("ms")),
+    "set": lambda: Kinds(frozenset({"a", "b", "c", "d", "e"})),
+    "initial": lambda: Reduce(max, initial={"a", "b", "c", "d", "e"}),
+}
+
+
+def identities() -> dict[str, Any]:
+    return {name: window(it=make()).structure() for name, make in UNSTABLE.items()}
+
+
+def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
+    program = f"import json; from {__name__} import identities; print(json.dumps(identities()))"
+    told = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**_environment(), "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "0123"
+    }
+    assert len(told) == 1
+    assert json.loads(told.pop()) == identities()
+
+
+def _environment() -> dict[str, str]:
+    import os
+    from pathlib import Path
+
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]])}
+
+
+def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
+    assert problems(window(sum=Sum("a")), window(max=Max("a"))) == []
+    assert problems(RunningSpec({"a": Count(), "b": Sum()}), RunningSpec({"b": Sum(), "c": Mean()})) == []
+    (told,) = problems(window(sum=Sum("a"), more={"n": Count()}), window(sum=Sum("b"), more={"n": Mean(), "o": Max()}))
+    assert "the aggregate['sum'] was Sum('a') and is now Sum('b')" in told
+    assert "the aggregate['more']['n'] was Count() and is now Mean()" in told
+    assert problems(RunningSpec(Sum()), RunningSpec({"sum": Sum()})) == [
+        "kept was RunningSpec RunningSpec(Sum()) and is now RunningSpec RunningSpec({'sum': 'Sum()'}): "
+        "the aggregate was Sum() and is now several by name"
+    ]
+
+
+WINDOWS: list[Callable[..., Any]] = [
+    lambda: TumblingWindow(HOUR, on_close=print),
+    lambda: TumblingWindow(2 * HOUR, on_close=print),
+    lambda: TumblingWindow(HOUR, offset=HOUR / 2, on_close=print),
+    lambda: TumblingWindow(HOUR, allowed_lateness=HOUR, on_close=print),
+    lambda: TumblingWindow(HOUR, Sum(), on_close=print),
+    lambda: HoppingWindow(HOUR, HOUR, on_close=print),
+    lambda: HoppingWindow(HOUR, HOUR / 2, on_close=print),
+    lambda: SlidingWindow(HOUR, on_close=print),
+    lambda: SessionWindow(HOUR, on_close=print),
+    lambda: SessionWindow(HOUR, max_duration=HOUR, on_close=print),
+    lambda: SessionWindow(HOUR, {"n": Count(), "all": Reduce(max)}, on_close=print),
+    lambda: SessionWindow(HOUR, {"n": Count()}, on_close=print),
+    lambda: CountWindow(5, on_close=print),
+    lambda: CountWindow(5, hop=2, on_close=print),
+    lambda: LatestJoin(left="events", right="b", ttl=HOUR, on_match=print),
+    lambda: LatestJoin(left="events", right="b", ttl=HOUR, how="inner", on_match=print),
+    lambda: AsOfJoin(left="events", right="b", tolerance=HOUR, on_match=print),
+]
+
+
+@pytest.mark.parametrize("before", range(len(WINDOWS)))
+def test_a_window_or_join_fits_itself_alone(before: int) -> None:
+    def structure(make: Callable[..., Any]) -> Any:
+        return {"kept": json.loads(json.dumps(make().structure()))}
+
+    known = with_structures({}, structure(WINDOWS[before]))
+    assert [at for at, make in enumerate(WINDOWS) if not misfits(known, structure(make))] == [before]
+
+
+def test_a_window_may_change_what_it_does_beside_its_results() -> None:
+    many = {"early": 5, "max_active": 3, "ttl": HOUR, "late": "divert", "storage": "memory", "on_late": print}
+    assert problems(window(), TumblingWindow(HOUR, {"n": Count(), "all": Collect()}, on_close=print, **many)) == []
