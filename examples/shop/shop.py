@@ -42,7 +42,7 @@ class Visits(Handler):
 
     @visit.on_close
     def visit_ended(self, subject: Subject, window: Window, value: dict[str, Any]) -> None:
-        seconds = (window.end - window.start - timedelta(minutes=30)).total_seconds()
+        seconds = (window.last - window.first).total_seconds()
         self.visits.collect(subject, Visit(window.key, window.start, seconds, value["pages"], value["spent"]))
 
 

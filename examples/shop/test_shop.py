@@ -26,6 +26,19 @@ def test_a_visit_ends_half_an_hour_after_its_last_click() -> None:
     assert result.keys() == []
 
 
+def test_a_visit_of_more_than_four_hours_is_cut_and_lasts_to_its_last_click() -> None:
+    clicks = [
+        json.dumps({"visitor": "eve", "timestamp": (TEN + number * 20 * MINUTE).isoformat(), "page": "tea", "cents": 1})
+        for number in range(15)
+    ]
+    result = TestRun(visits).add_records([click.encode() for click in clicks]).run(flush=True)
+
+    assert [(visit.start, visit.seconds / 60, visit.spent) for visit in result.records("visits")] == [
+        (TEN, 220, 12),
+        (TEN + 240 * MINUTE, 40, 3),
+    ]
+
+
 def test_a_click_that_comes_after_its_visit_is_told_is_diverted() -> None:
     late = json.dumps({"visitor": "ada", "timestamp": "2025-03-01T09:55:00Z", "page": "home", "cents": 0}).encode()
     result = TestRun(visits).add_records(CLICKS).end_batch().add_record(late).run()

@@ -38,8 +38,8 @@ LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""
 DROPPED = ".dropped"
 """The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
-Wakes: TypeAlias = dict[int, list[tuple[Key, str]]]
-"""By time, of which keys which components are to be woken."""
+Wakes: TypeAlias = dict[int, dict[Key, set[str]]]
+"""By time and key, which components are to be woken."""
 
 
 class Processed(NamedTuple):
@@ -94,6 +94,7 @@ class Operator:
         self._trace = trace
         self._specs = job.specs
         self._components = job.components
+        self._declared = {name: position for position, name in enumerate(job.component_order)}
         self._wake: Wake = self._wake_component
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
         self._late_events = job.late_events
@@ -266,7 +267,7 @@ class Operator:
         aging = self._aging()
         expired = _expired(aging, group, watermark) if aging else {}
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
-        touched.update(key for woken in waking.values() for key, _ in woken)
+        touched.update(*waking.values())
         subject = Subject(batch)
         late = 0
         if self._late_events != "deliver" and watermark is not None:
@@ -422,16 +423,10 @@ class Operator:
         while times:
             micros = batch.firing_micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
-            woken = in_key_order(waking.pop(micros, ()))
-            fired += len(woken)
-            for key, name, again in self._woken(woken, subject, timestamp, calls):
-                if again <= micros:
-                    raise AssertionError(f"{name} asked to be woken at a time that has passed")
-                assert batch.watermark_micros is not None
-                if again <= batch.watermark_micros:
-                    if again not in waking:
-                        heappush(times, again)
-                    waking.setdefault(again, []).append((key, name))
+            woken = waking.pop(micros, {})
+            for key in in_key_order(woken):
+                subject.key = key
+                fired += self._wake_at(micros, woken[key], subject, waking, times, calls)
             if micros not in timers.plain and micros not in timers.tagged:
                 continue
             expired = (
@@ -448,6 +443,8 @@ class Operator:
                 except Exception as error:
                     timer = Timer(timestamp, subject.timer_tag)
                     raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
+                if batch.stored:
+                    self._plan(micros, (), subject, waking, times)
         subject.timer_tag = ""
         batch.firing_micros = None
         expirations = fired - sum(calls.values())
@@ -455,19 +452,60 @@ class Operator:
             calls["on_timer_expired"] = expirations
         return fired
 
-    def _woken(
-        self, woken: list[tuple[Key, str]], subject: Subject, timestamp: datetime, calls: dict[str, int]
-    ) -> Iterator[tuple[Key, str, int]]:
-        """Wake components for which a time has come. Gives when each wants to be woken again, in microseconds."""
-        for key, name in woken:
+    def _wake_at(
+        self, micros: int, due: set[str], subject: Subject, waking: Wakes, times: list[int], calls: dict[str, int]
+    ) -> int:
+        """Wake a subject's components for which a time has come, and those that ask for it meanwhile.
+
+        :param due: the components' names
+        :returns: how many were woken
+        """
+        batch = subject._batch
+        timestamp = subject.timestamp
+        woken = batch.woken = []
+        while due:
+            name = min(due, key=self._turn) if len(due) > 1 else next(iter(due))
+            due.remove(name)
+            if _wake_time(batch, subject.key, name) != micros:  # another one's callback has changed it
+                continue
             if self.stopwatch.turn_of != name:
                 self.stopwatch.turn(name)
             calls[name] = calls.get(name, 0) + 1
-            subject.key, subject.timestamp, subject.timer_tag = key, timestamp, ""
+            woken.append(name)
+            subject.timestamp, subject.timer_tag = timestamp, ""
             self._wake(name, subject, timestamp, self._call)
-            again = self._components[name].state_for(subject).wake_at
-            if again is not None:
-                yield key, name, again
+            batch.stored.add(name)
+            due |= self._plan(micros, woken, subject, waking, times)
+        batch.woken = None
+        return len(woken)
+
+    def _plan(self, micros: int, woken: Collection[str], subject: Subject, waking: Wakes, times: list[int]) -> set[str]:
+        """Plan the wakes that a callback asked for and that the watermark has reached.
+
+        :param micros: the time in hand
+        :param woken: the subject's components that were woken at it
+        :returns: those that ask for that time itself
+        """
+        batch, now = subject._batch, set()
+        assert batch.watermark_micros is not None
+        for name in batch.stored:
+            at = _wake_time(batch, subject.key, name)
+            if at is None or at > batch.watermark_micros:
+                continue
+            if at < micros or (at == micros and name in woken):
+                raise AssertionError(f"{name} asked to be woken at a time that has passed")
+            if at == micros:
+                now.add(name)
+                continue
+            if at not in waking:
+                heappush(times, at)
+            waking.setdefault(at, {}).setdefault(subject.key, set()).add(name)
+        batch.stored.clear()
+        return now
+
+    def _turn(self, name: str) -> tuple[int, str]:
+        """Where a component stands among those of a subject that are woken at one time."""
+        return self._declared.get(name, len(self._declared)), name
 
     def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
         component = self._components.get(name) or self._recovered(name, subject)
@@ -618,8 +656,17 @@ def _waking(group: KeyGroup, watermark: int | None) -> Wakes:
         for name, column in group.columns.items():
             for key, at in column.wakes.items():
                 if at <= watermark:
-                    waking.setdefault(at, []).append((key, name))
+                    waking.setdefault(at, {}).setdefault(key, set()).add(name)
     return waking
+
+
+def _wake_time(batch: Batch, key: Key, name: str) -> int | None:
+    """When a component wants to be woken for a subject."""
+    column = batch.columns.get(name)
+    if column is None:
+        return None
+    part = column.states.get(key)
+    return column.wakes.get(key) if part is None else part.wake_at
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:

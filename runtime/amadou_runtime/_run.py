@@ -99,7 +99,7 @@ def _run_on_spark(
         _follow(running, stop, on_progress)
         if not flush or stop.is_set():
             return running.summary
-        flushing = play(flush=True)
+        flushing = play(flushes=running)
         _follow(flushing, stop, on_progress)
         return running.summary.then(flushing.summary)
 

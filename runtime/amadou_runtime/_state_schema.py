@@ -69,8 +69,9 @@ def _misfit(name: str, before: Structure, now: Structure) -> str:
     may_migrate = before["version"] < now["version"]
     if not may_migrate:
         problems += _aggregate_problems(before.get("aggregate"), now.get("aggregate"))
-        if before.get("keeps") != now.get("keeps"):
-            problems.append("one of its aggregates can be merged, and not all could before, or the other way round")
+    kept, keeps = before.get("keeps"), now.get("keeps")
+    if kept != keeps and not (may_migrate and "results" not in (kept, keeps)):
+        problems.append(f"windows that overlap or grow kept {kept} of their parts, and keep {keeps} now")
     for part, structure in now.get("parts", {}).items():
         if part == "key":
             problems += [] if _is_same_key(before["parts"][part], structure) else ["its keys would not be found"]

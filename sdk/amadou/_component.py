@@ -13,7 +13,7 @@ from amadou._event import Key, KeyedEvent, keyed_events
 from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import StateSpec
-from amadou._subject import Subject
+from amadou._subject import Batch, Subject
 from amadou._time import MICROSECOND, from_micros
 
 Call: TypeAlias = Callable[..., None]
@@ -88,31 +88,42 @@ class Part:
 
     @property
     def noted(self) -> Any:
-        """What the component notes for the rest of the batch, `None` before; it is not kept."""
-        return self._column.noted.get(self._key)
+        """What the component notes for the batch's events, or for the time in hand while what is due is woken; `None`
+        before. It is not kept.
+        """
+        at, value = self._column.noted.get(self._key, (None, None))
+        return value if at == self._batch.firing_micros else None
 
     @noted.setter
     def noted(self, value: Any) -> None:
-        self._column.noted[self._key] = value
+        self._column.noted[self._key] = self._batch.firing_micros, value
 
     @property
     def _column(self) -> Column:
         assert self._subject is not None
         return self._subject._columns[self._spec.name]
 
-    def store(self, value: Any, wake_at: int | None) -> None:
+    @property
+    def _batch(self) -> Batch:
+        assert self._subject is not None
+        return self._subject._batch
+
+    def store(self, value: Any, wake_at: int | None, *, renews: bool = True) -> None:
         """Keep a value. Nothing stays of a subject without one.
 
         :param value: what plain msgpack carries, `None` for nothing
-        :param wake_at: when to wake the component, in microseconds since 1970; after the watermark, or in `woken` after
-            the time for which it was woken
+        :param wake_at: when to wake the component, in microseconds since 1970; after `Component.reached`, or in `woken`
+            after the time for which it was woken
+        :param renews: whether it counts as written now, for a `ttl`: not what is left after a wake
         """
         self.value = value
         self.wake_at = None if value is None else wake_at
-        if self.ages:
+        if self.ages and renews:
             assert self._subject is not None
             self._written = max(self._written, self._spec._written_at(self._subject))
         self._changed = True
+        if self._batch.firing_micros is not None:
+            self._batch.stored.add(self._spec.name)
 
     @property
     def ages(self) -> bool:
@@ -175,7 +186,8 @@ class Component(StateSpec[Part]):
 
     Declared on the handler's class like other specs, or made at run time with a `name=`; the handler's callbacks call
     its methods. It wakes before the handler's own timers of the same time, and times that have passed come in their
-    order, those that it asks for while it is woken among them.
+    order, those that are asked for meanwhile among them. At the same time the components of a subject wake in the order
+    in which the handler declares them, then those that were made at run time by their names.
 
     :param name: the name that its state is stored under; the attribute's name without it
     :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
@@ -261,6 +273,22 @@ class Component(StateSpec[Part]):
         """
         raise NotImplementedError
 
+    def reached(self, subject: Subject) -> int | None:
+        """The time up to which all has come that the component takes in, in microseconds; `None` before the first
+        watermark. It is the watermark for the batch's events. What is due comes before them, in the order of its times:
+        then it is the time in hand, or just before it while the component may still be woken at that time.
+        """
+        batch = subject._batch
+        if batch.firing_micros is None:
+            return batch.watermark_micros
+        is_over = batch.woken is None or self.name in batch.woken
+        return batch.firing_micros - (not is_over)
+
+    def woken_before(self, subject: Subject) -> str | None:
+        """The name of the component in hand, where this one was woken before it at the same time."""
+        woken = subject._batch.woken or []
+        return woken[-1] if self.name in woken[:-1] and woken[-1] != self.name else None
+
     def shown_value(self, key: Key, value: Any) -> Any:
         """A subject's value for people, such as in the messages of failing tests."""
         return value
@@ -273,7 +301,7 @@ class Component(StateSpec[Part]):
             part: Part | None = column.states.get(subject.key)
             if part is not None:
                 firing = subject._batch.firing_micros
-                if firing is not None and part.is_gone(firing):
+                if firing is not None and part.is_gone(firing - 1):
                     part.store(None, None)
                 return part
         part = super().state_for(subject)
@@ -295,9 +323,9 @@ class Component(StateSpec[Part]):
         return {**super().structure(), "settings": {}}
 
     def _ages_by(self, subject: Subject) -> int | None:
-        # What is due comes before what is gone, however far the watermark went at once.
+        # What is due comes before what is gone, at the same time too, however far the watermark went at once.
         batch = subject._batch
-        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros
+        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
     def _encode_part(self, value: Any) -> Any:
         return value

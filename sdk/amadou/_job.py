@@ -116,6 +116,11 @@ class Job:
     plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
     dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)
 
+    component_order: Sequence[str] = attrs.field(
+        init=False, repr=False, eq=False, default=attrs.Factory(lambda self: tuple(self.components), takes_self=True)
+    )
+    """The names of the handler's components as it declares them: a class that travels to Spark's workers loses that."""
+
     def __attrs_post_init__(self) -> None:
         self.validate()
 

@@ -53,10 +53,12 @@ class Batch:
         "has_timer_callback",
         "job",
         "ports",
+        "stored",
         "timers",
         "touched",
         "watermark",
         "watermark_micros",
+        "woken",
     )
 
     def __init__(
@@ -77,6 +79,10 @@ class Batch:
         self.counts: dict[str, int] = {}
         self.firing_micros: int | None = None
         """The time of the timers in hand, in microseconds; `None` while there are none."""
+        self.woken: list[str] | None = None
+        """The components of the key in hand that were woken at that time, the one in hand last, if there is one."""
+        self.stored: set[str] = set()
+        """The components that stored something since the callback in hand began, while timers fire."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

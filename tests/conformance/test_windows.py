@@ -11,7 +11,7 @@ from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError
-from amadou_plugins.aggregates import Collect, Count, Max, Mean, Reduce
+from amadou_plugins.aggregates import Collect, Count, Last, Max, Mean, Reduce
 from amadou_plugins.windows import (
     CountWindow,
     HoppingWindow,
@@ -151,6 +151,32 @@ def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     assert [result.state(name, "k") for name in ("tumbling", "hopping", "sliding", "session")] == [{}] * 4
 
 
+class InOrder(Recorded):
+    """Windows that are put together of parts, for aggregates that go by the order of the stream."""
+
+    hopping = HoppingWindow(timedelta(seconds=20), timedelta(seconds=10), {"all": Collect(), "last": Last()})
+    sliding = SlidingWindow(timedelta(seconds=20), {"all": Collect(), "last": Last()})
+    session = SessionWindow(timedelta(seconds=6), {"all": Collect(), "last": Last()})
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for window in (self.hopping, self.sliding, self.session):
+            window.add(subject, event)
+
+    @hopping.on_close
+    @sliding.on_close
+    @session.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+
+def test_aggregates_that_go_by_the_order_of_the_stream_have_it_in_windows_of_parts(test_run: MakeRun) -> None:
+    run = test_run(job(InOrder(), watermark_delay=100)).add_record(event(15, "a")).restart()
+    run.add_records([event(5, "b"), event(10, "c")]).add_watermark(at(100))
+    found = [tuple(record[2:4]) for record in run.run().records("results") if record[-1]["all"] == ["a", "b", "c"]]
+    assert found == [(-5, 15), (0, 20), (5, 21)]
+    assert all(record[-1]["last"] == record[-1]["all"][-1] for record in run.run().records("results"))
+
+
 class Early(Recorded):
     """Windows that tell more before they close."""
 
@@ -190,6 +216,29 @@ def test_early_results_are_partial_and_the_last_one_is_whole(test_run: MakeRun) 
         "by_time": [("closed", 0, 10, True, 1), ("closed", 0, 10, True, 2), ("closed", 0, 10, False, 2)],
         "chosen": [("early", 1, 7, True, 2), ("closed", 1, 7, False, 2)],
     }
+
+
+class Sooner(Recorded):
+    window = HoppingWindow(timedelta(seconds=20), timedelta(seconds=10), early=timedelta(seconds=4))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+
+def test_each_open_window_gives_an_early_result_where_the_watermark_passes_its_time(test_run: MakeRun) -> None:
+    run = test_run(job(Sooner(), watermark_delay=1000)).add_records([event(1), event(11), event(12)])
+    result = run.add_watermark(at(15)).add_watermark(at(17)).run()
+    assert [record[2:] for record in result.records("results")] == [
+        (-10, 10, False, 1),
+        (0, 20, True, 3),
+        (10, 30, True, 2),
+        (0, 20, True, 3),
+    ]
+    assert [(entry.timestamp - START) / SECOND for entry in result.trace if entry.outputs] == [10, 12, 14, 16]
 
 
 class Bounded(Recorded):

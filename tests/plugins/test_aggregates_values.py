@@ -14,6 +14,7 @@ import attrs
 import pytest
 
 from amadou import KeyedEvent
+from amadou._wire import pack, unpack
 from amadou_plugins.aggregates import (
     Aggregate,
     AggregateError,
@@ -180,6 +181,40 @@ def test_the_newest_value_is_by_time_or_by_stream() -> None:
     assert of_events(Latest(), *told) == "late"
     assert of_events(First(), *told) == "late"
     assert of_events(Last(), *told) == "middle"
+
+
+PRICES = {"tea": 3, "pot": 20, "cup": 9, "jug": 9}
+SALES = [{"item": item, "price": price, "note": None} for item, price in PRICES.items()]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "expected"),
+    [
+        (TopK(3, by="price", give="item"), ["pot", "cup", "jug"]),
+        (TopK(3, "price", give="item"), ["pot", "cup", "jug"]),
+        (TopK(3, "item", by="price"), ["pot", "cup", "jug"]),
+        (TopK(2, by="price", give=["item", "price"]), [("pot", 20), ("cup", 9)]),
+        (TopK(1, by="price"), [SALES[1]]),
+        (TopK(1, by="price", give=lambda event: event), [event(SALES[1])]),
+        (TopK(3, by="price", give="note"), []),
+    ],
+    ids=repr,
+)
+def test_the_greatest_give_something_else_of_their_events(aggregate: Any, expected: Any) -> None:
+    assert of_events(aggregate, *map(event, SALES)) == expected
+    left, right = (aggregate.add_all(aggregate.create(), [*map(event, part)]) for part in (SALES[:2], SALES[2:]))
+    assert aggregate.result(unpack(pack(aggregate.merge(left, unpack(pack(right)))))) == expected
+
+
+def test_what_ranks_and_what_is_given_are_told_once() -> None:
+    with pytest.raises(AggregateError, match=r"has by= for what ranks and give= for what is given: leave of= out"):
+        TopK(3, "a", "b", give="c")
+    with pytest.raises(AggregateError, match="needs give= to be the name of a field, several names, or a function"):
+        TopK(3, by="b", give=())
+    with pytest.raises(AggregateError, match="cannot read give=5"):
+        TopK(3, by="b", give=5)  # type: ignore[arg-type]
+    assert TopK(3, by="b", give=("c", "d")).fields == {"b", "c", "d"}
+    assert TopK(3, by="b").fields is None
 
 
 def test_values_of_one_time_have_an_order() -> None:

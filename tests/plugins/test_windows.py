@@ -38,7 +38,8 @@ def recorded(result: Any) -> Any:
 
 @given(streams(DISORDER), sizes, sizes, st.integers(-3, 3))
 def test_hopping_windows_count_what_is_in_them(batches: Any, size: int, hop: int, offset: int) -> None:
-    window = windowing(HoppingWindow, size * SECOND, hop * SECOND, {"n": Count(), "sum": Sum()}, offset=offset * SECOND)
+    aggregates = {"n": Count(), "sum": Sum(), "all": Collect()}
+    window = windowing(HoppingWindow, size * SECOND, hop * SECOND, aggregates, offset=offset * SECOND)
     result = played(window, batches, watermark_delay=DISORDER)
     expected = []
     for events in by_key(batches).values():
@@ -47,11 +48,37 @@ def test_hopping_windows_count_what_is_in_them(batches: Any, size: int, hop: int
             for start in starts(seconds(one.timestamp), size, hop, offset):
                 found.setdefault(start, []).append(one.value)
         expected += [
-            (events[0].key, start, start + size, {"n": len(values), "sum": sum(values)})
+            (events[0].key, start, start + size, {"n": len(values), "sum": sum(values), "all": values})
             for start, values in found.items()
         ]
     assert recorded(result) == count((key, float(start), float(end), value) for key, start, end, value in expected)
     assert (result.keys(), result.records("late")) == ([], [])
+
+
+@given(scripts(), st.integers(4, 12), sizes, st.integers(0, 6), st.integers(1, 4))
+def test_every_open_window_gives_an_early_result_where_the_watermark_passes_its_times(
+    script: Any, size: int, hop: int, lateness: int, early: int
+) -> None:
+    settings = {"allowed_lateness": lateness * SECOND, "early": early * SECOND}
+    result = played_script(windowing(HoppingWindow, size * SECOND, hop * SECOND, **settings), script)
+    found: dict[tuple[str, float], int] = {}
+    expected = []
+    marks = [mark for mark, _ in script[1:]]
+    for (before, events), mark in zip(script, marks, strict=False):
+        for one in events:
+            for start in starts(seconds(one.timestamp), size, hop):
+                if before is None or start + size + lateness > before:
+                    found[repr(one.key), start] = found.get((repr(one.key), start), 0) + 1
+        for (key, start), number in found.items():
+            times = [start + early * step for step in range(1, size) if early * step < size]
+            if mark < start + size + lateness and any(
+                time <= mark and (before is None or time > before) for time in times
+            ):
+                expected.append((key, float(start), number))
+    records = [record for record in result.records("results") if record[3]]
+    assert count((repr(key), seconds(start), value) for start, _, key, _, value in records) == count(expected)
+    times = [entry.timestamp for entry in result.trace if entry.outputs and entry.callback == "window"]
+    assert [time for time in times if time is not None] == sorted(time for time in times if time is not None)
 
 
 @given(scripts(), sizes, sizes, st.integers(0, 6))
@@ -85,13 +112,13 @@ def test_events_are_late_for_windows_that_their_batchs_watermark_closed(
 @given(streams(DISORDER), sizes)
 def test_sliding_windows_look_back_from_each_event(batches: Any, size: int) -> None:
     # the window of an event at the watermark itself is closed
-    result = played(windowing(SlidingWindow, size * SECOND, Sum()), batches, watermark_delay=DISORDER + 1)
+    result = played(windowing(SlidingWindow, size * SECOND, Collect()), batches, watermark_delay=DISORDER + 1)
     expected = []
     for events in by_key(batches).values():
         for one in events:
             back = one.timestamp - size * SECOND
             values = [other.value for other in events if back <= other.timestamp <= one.timestamp]
-            expected.append((one.key, seconds(back), seconds(one.timestamp), sum(values)))
+            expected.append((one.key, seconds(back), seconds(one.timestamp), values))
     assert recorded(result) == count(expected)
     assert result.keys() == []
 
@@ -134,13 +161,14 @@ def sessions_of(times: list[float], gap: int, longest: int | None) -> list[list[
 @given(streams(DISORDER), st.integers(1, 6), st.none() | st.integers(6, 15))
 def test_sessions_are_stretches_of_near_events(batches: Any, gap: int, longest: int | None) -> None:
     duration = None if longest is None else longest * SECOND
-    window = windowing(SessionWindow, gap * SECOND, max_duration=duration)
+    window = windowing(SessionWindow, gap * SECOND, Collect(), max_duration=duration)
     result = played(window, batches, watermark_delay=DISORDER + 1)  # an event at the very end of a session still counts
     expected = []
     for events in by_key(batches).values():
         for times in sessions_of([seconds(one.timestamp) for one in events], gap, longest):
             end = times[-1] + gap if longest is None else min(times[-1] + gap, times[0] + longest)
-            expected.append((events[0].key, times[0], round(end, 6), len(times)))
+            values = [one.value for one in events if times[0] <= seconds(one.timestamp) <= times[-1]]
+            expected.append((events[0].key, times[0], round(end, 6), values))
     assert recorded(result) == count(expected)
     assert (result.keys(), result.records("late")) == ([], [])
 

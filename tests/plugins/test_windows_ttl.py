@@ -56,6 +56,33 @@ def test_a_join_that_wakes_late_makes_what_came_later_no_older() -> None:
     assert result.records("matches") == [(30, None), (200, 200), (201, 200)]
 
 
+def test_a_join_that_is_due_when_its_time_to_live_ends_answers() -> None:
+    class Joining(Handler):
+        matches = SinkSpec(tuple)
+        # a left event is answered once the watermark is past half an hour after it
+        join = AsOfJoin(
+            left="l",
+            right="r",
+            direction="forward",
+            tolerance=minutes(30),
+            ttl=minutes(30) + timedelta(microseconds=1),
+        )
+
+        def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+            return record
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.join.add(subject, event)
+
+        @join.on_match
+        def matched(self, subject: Subject, left: KeyedEvent[Any], right: KeyedEvent[Any] | None) -> None:
+            self.matches.collect(subject, (left.value, right))
+
+    run = TestRun(Job("joining", Joining(), {"l": MemorySource(), "r": MemorySource()}, {"matches": MemorySink()}))
+    result = run.add_record(event(0, "left"), source="l").add_watermark(at(90 * MINUTE)).run()
+    assert (result.records("matches"), result.keys()) == ([("left", None)], [])
+
+
 @pytest.mark.parametrize("cut", [False, True])
 def test_what_is_gone_between_two_times_is_gone_however_the_input_is_cut(cut: bool) -> None:
     run = TestRun(job(windowing(TumblingWindow, minutes(60), ttl=minutes(20))))
@@ -64,6 +91,29 @@ def test_what_is_gone_between_two_times_is_gone_however_the_input_is_cut(cut: bo
         run.end_batch()
     result = run.add_record(event(121 * MINUTE, key="other")).end_batch().run()
     assert results(result) == [(0, 60 * MINUTE, 1)]
+    assert result.keys() == ["other"]
+
+
+@pytest.mark.parametrize("window", [SessionWindow, SlidingWindow, TumblingWindow])
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_window_that_is_due_when_its_time_to_live_ends_closes(window: Any, cut: bool) -> None:
+    settings = {"allowed_lateness": minutes(30)} if window is SlidingWindow else {}
+    run = TestRun(job(windowing(window, minutes(30), ttl=minutes(30), **settings))).add_record(event(0))
+    if cut:
+        run.add_record(event(30 * MINUTE, key="other")).end_batch()
+    result = run.add_record(event(90 * MINUTE, key="other")).end_batch().run()
+    assert [record[2] for record in result.records("results")][:1] == ["a"]
+    assert set(result.keys()) <= {"other"}
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_a_close_is_no_event_for_the_time_to_live(cut: bool) -> None:
+    window = windowing(TumblingWindow, minutes(10), ttl=minutes(25), allowed_lateness=minutes(30))
+    run = TestRun(job(window)).add_records([event(0), event(19 * MINUTE)])
+    if cut:
+        run.add_record(event(42 * MINUTE, key="other")).end_batch()
+    result = run.add_record(event(60 * MINUTE, key="other")).end_batch().run()
+    assert results(result) == [(0, 10 * MINUTE, 1)], "the other one is gone at 44, and would close at 50"
     assert result.keys() == ["other"]
 
 

@@ -19,7 +19,7 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec,
 from amadou_plugins.aggregates import Sum
 from amadou_plugins.connectors import LinesSource
 from amadou_plugins.windows import TumblingWindow, Window, windowed
-from amadou_runtime import start
+from amadou_runtime import run, start
 
 pytestmark = pytest.mark.spark
 
@@ -129,6 +129,14 @@ def test_windows_in_memory_are_lost_with_their_run_and_this_is_told(
         assert set(feed.sums.values()) == {1}
         assert feed.running.summary.counts.counters == {"window.lost": KEYS}
     assert told_lost(caplog.text) == KEYS
+
+
+def test_windows_in_memory_are_there_when_a_run_is_flushed(spark: Any, tmp_path: Path) -> None:
+    sink = MemorySink()
+    source = MemorySource([*lines(0).splitlines(), *lines(1).splitlines()])
+    summary = run(Job("summing", summing(), {"in": source}, {"results": sink}), flush=True)
+    assert {result[0]: result[3] for result in sink.records} == {f"secret-{key}": 2 for key in range(KEYS)}
+    assert (summary.counts.counters, summary.counts.keys) == ({}, 0)
 
 
 def test_windows_in_memory_close_when_the_stream_falls_silent(spark: Any) -> None:

@@ -6,6 +6,7 @@ import attrs
 
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._shown import settings, shown
 
 A = TypeVar("A")
@@ -13,7 +14,9 @@ R = TypeVar("R")
 
 
 _METHODS = frozenset({"create", "add", "merge", "result"})
-_COLUMN_METHODS = frozenset({"column", "accumulators", "extend", "taken", "add_each", "merge_each", "results"})
+_COLUMN_METHODS = frozenset(
+    {"column", "accumulators", "extend", "taken", "add_each", "merge_each", "results", "are_alike"}
+)
 
 
 class Aggregate(ABC, Generic[A, R]):
@@ -50,12 +53,17 @@ class Aggregate(ABC, Generic[A, R]):
             return
         for name in _COLUMN_METHODS:
             setattr(cls, name, vars(Aggregate)[name])
+        if "kind" not in vars(cls):
+            cls.has_kinds = False
 
     mergeable: bool = True
     """Whether accumulators can be merged, as windows that grow together need it."""
 
     ordered: bool = False
     """Whether the result depends on the order of the events in the stream."""
+
+    has_kinds: bool = False
+    """Whether values of several kinds cannot be merged; then `kind` tells them apart."""
 
     @property
     def fields(self) -> frozenset[str] | None:
@@ -83,6 +91,18 @@ class Aggregate(ABC, Generic[A, R]):
         """
         hint = ": define merge, or say mergeable = False" if self.mergeable else ""
         raise AggregateError(repr(self), f"cannot merge accumulators{hint}")
+
+    def kind(self, accumulator: A) -> Any:
+        """The kind of the values that an accumulator has, as a text, or as a dict of such by names; `None` where there
+        is none. Accumulators of two kinds cannot be merged: a window refuses the event that brings the second kind.
+        """
+        return None
+
+    def are_alike(self, columns: Sequence[Any]) -> bool:
+        """Whether all accumulators of some columns are of one kind at most."""
+        if not self.has_kinds:
+            return True
+        return are_alike(self.kind(accumulator) for column in columns for accumulator in self.accumulators(column))
 
     @abstractmethod
     def result(self, accumulator: A) -> R:

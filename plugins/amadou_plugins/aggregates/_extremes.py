@@ -6,12 +6,14 @@ import attrs
 
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
-from amadou_plugins.aggregates._order import comparable, rank
+from amadou_plugins.aggregates._kinds import are_alike
+from amadou_plugins.aggregates._order import comparable, kind_name, rank
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
 
 
 @attrs.frozen(repr=False)
 class _Extreme(OneValue[Any, Any]):
+    has_kinds = True
     _beats: ClassVar[Any]
 
     def create(self) -> Any:
@@ -26,6 +28,15 @@ class _Extreme(OneValue[Any, Any]):
 
     def merge(self, left: Any, right: Any) -> Any:
         return self._better(left, right)
+
+    def kind(self, accumulator: Any) -> str | None:
+        return kind_name(accumulator)
+
+    def are_alike(self, columns: Sequence[list[Any]]) -> bool:
+        if len(set[type]().union(*(map(type, column) for column in columns)) - {type(None)}) < 2:
+            return True
+        some = {type(value): value for column in columns for value in column}  # of a type all are of one kind
+        return are_alike(map(kind_name, some.values()))
 
     def result(self, accumulator: Any) -> Any:
         return accumulator
@@ -71,6 +82,7 @@ class Max(_Extreme):
 class _ArgExtreme(Aggregate[list[Any] | None, Any]):
     """Keeps `[by, timestamp, of]` of the best event."""
 
+    has_kinds = True
     _beats: ClassVar[Any]
 
     of: Of
@@ -100,6 +112,9 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
         if right is not None and left is not None:
             comparable(self, right[0], left[0])
         return left if right is None else self._better(left, right)
+
+    def kind(self, accumulator: list[Any] | None) -> str | None:
+        return None if accumulator is None else kind_name(accumulator[0])
 
     def result(self, accumulator: list[Any] | None) -> Any:
         return None if accumulator is None else accumulator[2]

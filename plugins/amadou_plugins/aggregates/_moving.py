@@ -39,8 +39,10 @@ class MovingAverage(Aggregate[list[Value], Any]):
     def add(self, accumulator: list[Value], event: KeyedEvent[Any]) -> list[Value]:
         value = self.read(event)
         if not is_missing(value):
-            if type(value) is not float:
-                take(self, new_total(), value)  # refuses what is no number
+            if type(value) is not float or (accumulator and type(accumulator[-1]) is not float):
+                total = new_total()
+                for each in (*accumulator[-1:], value):  # refuses what is no number, or another kind of it
+                    take(self, total, each)
             accumulator.append(value)
             if len(accumulator) > self.n:
                 del accumulator[0]

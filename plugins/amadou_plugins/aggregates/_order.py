@@ -13,6 +13,8 @@ from amadou_plugins.aggregates._numbers import plain_number
 
 Rank: TypeAlias = tuple[int, Any, str]
 
+KINDS = ("numbers", "texts", "bytes", "times", "dates", "durations")
+
 _TAKES = "numbers, or texts, or bytes, or aware datetimes, or dates, or durations"
 
 
@@ -31,6 +33,11 @@ def kind_of(value: Any) -> int:
     if isinstance(value, timedelta):
         return 5
     return 6 if plain_number(value) is None else 0
+
+
+def kind_name(value: Any) -> str | None:
+    """What `Aggregate.kind` says of a value; nothing of one that is missing."""
+    return None if value is None else KINDS[kind_of(value)]
 
 
 def rank(value: Any) -> Rank:

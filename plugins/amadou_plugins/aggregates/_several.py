@@ -101,6 +101,11 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         default=attrs.Factory(lambda self: any(part.ordered for part in self.aggregates.values()), takes_self=True),
     )
 
+    has_kinds: bool = attrs.field(
+        init=False,
+        default=attrs.Factory(lambda self: any(part.has_kinds for part in self.aggregates.values()), takes_self=True),
+    )
+
     @property
     def fields(self) -> frozenset[str] | None:
         read = [part.fields for part in self.aggregates.values()]
@@ -135,6 +140,17 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
             if name in right:
                 left[name] = part.merge(left[name], right[name])
         return left
+
+    def kind(self, accumulator: Accumulators) -> dict[str, Any]:
+        found = {
+            name: part.kind(accumulator[name])
+            for name, part in self.aggregates.items()
+            if part.has_kinds and name in accumulator
+        }
+        return {name: kind for name, kind in found.items() if kind is not None}
+
+    def are_alike(self, columns: Sequence[dict[str, Any]]) -> bool:
+        return all(part.are_alike([column[name] for column in columns]) for name, part in self.aggregates.items())
 
     def result(self, accumulator: Accumulators) -> dict[str, Any]:
         self._fit(accumulator)

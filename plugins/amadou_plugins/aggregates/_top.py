@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -6,11 +7,11 @@ import attrs
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
-from amadou_plugins.aggregates._order import comparable, rank
-from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
+from amadou_plugins.aggregates._order import comparable, kind_name, rank
+from amadou_plugins.aggregates._reading import Of, Reader, fields_of, is_missing, reader
 
 Entry = list[Any]
-"""`[value]`, or with `by` `[by, timestamp, value]`."""
+"""`[value]`, or `[rank, timestamp, given]` where something else is given than ranks."""
 
 
 def _checked(k: int) -> int:
@@ -19,28 +20,71 @@ def _checked(k: int) -> int:
     return k
 
 
+def _read_several(readers: list[Reader], event: KeyedEvent[Any]) -> tuple[Any, ...]:
+    return tuple(read(event) for read in readers)
+
+
+def _several(give: Any) -> Any:
+    return tuple(give) if isinstance(give, list | tuple) else give
+
+
 @attrs.frozen(repr=False)
 class TopK(Aggregate[list[Entry], list[Any]]):
-    """The greatest values, or those of the events where another is greatest; the greatest first.
+    """The greatest values, or something else of the events that have them; the greatest first.
 
-    With `by`, of several events where it is the same the earliest come first, and of those of the same time the values
-    that are first in the fixed order.
+    ::
+
+        TopK(10, "price")                                         # prices
+        TopK(10, by="price", give="item")                         # the items that cost most
+        TopK(10, by="price", give=("item", "price"))              # pairs of item and price
+        TopK(10, by="price")                                      # the events' values
+        TopK(10, by="price", give=lambda event: event)            # the events, with key and time
+
+    Where something else is given than ranks, events of the same rank come in the order of their times, and those of the
+    same time in the fixed order of what is given.
 
     :param k: so many values at most
-    :param of: gives the values; without `by` what `Min` takes. `None` and NaN are skipped
-    :param by: gives what `Min` takes; `None` and NaN are skipped
-    :raises AggregateError: `k` is no whole number from 1
+    :param of: gives what ranks where there is no `by`, and what is given where there is no `give`
+    :param by: gives what ranks: what `Min` takes
+    :param give: gives what is given back: the name of a field, several names for a tuple, or a function of the event.
+        Events where one of the two is `None` or NaN are skipped
+    :raises AggregateError: `k` is not a whole number from 1, or `of`, `by` and `give` are all there
     """
+
+    has_kinds = True
 
     k: int = attrs.field(converter=_checked)  # before `of` is read, which is taken for it easily
     of: Of = None
     by: Of = None
-    read_of: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
+    give: Of | Sequence[str] = attrs.field(default=None, kw_only=True, converter=_several)
+    _read_rank: Reader = attrs.field(
+        init=False,
+        eq=False,
+        default=attrs.Factory(
+            lambda self: reader(self, self.of) if self.by is None else reader(self, self.by, "by"), takes_self=True
+        ),
     )
-    read_by: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.by, "by"), takes_self=True)
+    _read_given: Reader | None = attrs.field(
+        init=False, eq=False, default=attrs.Factory(lambda self: self._given_reader(), takes_self=True)
     )
+
+    def _given_reader(self) -> Reader | None:
+        if self.give is None:
+            return None if self.by is None else reader(self, self.of)
+        if self.of is not None and self.by is not None:
+            raise AggregateError(
+                repr(self), "has by= for what ranks and give= for what is given: leave of= out, which would be either"
+            )
+        if not isinstance(self.give, tuple):
+            return reader(self, self.give, "give")  # type: ignore[arg-type]
+        if not self.give or not all(isinstance(name, str) for name in self.give):
+            raise AggregateError(repr(self), "needs give= to be the name of a field, several names, or a function")
+        return partial(_read_several, [reader(self, name, "give") for name in self.give])
+
+    @property
+    def fields(self) -> frozenset[str] | None:
+        given = self.give if isinstance(self.give, tuple) else (self.of if self.give is None else self.give,)
+        return fields_of(self.of if self.by is None else self.by, *given)
 
     def create(self) -> list[Entry]:
         return []
@@ -67,20 +111,23 @@ class TopK(Aggregate[list[Entry], list[Any]]):
             comparable(self, right[0][0], left[0][0])
         return self._best(left + right)
 
+    def kind(self, accumulator: list[Entry]) -> str | None:
+        return kind_name(accumulator[0][0]) if accumulator else None
+
     def result(self, accumulator: list[Entry]) -> list[Any]:
         return [entry[-1] for entry in accumulator]
 
     def _entry(self, event: KeyedEvent[Any], other: Any) -> Entry | None:
-        value = self.read_of(event)
-        if is_missing(value):
+        rank = self._read_rank(event)
+        if is_missing(rank):
             return None
-        if self.by is None:
-            return [comparable(self, value, other)]
-        by = self.read_by(event)
-        return None if is_missing(by) else [comparable(self, by, other), event.timestamp, value]
+        if self._read_given is None:
+            return [comparable(self, rank, other)]
+        given = self._read_given(event)
+        return None if is_missing(given) else [comparable(self, rank, other), event.timestamp, given]
 
     def _best(self, entries: list[Entry]) -> list[Entry]:
-        if self.by is None:
+        if self._read_given is None:
             entries.sort(key=lambda entry: rank(entry[0]), reverse=True)
         else:
             entries.sort(key=lambda entry: (entry[1], rank(entry[2])))

@@ -9,6 +9,7 @@ import attrs
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
 from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of
+from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._numbers import plain_number
 from amadou_plugins.aggregates._reading import OneValue, is_missing
 
@@ -32,6 +33,8 @@ _QUOTIENT: Final = Context(prec=28, Emin=-(10**9), Emax=10**9, traps=[])
 
 @attrs.frozen(repr=False)
 class _OfTotal(OneValue[Total, Any]):
+    has_kinds = True
+
     def create(self) -> Total:
         return new_total()
 
@@ -49,6 +52,11 @@ class _OfTotal(OneValue[Total, Any]):
                 _add_decimal(self, left, right[_DECIMAL])
             left[_COUNT] += right[_COUNT]
         return left
+
+    def kind(self, accumulator: Total) -> str | None:
+        if not accumulator[_COUNT]:
+            return None
+        return "durations" if accumulator[_UNIT] == _DURATIONS else "numbers"
 
     # A column has how many values and what whole sum each accumulator has, and those of other than whole numbers by
     # their positions: most are whole, and msgpack carries two lists of numbers four times as fast as many lists.
@@ -104,6 +112,10 @@ class _OfTotal(OneValue[Total, Any]):
             for position, count, whole in zip(at, other[0], other[1], strict=True):
                 counts[position] += count
                 wholes[position] += whole
+
+    def are_alike(self, columns: Sequence[list[Any]]) -> bool:
+        kinds = {self.kind(total) for column in columns for total in column[2].values()}
+        return are_alike((*kinds, *("numbers" for column in columns if any(column[0]))))
 
     def _with_others(self, column: list[Any], found: list[Any]) -> list[Any]:
         """Results of whole numbers, completed by those of others."""

@@ -95,7 +95,7 @@ class AsOfJoin(JoinSpec):
         lefts, rights = timelines(part.value)
         answered = END_OF_TIME + 1 if now >= END_OF_TIME else self._unanswered(now)
         matches = [(left, self._nearest(rights, left[0])) for left in lefts.take_before(answered)]
-        self._store(part, lefts, rights, now)
+        self._store(part, lefts, rights, now, renews=False)
         for left, right in matches:
             if right is not None or self._how == "left":
                 self._give(subject, call, left, right)
@@ -121,7 +121,7 @@ class AsOfJoin(JoinSpec):
                 found = after
         return None if found is None else (times[found], rights.entries[found])
 
-    def _store(self, part: Part, lefts: Timeline, rights: Timeline, now: int | None) -> None:
+    def _store(self, part: Part, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True) -> None:
         """Keep what left events need that have no answer yet or are to come."""
         if now is not None:
             first = self._unanswered(now)
@@ -135,7 +135,7 @@ class AsOfJoin(JoinSpec):
             wake_at = min(lefts.times[0] + wait, END_OF_TIME)
         elif rights.times and self._back is not None:
             wake_at = min(rights.times[-1] + self._back + wait, END_OF_TIME)
-        part.store([lefts.stored(), rights.stored()] if lefts.times or rights.times else None, wake_at)
+        part.store([lefts.stored(), rights.stored()] if lefts.times or rights.times else None, wake_at, renews=renews)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = (list(zip(*side, strict=True)) for side in value)

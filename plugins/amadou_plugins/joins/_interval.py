@@ -108,7 +108,7 @@ class IntervalJoin(JoinSpec):
             for time, (value, paired) in sides[side].take_before(waiting):
                 if self._tells[side] and not paired:
                     lone[side].append((time, value))
-        self._store(part, sides)
+        self._store(part, sides, renews=False)
         for left in lone[_LEFT]:
             self._give(subject, call, left, None)
         for right in lone[_RIGHT]:
@@ -118,7 +118,7 @@ class IntervalJoin(JoinSpec):
         """The time from which on events of a side wait for partners, when the watermark is somewhere."""
         return now - self._waits[side] - self._lateness
 
-    def _store(self, part: Part, sides: tuple[Timeline, Timeline]) -> None:
+    def _store(self, part: Part, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
         """Keep the events, and wake for the first of which it may have to be told that it was alone."""
         waits = [wait + self._lateness + 1 for wait in self._waits]
         tells = [
@@ -126,7 +126,7 @@ class IntervalJoin(JoinSpec):
         ]
         ends = [sides[side].times[-1] + waits[side] for side in (_LEFT, _RIGHT) if sides[side].times]
         wake_at = min(tells) if tells else max(ends, default=END_OF_TIME)
-        part.store([side.stored() for side in sides] if ends else None, min(wake_at, END_OF_TIME))
+        part.store([side.stored() for side in sides] if ends else None, min(wake_at, END_OF_TIME), renews=renews)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)

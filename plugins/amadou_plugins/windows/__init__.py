@@ -15,7 +15,8 @@ A window is declared on the handler's class; the handler gives it events and get
 
 Windows of time are half-open, `[start, end)`, but for sliding ones. A window closes once, when the watermark has
 reached `end + allowed_lateness`, before the handler's timers of that time. An event is late for a window that the
-watermark of its batch has closed; it never opens it again. After the last window of a key is closed nothing of it stays
+watermark of its batch has closed; it never opens it again. Windows close in the order of time: what one gives at its
+close is on time for those that are declared after it. After the last window of a key is closed nothing of it stays
 in the state.
 
 A handler that is nothing but a window needs no code: see `windowed`.

@@ -1,6 +1,6 @@
 """What all kinds of windows have in common: their settings, the handler's callbacks, late events, early results."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, overload
@@ -21,31 +21,65 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, aggregate_of
+from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
+from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.aggregates._several import accumulators_of
+from amadou_plugins.windows._by_turns import ByTurns, turn_of
 from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
 
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
 Migrate: TypeAlias = Callable[[Any, int], Any]
+Span: TypeAlias = tuple[int, int, int, int]
+"""Start and end of a window, and the times of its oldest and newest event, in microseconds."""
+
+
+# What is kept of a part of windows is a list that begins with these.
+COUNT, ACCUMULATOR = range(2)
+
 
 K_co = TypeVar("K_co", bound=Key, covariant=True, default=Any)
 
 
+class _Span(NamedTuple, Generic[K_co]):
+    start: datetime
+    end: datetime
+    key: K_co
+    partial: bool = False
+
+
 # A named tuple, as `KeyedEvent` is: one is made for every result.
-class Window(NamedTuple, Generic[K_co]):
-    """A window, as callbacks see it. Its type may name that of the key, as in `Window[str]`.
+class Window(_Span[K_co]):
+    """A window, as callbacks see it: a tuple of its first four attributes, by which windows are equal. Its type may
+    name that of the key, as in `Window[str]`.
 
     :param start: its beginning, which belongs to it
     :param end: its end; belongs to it in sliding and count windows only
     :param key: whose window it is
     :param partial: whether the result comes before the window is closed
+    :param first: the time of its oldest event; its beginning without it
+    :param last: the time of its newest event; its end without it
     """
 
-    start: datetime
-    end: datetime
-    key: K_co
-    partial: bool = False
+    first: datetime
+    last: datetime
+
+    def __new__(
+        cls,
+        start: datetime,
+        end: datetime,
+        key: K_co,
+        partial: bool = False,
+        first: datetime | None = None,
+        last: datetime | None = None,
+    ) -> "Window[K_co]":
+        made = tuple.__new__(cls, (start, end, key, partial))
+        made.first = start if first is None else first
+        made.last = end if last is None else last
+        return made
+
+    def _replace(self, **changed: Any) -> "Window[K_co]":
+        return Window(*super()._replace(**changed), self.first, self.last)
 
     def __str__(self) -> str:
         return f"{self.start.isoformat()} … {self.end.isoformat()}{' so far' if self.partial else ''}"
@@ -61,17 +95,34 @@ ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
 
 
 class Emission:
-    """Gives a result to a function of the handler's; see `Call`."""
+    """Gives results of a window to a function of the handler's; see `Call`.
 
-    __slots__ = ("__name__", "_aggregate", "_function")
+    :param accumulators: those of the window's parts, which are merged in the call: where that fails, the result fails
+    """
 
-    def __init__(self, function: Callable[..., Any], aggregate: Aggregate[Any, Any]) -> None:
+    __slots__ = ("__name__", "_accumulators", "_aggregate", "_function")
+
+    def __init__(
+        self, function: Callable[..., Any], aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]
+    ) -> None:
         self.__name__ = getattr(function, "__name__", type(function).__name__)
         self._function = function
         self._aggregate = aggregate
+        self._accumulators = accumulators
 
-    def __call__(self, subject: Subject, window: Window, accumulator: Any) -> None:
-        self._function(subject, window, self._aggregate.result(accumulator))
+    def __call__(self, subject: Subject, window: Window) -> None:
+        self._accumulators = [merged(self._aggregate, self._accumulators)]
+        self._function(subject, window, self._aggregate.result(self._accumulators[0]))
+
+
+def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
+    """One accumulator of several, which stay as they are."""
+    if len(accumulators) == 1:
+        return accumulators[0]
+    whole = aggregate.create()
+    for accumulator in accumulators:
+        whole = aggregate.merge(whole, accumulator)
+    return whole
 
 
 class WindowSpec(CallingComponent, Generic[V_co]):
@@ -114,7 +165,11 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         self.aggregate = aggregate_of(Count() if value is None else value)
         """What the events of a window come to."""
         self._max_active = max_active
-        self._kept = self.aggregate if self.aggregate.mergeable or not merges else Retaining(self.aggregate)
+        self._kept: Aggregate[Any, Any] = self.aggregate
+        if merges and not self.aggregate.mergeable:
+            self._kept = Retaining(self.aggregate)
+        if merges and (self.aggregate.ordered or not self.aggregate.mergeable):
+            self._kept = ByTurns(self._kept)
         self._early_interval = self._early_count = 0
         self._early_predicate: Callable[[KeyedEvent[Any]], Any] | None = None
         if isinstance(early, timedelta):
@@ -207,19 +262,97 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     def _out_of_time(self, timestamp: datetime) -> WindowEventError:
         return WindowEventError(self.name, timestamp, "its window would begin or end outside of the years 1 to 9999")
 
-    def emission(self, subject: Subject, *, partial: bool = False) -> Emission:
-        """What gives results to the handler."""
+    def emission(self, subject: Subject, accumulators: Sequence[Any], *, partial: bool = False) -> Emission:
+        """What gives results of a window to the handler.
+
+        :param accumulators: those of the window's parts
+        """
         function = self.function("on_early", subject.handler) if partial else None
         if function is None:
             function = self.function("on_close", subject.handler)
         if function is None:  # of one that was made at run time
             self.require("on_close")
-        return Emission(function, self._kept)
+        return Emission(function, self._kept, accumulators)
 
-    def _emit(self, subject: Subject, call: Call, start: int, end: int, accumulator: Any, *, partial: bool) -> None:
-        """Give a result to the handler."""
-        window = Window(from_micros(start), from_micros(end), subject.key, partial)
-        call(subject, self.emission(subject, partial=partial), window, accumulator)
+    def _emit(
+        self,
+        subject: Subject,
+        call: Call,
+        span: Span,
+        accumulators: Sequence[Any],
+        *,
+        partial: bool,
+        times: int = 1,
+    ) -> None:
+        """Give a result to the handler.
+
+        :param accumulators: those of the window's parts
+        :param times: how often
+        """
+        start, end, first, last = map(from_micros, span)
+        window = Window(start, end, subject.key, partial, first, last)
+        emission = self.emission(subject, accumulators, partial=partial)
+        for _ in range(times):
+            call(subject, emission, window)
+
+    def _add(
+        self,
+        part: Part,
+        kept: list[Any],
+        event: KeyedEvent[Any],
+        parts: Iterable[list[Any]],
+        near: Callable[[Any], Iterable[Any]],
+    ) -> None:
+        """Take an event into a part of windows.
+
+        :param parts: the subject's parts
+        :param near: gives the kinds of those that are in one window with it, to be compared with one; see
+            `Aggregate.kind`
+        :raises ValueKindError: the event brings values of another kind than one of its windows has
+        """
+        before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
+        if isinstance(self._kept, ByTurns):
+            noted = self._noted(part)
+            newest = noted.get("turn")
+            if newest is None:
+                newest = max((turn_of(other[ACCUMULATOR]) for other in parts), default=0)
+            noted["turn"] = turn = newest if newest and turn_of(kept[ACCUMULATOR]) == newest else newest + 1
+            kept[ACCUMULATOR] = self._kept.add_in(kept[ACCUMULATOR], event, turn)
+        else:
+            kept[ACCUMULATOR] = self._kept.add(kept[ACCUMULATOR], event)
+        kind = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
+        if kind != before:
+            for other in (before, *near(kind)):
+                self._check_kinds_fit(event, kind, other)
+
+    def _check_kinds_fit(self, event: KeyedEvent[Any], kind: Any, other: Any) -> None:
+        """Refuse an event that would bring values of two kinds into a window."""
+        differing = different(kind, other)
+        if differing is not None:
+            taken = f"values of one kind in a window, and would have {differing[0]} beside {differing[1]}"
+            raise ValueKindError(repr(self.aggregate), event.value, taken)
+
+    def _noted(self, part: Part) -> dict[str, Any]:
+        """What is noted of a subject; see `Part.noted`."""
+        noted: dict[str, Any] | None = part.noted
+        if noted is None:
+            noted = part.noted = {}
+        return noted
+
+    def _too_late(self, subject: Subject, event: KeyedEvent[Any], *, just: bool) -> None:
+        """Deal with an event that has come too late.
+
+        :param just: whether its window closes at the very time that has been reached
+        :raises WindowEventError: it comes from another window that closes at that time, and should have closed before
+        """
+        feeds = self.woken_before(subject) if just else None
+        if feeds is not None:
+            told = (
+                f"its window closed before {feeds!r} gave it, both at {subject.timestamp.isoformat()}: declare "
+                f"{self.name!r} after {feeds!r}; windows that are made at run time close in the order of their names"
+            )
+            raise WindowEventError(self.name, event.timestamp, told)
+        self.too_late(subject, event)
 
     @property
     def _is_plain(self) -> bool:
@@ -236,6 +369,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         keys: Sequence[Key],
         starts: Sequence[datetime],
         ends: Sequence[datetime],
+        firsts: Iterable[int],
+        lasts: Iterable[int],
         column: Any,
     ) -> None:
         """Give results of many keys to the handler, in their order."""
@@ -246,10 +381,11 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             return
         function = self.function("on_close", subject.handler)
         wait = min(self._lateness, END_OF_TIME - BEGINNING_OF_TIME)
-        last, lateness = from_micros(END_OF_TIME - wait), wait * MICROSECOND
-        for key, start, end, value in zip(keys, starts, ends, values, strict=True):
-            subject.key, subject.timestamp = key, min(end, last) + lateness
-            function(subject, Window(start, end, key, False), value)
+        limit, lateness = from_micros(END_OF_TIME - wait), wait * MICROSECOND
+        events = map(from_micros, firsts), map(from_micros, lasts)
+        for key, start, end, first, last, value in zip(keys, starts, ends, *events, values, strict=True):
+            subject.key, subject.timestamp = key, min(end, limit) + lateness
+            function(subject, Window(start, end, key, False, first, last), value)
 
     def _on_time(self, subject: Subject, events: Events, first: int) -> Events:
         """The events from a time on. The others have come too late, and are dealt with."""
@@ -265,12 +401,11 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         subject.is_late = False
         return events.where(on_time)
 
-    def _closed(self, subject: Subject, before: int | None, length: int = 0) -> int | None:
-        """Windows of a length that begin up to here are closed, by the watermark or before their time.
+    def _closed(self, watermark: int | None, before: int | None, length: int = 0) -> int | None:
+        """Windows of a length that begin up to here are closed, by a watermark or before their time.
 
         :param before: up to where they are known to be
         """
-        watermark = subject.watermark_micros
         return before if watermark is None else latest(before, self._passed(watermark, length))
 
     def _passed(self, watermark: int, length: int) -> int:
@@ -286,53 +421,59 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
-    def _is_due(self, start: int, end: int, now: int) -> bool:
-        """Whether a window gives an early result by time at a time."""
-        return bool(self._early_interval) and start < now < end and (now - start) % self._early_interval == 0
+    def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
+        """Whether an open window gives an early result by time at a time: at the last of those that a watermark has
+        passed.
+        """
+        if not self._early_interval or not start < now < end or (now - start) % self._early_interval:
+            return False
+        return watermark is None or now + self._early_interval > min(watermark, end - 1)
 
-    def _wakes_at(self, start: int, end: int, now: int | None) -> int:
+    def _wakes_at(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
         """When an open window gives its next early result by time, or closes.
 
         :param now: up to when results were given
         """
-        if self._early_interval:
-            passed = 0 if now is None else (now - start) // self._early_interval
-            early = start + max(passed + 1, 1) * self._early_interval
-            if early < end:
-                return early
-        return self._closes_at(end)
+        closes_at = self._closes_at(end)
+        if not self._early_interval or (watermark is not None and closes_at <= watermark):
+            return closes_at
+        passed = 0 if now is None else max((now - start) // self._early_interval, 0)
+        early = passed + 1
+        if watermark is not None:
+            early = max(early, (min(watermark, end - 1) - start) // self._early_interval)
+        at = start + early * self._early_interval
+        return at if at < end else closes_at
 
-    def _merged(self, parts: list[tuple[int, Any]]) -> tuple[int, Any]:
-        """Several parts of a window, each a number of events and an accumulator, as one."""
-        if len(parts) == 1:
-            count, accumulator = parts[0]
-            return count, accumulator
-        accumulator = self._kept.create()
-        for _, part in parts:
-            accumulator = self._kept.merge(accumulator, part)
-        return sum(part[0] for part in parts), accumulator
-
-    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
-        """Start, end and accumulator of the windows in what is kept of a key."""
+    def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
+        """Start, end and the parts' accumulators of the windows in what is kept of a key."""
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[datetime, Any]:
         """What the events of a key's open windows have come to so far, by the beginning of each."""
         return {
-            from_micros(start): self._kept.result(accumulator)
-            for start, _, accumulator in ([] if value is None else self.open_windows(value))
+            from_micros(start): self._kept.result(merged(self._kept, accumulators))
+            for start, _, accumulators in ([] if value is None else self.open_windows(value))
         }
 
     def _migrated(self, part: Any, version: int, key: Key) -> Any:
+        return self._with_accumulators(part, self._migration(version, key))
+
+    def _migration(self, version: int, key: Key) -> Callable[[Any], Any]:
+        """What makes accumulators of those that a version left."""
         migrated = super()._migrated
-        return self._with_accumulators(part, lambda accumulator: migrated(accumulator, version, key))
+        if not isinstance(self._kept, ByTurns):
+            return lambda accumulator: migrated(accumulator, version, key)
+        return lambda turns: [[turn, migrated(accumulator, version, key)] for turn, accumulator in turns]
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         """What is kept of a key, with each accumulator converted. It has them by time, each with a number of events,
         where a kind does not say otherwise.
         """
         before, parts = value
-        return [before, {time: [number, convert(accumulator)] for time, (number, accumulator) in parts.items()}]
+        return [
+            before,
+            {time: [number, convert(accumulator), *times] for time, (number, accumulator, *times) in parts.items()},
+        ]
 
     @property
     def layout(self) -> Any:
@@ -350,11 +491,18 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise self.unreadable(error, form, type(self.aggregate), keys[0]) from error
         if version == self.version:
             return found
-        return [super(WindowSpec, self)._migrated(part, version, key) for key, part in zip(keys, found, strict=True)]
+        return [self._migration(version, key)(part) for key, part in zip(keys, found, strict=True)]
 
     def structure(self) -> dict[str, Any]:
         kept = {"aggregate": self.aggregate.structure(), "settings": self._settings()}
-        return {**super().structure(), **kept, "keeps": "events" if isinstance(self._kept, Retaining) else "results"}
+        return {**super().structure(), **kept, "keeps": self._keeps}
+
+    @property
+    def _keeps(self) -> str:
+        """What is kept of a window's parts."""
+        if not isinstance(self._kept, ByTurns):
+            return "results"
+        return "results in order" if self.aggregate.mergeable else "events"
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         """The settings of the kind, by name, `None` for one that is not there."""

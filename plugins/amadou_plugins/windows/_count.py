@@ -8,7 +8,7 @@ from typing import Any, Literal
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import OnLate, direct
-from amadou_plugins.windows._base import Migrate, OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Migrate, OnResult, V, V_co, WindowSpec
 
 
 class CountWindow(WindowSpec[V_co]):
@@ -84,13 +84,14 @@ class CountWindow(WindowSpec[V_co]):
         if skip:
             part.store([skip - 1, panes] if skip > 1 else None, None)
             return
-        if not panes or panes[-1][0] == self._pane:
-            panes.append([0, self._kept.create(), micros, micros])
-        pane = panes[-1]
-        pane[0] += 1
-        pane[1] = self._kept.add(pane[1], event)
+        is_new = not panes or panes[-1][COUNT] == self._pane
+        pane = [0, self._kept.create(), micros, micros] if is_new else panes[-1]
+        self._add(part, pane, event, panes, lambda _: (self._kept.kind(other[ACCUMULATOR]) for other in panes))
+        pane[COUNT] += 1
         pane[2], pane[3] = min(pane[2], micros), max(pane[3], micros)
-        count = (len(panes) - 1) * self._pane + pane[0]
+        if is_new:
+            panes.append(pane)
+        count = (len(panes) - 1) * self._pane + pane[COUNT]
         step = self._hop // self._pane  # the panes from one window's beginning to the next one's
         if count >= self._size:
             left, skip = panes[step:], max(self._hop - self._size, 0)
@@ -106,21 +107,21 @@ class CountWindow(WindowSpec[V_co]):
                 self._give(subject, panes, partial=True)
 
     def _give(self, subject: Subject, panes: list[Any], *, partial: bool) -> None:
-        start, end, accumulator = self._whole(panes)
-        self._emit(subject, direct, start, end, accumulator, partial=partial)
+        start, end, accumulators = self._whole(panes)
+        self._emit(subject, direct, (start, end, start, end), accumulators, partial=partial)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         skip, panes = value
         return [skip, [[number, convert(accumulator), *times] for number, accumulator, *times in panes]]
 
-    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+    def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         _, panes = value
         return [self._whole(panes)] if panes else []
 
-    def _whole(self, panes: list[Any]) -> tuple[int, int, Any]:
-        """The window of some panes: the times of its oldest and newest event, and its accumulator."""
-        _, accumulator = self._merged([pane[:2] for pane in panes])
-        return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulator
+    def _whole(self, panes: list[Any]) -> tuple[int, int, list[Any]]:
+        """The window of some panes: the times of its oldest and newest event, and the panes' accumulators."""
+        accumulators = [pane[ACCUMULATOR] for pane in panes]
+        return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulators
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         return {"size": self._size, "hop": self._hop}

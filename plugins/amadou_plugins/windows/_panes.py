@@ -19,8 +19,13 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
+from amadou_plugins.aggregates import AggregateError
+from amadou_plugins.aggregates._kinds import different
+from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
+from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
+# A pane has the times of its oldest and of its newest event, too.
+_FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
 """A window of more panes would be put together slower than all else is."""
 
@@ -101,9 +106,10 @@ class HoppingWindow(WindowSpec[V_co]):
         last = END_OF_TIME - self._size - (END_OF_TIME - self._size - self._offset) % self._hop
         # of which events all windows begin and end within time
         self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
+        self._has_parts = panes > 1
         super().__init__(
             value,
-            merges=panes > 1,
+            merges=self._has_parts,
             allowed_lateness=allowed_lateness,
             late=late,
             early=early,
@@ -126,30 +132,38 @@ class HoppingWindow(WindowSpec[V_co]):
         part = self._part(subject, event)
         value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
         before, panes = value
-        closed = self._closed(subject, before, self._size)
+        reached = self.reached(subject)
+        closed = self._closed(reached, before, self._size)
         if closed is not None and newest <= closed:
-            self.too_late(subject, event)
+            self._too_late(subject, event, just=closed != before and newest == closed)
             return
         pane = micros - (micros - self._offset) % self._pane
         kept = panes.get(pane)
         if kept is None:
             if pane not in self._taken:
                 raise self._out_of_time(event.timestamp)
-            kept = panes[pane] = [0, self._kept.create()]
+            kept = [0, self._kept.create(), micros, micros]
             wake_at: int | None = earliest(
-                part.wake_at, self._next_wake(panes, [pane], closed, subject.watermark_micros)
+                part.wake_at, self._next_wake([pane], closed, reached, subject.watermark_micros)
             )
         else:
             wake_at = part.wake_at
-        kept[0] += 1
-        kept[1] = self._kept.add(kept[1], event)
+        if self._has_parts:
+            others = lambda _: (  # noqa: E731
+                self._kept.kind(other[ACCUMULATOR]) for place, other in panes.items() if self._share(pane, place)
+            )
+            self._add(part, kept, event, panes.values(), others)
+        else:
+            kept[ACCUMULATOR] = self._kept.add(kept[ACCUMULATOR], event)
+        kept[COUNT] += 1
+        kept[_FIRST], kept[_LAST] = min(kept[_FIRST], micros), max(kept[_LAST], micros)
+        panes[pane] = kept
         part.store([before, panes], wake_at)
         if self._early_count or self._early_predicate is not None:
-            for start in self._open(panes, closed, [pane]):
+            for start in self._open(closed, [pane]):
                 parts = self._inside(panes, start)
-                if self._is_early(event, sum(number for number, _ in parts)):
-                    _, accumulator = self._merged(parts)
-                    self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
+                if self._is_early(event, sum(part[COUNT] for part in parts)):
+                    self._emit(subject, direct, *self._result(start, parts), partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
 
@@ -157,32 +171,34 @@ class HoppingWindow(WindowSpec[V_co]):
     def at_once(self) -> bool:
         return self._is_plain and self._hop <= self._size
 
-    # As a whole, a key group's windows are `{pane: [keys, numbers of events, column of accumulators]}`. Windows that
-    # begin before the next one to close are closed.
+    # As a whole, a key group's windows are `{pane: [keys, numbers of events, times of the oldest and of the newest,
+    # column of accumulators]}`. Windows that begin before the next one to close are closed.
 
     def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
         panes: dict[int, list[Any]] = {}
         for key, (before, kept) in values.items():
             if before is not None:
                 return None
-            for pane, (number, accumulator) in kept.items():
-                for column, value in zip(panes.setdefault(pane, [[], [], []]), (key, number, accumulator), strict=True):
+            for pane, (number, accumulator, *times) in kept.items():
+                columns = panes.setdefault(pane, [[], [], [], [], []])
+                for column, value in zip(columns, (key, number, *times, accumulator), strict=True):
                     column.append(value)
         for columns in panes.values():
-            columns[2] = self._kept.column(columns[2])
+            columns[-1] = self._kept.column(columns[-1])
         return Whole(panes or None, wake_at, list(values))
 
     def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         closed = wake_at - self._lateness - self._size - 1
         found: dict[Key, dict[int, list[Any]]] = {}
-        for pane, (keys, numbers, column) in value.items():
-            for key, *kept in zip(keys, numbers, self._accumulators(layout, column, keys), strict=True):
+        for pane, (keys, numbers, firsts, lasts, column) in value.items():
+            accumulators = self._accumulators(layout, column, keys)
+            for key, *kept in zip(keys, numbers, accumulators, firsts, lasts, strict=True):
                 found.setdefault(key, {})[pane] = kept
         for key, panes in found.items():
-            yield key, [None, panes], self._next_wake(panes, panes, closed, None)
+            yield key, [None, panes], self._next_wake(panes, closed, None, None)
 
     def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
-        closed = self._closed(subject, None, self._size)
+        closed = self._closed(subject.watermark_micros, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
             events = self._on_time(subject, events, first)
@@ -191,19 +207,47 @@ class HoppingWindow(WindowSpec[V_co]):
         panes: dict[int, list[Any]] = whole.value or {}
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
+        turns = self._turns(panes, events, places) if isinstance(self._kept, ByTurns) else {}
         for pane, part in events.by(places).items():
             if pane not in self._taken:
                 raise self._out_of_time(from_micros(part.micros[0]))
-            keys, numbers, column = panes.get(pane) or ([], [], self._kept.column(()))
+            keys, numbers, firsts, lasts, column = panes.get(pane) or ([], [], [], [], self._kept.column(()))
             before = len(keys)
             keys, at = _positions(keys, part.keys)
-            numbers += [0] * (len(keys) - before)
-            for position in at:
+            added = len(keys) - before
+            numbers += [0] * added
+            firsts += [END_OF_TIME] * added
+            lasts += [BEGINNING_OF_TIME] * added
+            for position, micros in zip(at, part.micros, strict=True):
                 numbers[position] += 1
-            self._kept.extend(column, len(keys) - before)
-            self._kept.add_each(column, at, part)
-            panes[pane] = [keys, numbers, column]
+                if micros < firsts[position]:
+                    firsts[position] = micros
+                if micros > lasts[position]:
+                    lasts[position] = micros
+            self._kept.extend(column, added)
+            if isinstance(self._kept, ByTurns):
+                self._kept.add_each_in(column, at, part, turns[pane])
+            else:
+                self._kept.add_each(column, at, part)
+            panes[pane] = [keys, numbers, firsts, lasts, column]
+        if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
+            self._check_kinds(panes)
         self._store(whole, panes, closed)
+
+    def _turns(self, panes: dict[int, list[Any]], events: Events, places: list[int]) -> dict[int, list[int]]:
+        """The turns of events by pane; see `ByTurns`.
+
+        :param places: the pane of each
+        """
+        newest = dict.fromkeys(events.keys, (0, 0))
+        for pane, (keys, *_, column) in panes.items():
+            for key, accumulator in zip(keys, column, strict=True):
+                if key in newest:
+                    newest[key] = max(newest[key], (turn_of(accumulator), pane))
+        found: dict[int, list[int]] = {}
+        for pane, turn in zip(places, turns_of(events.keys, places, newest.__getitem__), strict=True):
+            found.setdefault(pane, []).append(turn)
+        return found
 
     def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
         assert whole.wake_at is not None
@@ -213,12 +257,13 @@ class HoppingWindow(WindowSpec[V_co]):
         fired, closed = 0, closing
         while order and self._closes_at(closing + self._size) <= watermark:
             inside = takewhile(lambda pane: pane < closing + self._size, order)  # noqa: B023
-            keys, column = self._joined([panes[pane] for pane in inside if pane >= closing])
+            keys, firsts, lasts, column = self._joined([panes[pane] for pane in inside if pane >= closing])
             places = in_key_order(range(len(keys)), keys.__getitem__)
-            keys, column = [keys[place] for place in places], self._kept.taken(column, places)
+            keys = [keys[place] for place in places]
+            firsts, lasts = [firsts[place] for place in places], [lasts[place] for place in places]
             number = len(keys)
             starts, ends = [from_micros(closing)] * number, [from_micros(closing + self._size)] * number
-            self._emit_all(subject, keys, starts, ends, column)
+            self._emit_all(subject, keys, starts, ends, firsts, lasts, self._kept.taken(column, places))
             fired += number
             closed = closing
             while order and not self._starts(order[0], closed):
@@ -228,54 +273,78 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(whole, panes, closed)
         return fired
 
-    def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], Any]:
-        """The keys and accumulators of a window of some panes."""
+    def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], list[int], list[int], Any]:
+        """Keys, times of the oldest and newest events, and accumulators of a window of some panes."""
         if len(parts) == 1:
-            return parts[0][0], parts[0][2]
-        keys: list[Key] = []
+            keys, _, firsts, lasts, column = parts[0]
+            return keys, firsts, lasts, column
+        keys, firsts, lasts = [], [], []
         joined = self._kept.column(())
-        for added, _, column in parts:
+        for added, _, oldest, newest, column in parts:
             before = len(keys)
             keys, at = _positions(keys, added)
+            firsts += [END_OF_TIME] * (len(keys) - before)
+            lasts += [BEGINNING_OF_TIME] * (len(keys) - before)
+            for position, first, last in zip(at, oldest, newest, strict=True):
+                if first < firsts[position]:
+                    firsts[position] = first
+                if last > lasts[position]:
+                    lasts[position] = last
             self._kept.extend(joined, len(keys) - before)
             self._kept.merge_each(joined, at, column)
-        return keys, joined
+        return keys, firsts, lasts, joined
+
+    def _check_kinds(self, panes: dict[int, list[Any]]) -> None:
+        """Refuse events that have brought values of another kind than a window of theirs has; see `_check_kind`."""
+        found: dict[Key, dict[int, Any]] = {}
+        for pane, (keys, *_, column) in panes.items():
+            for key, accumulator in zip(keys, self._kept.accumulators(column), strict=True):
+                kinds = found.setdefault(key, {})
+                kind = kinds[pane] = self._kept.kind(accumulator)
+                for place, other in kinds.items():
+                    if different(kind, other) is not None and self._share(pane, place):
+                        raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other}, of key {key!r}")
+
+    def _share(self, pane: int, other: int) -> bool:
+        """Whether two panes are in one window."""
+        earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
+        return later[0] <= earlier[-1]
 
     def _store(self, whole: Whole, panes: dict[int, list[Any]], closed: int | None) -> None:
         if not panes:
             whole.store(None, None, ())
             return
         keys = next(iter(panes.values()))[0] if len(panes) == 1 else set().union(*(pane[0] for pane in panes.values()))
-        whole.store(panes, self._next_wake(panes, panes, closed, None), keys)
+        whole.store(panes, self._next_wake(panes, closed, None, None), keys)
 
     def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
         before, panes = part.value
-        now = to_micros(timestamp)
+        now, watermark = to_micros(timestamp), subject.watermark_micros
         closing = now - self._lateness - self._size  # where the window begins that closes now, if there is one
         results = []
         if now == END_OF_TIME:
-            left = self._open(panes, latest(before, closing - 1), panes)
-            results += [(start, *self._window(panes, start), False) for start in left]
+            results += [(start, False) for start in self._open(latest(before, closing - 1), panes)]
             closing = now
         elif (closing - self._offset) % self._hop == 0 and (before is None or closing > before):
-            results.append((closing, *self._window(panes, closing), False))
+            results.append((closing, False))
         if self._early_interval:
             results += [
-                (start, *self._window(panes, start), True)
-                for start in self._open(panes, self._closed(subject, before, self._size), panes)
-                if self._is_due(start, start + self._size, now)
+                (start, True)
+                for start in self._open(self._closed(watermark, before, self._size), panes)
+                if self._is_due(start, start + self._size, now, watermark)
             ]
+        given = [(self._inside(panes, start), start, partial) for start, partial in results]
         self._drop(panes, closing)
         after = latest(before, closing)
-        wake_at = self._next_wake(panes, panes, after, subject.watermark_micros) if panes else None
+        wake_at = self._next_wake(panes, after, now, watermark) if panes else None
         pushed_out = before if after > closing else None
-        part.store([pushed_out, panes] if panes else None, wake_at)
-        for start, number, accumulator, partial in results:
-            if number:
-                self._emit(subject, call, start, start + self._size, accumulator, partial=partial)
+        part.store([pushed_out, panes] if panes else None, wake_at, renews=False)
+        for parts, start, partial in given:
+            if parts:
+                self._emit(subject, call, *self._result(start, parts), partial=partial)
 
     def _starts(self, pane: int, after: int | None) -> range:
         """Where the windows with a pane begin, of those that begin after a time."""
@@ -285,15 +354,16 @@ class HoppingWindow(WindowSpec[V_co]):
             first += ((after - first) // self._hop + 1) * self._hop
         return range(first, last + 1, self._hop)
 
-    def _open(self, panes: dict[int, Any], closed: int | None, among: Iterable[int]) -> list[int]:
+    def _open(self, closed: int | None, among: Iterable[int]) -> list[int]:
         """Where the windows begin that are open and have one of some panes."""
         return sorted({start for pane in among for start in self._starts(pane, closed)})
 
-    def _window(self, panes: dict[int, Any], start: int) -> tuple[int, Any]:
-        """How many events a window has, and their accumulator."""
-        return self._merged(self._inside(panes, start))
+    def _result(self, start: int, parts: list[list[Any]]) -> tuple[Span, list[Any]]:
+        """A window of some parts: its span, and their accumulators."""
+        times = min(part[_FIRST] for part in parts), max(part[_LAST] for part in parts)
+        return (start, start + self._size, *times), [part[ACCUMULATOR] for part in parts]
 
-    def _inside(self, panes: dict[int, Any], start: int) -> list[tuple[int, Any]]:
+    def _inside(self, panes: dict[int, Any], start: int) -> list[list[Any]]:
         """What the panes of a window have."""
         if self._pane == self._size:
             return [panes[start]] if start in panes else []
@@ -311,11 +381,15 @@ class HoppingWindow(WindowSpec[V_co]):
         for pane in [pane for pane in panes if not self._starts(pane, closed)]:
             del panes[pane]
 
-    def _next_wake(self, panes: dict[int, Any], among: Iterable[int], closed: int | None, now: int | None) -> int:
-        """When the first of the open windows that have one of some panes closes, or gives an early result."""
+    def _next_wake(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
+        """When the first of the open windows that have one of some panes closes, or gives an early result.
+
+        :param now: up to when results were given
+        """
         if self._early_interval:
-            return min(self._wakes_at(start, start + self._size, now) for start in self._open(panes, closed, among))
-        pane = min(among)
+            starts = self._open(closed, panes)
+            return min(self._wakes_at(start, start + self._size, now, watermark) for start in starts)
+        pane = min(panes)
         first = pane if self._pane == self._size else self._starts(pane, closed)[0]
         return self._closes_at(first + self._size)
 
@@ -323,18 +397,20 @@ class HoppingWindow(WindowSpec[V_co]):
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, panes = part.value
-        opened = self._open(panes, self._closed(subject, before, self._size), panes)
+        reached = self.reached(subject)
+        opened = self._open(self._closed(reached, before, self._size), panes)
         for start in opened[: max(len(opened) - most, 0)]:
-            _, accumulator = self._window(panes, start)
+            parts = self._inside(panes, start)
             self._drop(panes, start)
-            part.store([start, panes], self._next_wake(panes, panes, start, subject.watermark_micros))
+            part.store([start, panes], self._next_wake(panes, start, reached, subject.watermark_micros))
             subject.count(f"{self.name}.pushed_out")
-            self._emit(subject, direct, start, start + self._size, accumulator, partial=True)
+            self._emit(subject, direct, *self._result(start, parts), partial=True)
 
-    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+    def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         before, panes = value
         return [
-            (start, start + self._size, self._window(panes, start)[1]) for start in self._open(panes, before, panes)
+            (start, start + self._size, [part[ACCUMULATOR] for part in self._inside(panes, start)])
+            for start in self._open(before, panes)
         ]
 
     def _fixed(self) -> dict[str, timedelta | int | None]:

@@ -17,6 +17,7 @@ class Retaining(Aggregate[list[Any], Any]):
         return []
 
     def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
+        self._aggregate.add(self._aggregate.create(), event)  # refuses at once what it would refuse in the end
         accumulator.append(tuple(event))
         return accumulator
 

@@ -1,19 +1,25 @@
 """Session windows: stretches of events that are near each other."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Literal
 
-from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
+from amadou import Call, Events, Key, KeyedEvent, Part, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct, latest, micros_of
-from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
+from amadou_plugins.aggregates._kinds import different, joined
+from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
+from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A session is kept as a list of these; events are counted where early results ask for it. With `max_duration` its
-# accumulator is a dict: its events by their times, each a number of events and an accumulator, since an event may still
-# come that moves where the session is cut.
-_START, _LAST, _COUNT, _ACCUMULATOR = range(4)
+# A session is kept as a list that has these besides; events are counted where early results ask for it. With
+# `max_duration` its accumulator is a dict: its events by their times, each a number of events and an accumulator, since
+# an event may still come that moves where the session is cut. Then it has the kind of all of them, too.
+_START, _LAST, _KIND = range(2, 5)
+_MIXED = "mixed"
 _EPOCH = from_micros(0)
 
 
@@ -77,22 +83,26 @@ class SessionWindow(WindowSpec[V_co]):
         micros = to_micros(event.timestamp)
         part = self._part(subject, event)
         before, sessions = part.value or (None, [])
-        watermark = subject.watermark_micros
-        late = False
-        if watermark is not None:
-            if part.noted is None:
-                part.noted = [session[:_COUNT] for session in sessions if self._is_open(session[_LAST], watermark)]
-            late = not self._is_open(micros, watermark) and not self._is_near(part.noted, micros)
-        if late or (before is not None and micros < before):
+        reached = self.reached(subject)
+        if reached is not None:
+            noted = self._noted(part)
+            if "open" not in noted:
+                opened = (session for session in sessions if self._is_open(session[_LAST], reached))
+                noted["open"] = [session[_START:_KIND] for session in opened]
+            if not self._is_open(micros, reached) and not self._is_near(noted["open"], micros):
+                self._too_late(subject, event, just=self._is_open(micros, reached - 1))
+                return
+        if before is not None and micros < before:
             self.too_late(subject, event)
             return
         if micros + self._gap > END_OF_TIME:
             raise self._out_of_time(event.timestamp)
-        session = self._extended(sessions, micros, event)
-        part.store([before, sessions], min(self._next_wake(other, watermark) for other in sessions))
-        if self._is_early(event, session[_COUNT]):
-            start, end, accumulator, _ = self._cut(session)
-            self._emit(subject, direct, start, end, accumulator, partial=True)
+        session = self._extended(part, sessions, micros, event)
+        wake_at = min(self._next_wake(other, reached, subject.watermark_micros) for other in sessions)
+        part.store([before, sessions], wake_at)
+        if self._is_early(event, session[COUNT]):
+            result, _ = self._cut(session)
+            self._emit(subject, direct, *result, partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
 
@@ -100,27 +110,28 @@ class SessionWindow(WindowSpec[V_co]):
         part = self.state_for(subject)
         if part.value is None:
             return
-        now = to_micros(timestamp)
+        now, watermark = to_micros(timestamp), subject.watermark_micros
         before, sessions = part.value
         results = []
         left: list[list[Any]] = []
         waiting = sessions[::-1]
         while waiting:
             session = waiting.pop()
-            start, end, accumulator, rest = self._cut(session)
+            result, rest = self._cut(session)
+            start, end, *_ = result[0]
             if self._closes_at(end) > now:
                 left.append(session)
-                if self._is_due(start, end, now) and not self._closes_in_batch(subject, end):
-                    results.append((start, end, accumulator, True))
+                if self._is_due(start, end, now, watermark) and not self._closes_in_batch(subject, end):
+                    results.append((result, True))
                 continue
-            results.append((start, end, accumulator, False))
+            results.append((result, False))
             if rest is not None:  # the session was cut
                 before = latest(before, end)
                 waiting.append(rest)
-        wake_at = min((self._next_wake(session, subject.watermark_micros) for session in left), default=None)
-        part.store([before, left] if left else None, wake_at)
-        for start, end, accumulator, partial in results:
-            self._emit(subject, call, start, end, accumulator, partial=partial)
+        wake_at = min((self._next_wake(session, now, watermark) for session in left), default=None)
+        part.store([before, left] if left else None, wake_at, renews=False)
+        for result, partial in results:
+            self._emit(subject, call, *result, partial=partial)
 
     @property
     def at_once(self) -> bool:
@@ -133,7 +144,7 @@ class SessionWindow(WindowSpec[V_co]):
         rows = [
             (key, start, last, accumulator)
             for key, (_, sessions) in values.items()
-            for start, last, _, accumulator in sessions
+            for _, accumulator, start, last, _ in sessions
         ]
         if any(before is not None for before, _ in values.values()):
             return None
@@ -145,10 +156,9 @@ class SessionWindow(WindowSpec[V_co]):
     def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         keys, starts, lasts, column = value
         found: dict[Key, list[list[Any]]] = {}
-        for key, start, last, accumulator in zip(
-            keys, starts, lasts, self._accumulators(layout, column, keys), strict=True
-        ):
-            found.setdefault(key, []).append([start, last, 0, accumulator])
+        accumulators = self._accumulators(layout, column, keys)
+        for key, start, last, accumulator in zip(keys, starts, lasts, accumulators, strict=True):
+            found.setdefault(key, []).append([0, accumulator, start, last, None])
         for key, sessions in found.items():
             sessions.sort(key=itemgetter(_START))
             yield key, [None, sessions], self._closes_at(sessions[0][_LAST] + self._gap)
@@ -181,7 +191,12 @@ class SessionWindow(WindowSpec[V_co]):
         def take_in() -> None:
             nonlocal taken, rows_taken
             self._kept.extend(column, len(keys) - rows_taken)
-            self._kept.add_each(column, at[taken:], events.between(taken, len(at)))
+            rows, new = at[taken:], events.between(taken, len(at))
+            if isinstance(self._kept, ByTurns):
+                newest = lambda key: max((turn_of(column[row]), row) for row in known[key])  # noqa: E731
+                self._kept.add_each_in(column, rows, new, turns_of(new.keys, rows, newest))
+            else:
+                self._kept.add_each(column, rows, new)
             taken, rows_taken = len(at), len(keys)
 
         for key, micros in zip(events.keys, events.micros, strict=True):
@@ -259,14 +274,14 @@ class SessionWindow(WindowSpec[V_co]):
         if len({lasts[row] for row in due}) < len(due):
             due = in_key_order(due, keys.__getitem__)
         due.sort(key=lasts.__getitem__)
-        keys, starts, lasts, column = self._rows(whole.value, due)
+        keys, firsts, lasts, column = self._rows(whole.value, due)
         value = self._rows(whole.value, left)
         self._store(whole, value, set(value[0]))
-        lengths = [last - start + self._gap for start, last in zip(starts, lasts, strict=True)]
+        lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
         spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are all as long
-        starts = [_EPOCH + start * MICROSECOND for start in starts]
+        starts = [_EPOCH + first * MICROSECOND for first in firsts]
         ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
-        self._emit_all(subject, keys, starts, ends, column)
+        self._emit_all(subject, keys, starts, ends, firsts, lasts, column)
         return len(due)
 
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
@@ -280,7 +295,7 @@ class SessionWindow(WindowSpec[V_co]):
         else:
             whole.store(None, None, ())
 
-    def _extended(self, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
+    def _extended(self, part: Part, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
         """Take an event into the sessions of a key, which are in the order of time. Returns its session."""
         near = [
             at for at, known in enumerate(sessions) if known[_START] - self._gap <= micros <= known[_LAST] + self._gap
@@ -288,39 +303,74 @@ class SessionWindow(WindowSpec[V_co]):
         if near:
             session = sessions[near[0]]
             for other in sessions[near[0] + 1 : near[-1] + 1]:
-                session[_LAST] = other[_LAST]
-                session[_COUNT] += other[_COUNT]
-                session[_ACCUMULATOR] = self._joined(session[_ACCUMULATOR], other[_ACCUMULATOR])
+                self._join(session, other, event)
             del sessions[near[0] + 1 : near[-1] + 1]
             session[_START], session[_LAST] = min(session[_START], micros), max(session[_LAST], micros)
         else:
-            session = [micros, micros, 0, self._kept.create() if self._longest is None else {}]
+            session = [0, self._kept.create() if self._longest is None else {}, micros, micros, None]
             sessions.append(session)
             sessions.sort(key=itemgetter(_START))
-        if self._early_count:
-            session[_COUNT] += 1
-        if self._longest is None:
-            session[_ACCUMULATOR] = self._kept.add(session[_ACCUMULATOR], event)
+        if self._longest is not None:
+            self._add_step(part, session, event, sessions)
+        elif isinstance(self._kept, ByTurns):
+            self._add(part, session, event, sessions, lambda _: ())
         else:
-            step = session[_ACCUMULATOR].setdefault(micros, [0, self._kept.create()])
-            step[0] += 1
-            step[1] = self._kept.add(step[1], event)
+            session[ACCUMULATOR] = self._kept.add(session[ACCUMULATOR], event)
+        if self._early_count:
+            session[COUNT] += 1
         return session
 
-    def _joined(self, left: Any, right: Any) -> Any:
-        return self._kept.merge(left, right) if self._longest is None else {**left, **right}
-
-    def _cut(self, session: list[Any]) -> tuple[int, int, Any, list[Any] | None]:
-        """Start, end and accumulator of a session up to `max_duration`, and what follows, if anything does."""
-        start, last, _, steps = session
+    def _join(self, session: list[Any], other: list[Any], event: KeyedEvent[Any]) -> None:
+        """Make one session of two that an event is near to."""
+        left, right = session[ACCUMULATOR], other[ACCUMULATOR]
         if self._longest is None:
-            return start, last + self._gap, steps, None
-        times = sorted(steps)
-        inside = [time for time in times if time < start + self._longest]
-        _, accumulator = self._merged([steps[time] for time in inside])
-        after = {time: steps[time] for time in times[len(inside) :]}
-        rest = [min(after), last, sum(step[0] for step in after.values()), after] if after else None
-        return start, self._end(session), accumulator, rest
+            self._check_kinds_fit(event, self._kept.kind(left), self._kept.kind(right))
+            session[ACCUMULATOR] = self._kept.merge(left, right)
+        else:
+            session[ACCUMULATOR] = {**left, **right}
+            session[_KIND] = _one_kind(session[_KIND], other[_KIND])
+        session[_LAST] = other[_LAST]
+        session[COUNT] += other[COUNT]
+
+    def _add_step(self, part: Part, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]) -> None:
+        """Take an event into a session that may be cut."""
+        micros, steps = to_micros(event.timestamp), session[ACCUMULATOR]
+        step = steps.get(micros) or [0, self._kept.create()]
+
+        def near(kind: Any) -> Iterator[Any]:
+            if different(kind, session[_KIND]) is not None:  # most sessions are of one kind
+                times = next(times for times in self._cuts([*steps, micros]) if micros in times)
+                yield from (self._kept.kind(steps[time][ACCUMULATOR]) for time in times if time in steps)
+
+        self._add(part, step, event, chain(*(other[ACCUMULATOR].values() for other in sessions)), near)
+        step[COUNT] += 1
+        steps[micros] = step
+        if self._kept.has_kinds:
+            session[_KIND] = _one_kind(session[_KIND], self._kept.kind(step[ACCUMULATOR]))
+
+    def _cut(self, session: list[Any]) -> tuple[tuple[Span, list[Any]], list[Any] | None]:
+        """A session up to `max_duration`, as its span and the accumulators of its parts, and what follows, if anything
+        does.
+        """
+        _, steps, start, last, kind = session
+        if self._longest is None:
+            return ((start, last + self._gap, start, last), [steps]), None
+        inside = next(self._cuts(steps))
+        after = {time: step for time, step in steps.items() if time > inside[-1]}
+        if kind == _MIXED:
+            kind = reduce(_one_kind, (self._kept.kind(step[ACCUMULATOR]) for step in after.values()), None)
+        rest = [sum(step[COUNT] for step in after.values()), after, min(after), last, kind] if after else None
+        span = start, self._end(session), start, inside[-1]
+        return (span, [steps[time][ACCUMULATOR] for time in inside]), rest
+
+    def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
+        """The times of events of a session, cut where it is longer than `max_duration`."""
+        assert self._longest is not None
+        left = sorted(times)
+        while left:
+            number = bisect_left(left, left[0] + self._longest)
+            yield left[:number]
+            left = left[number:]
 
     def _end(self, session: list[Any]) -> int:
         """When a session up to `max_duration` ends."""
@@ -329,12 +379,15 @@ class SessionWindow(WindowSpec[V_co]):
             return last + self._gap
         longest: int = session[_START] + self._longest
         if last >= longest:
-            last = max(time for time in session[_ACCUMULATOR] if time < longest)
+            last = max(time for time in session[ACCUMULATOR] if time < longest)
         return min(last + self._gap, longest)
 
-    def _next_wake(self, session: list[Any], now: int | None) -> int:
-        """When a session gives an early result, or closes."""
-        return self._wakes_at(session[_START], self._end(session), now)
+    def _next_wake(self, session: list[Any], now: int | None, watermark: int | None) -> int:
+        """When a session gives an early result, or closes.
+
+        :param now: up to when results were given
+        """
+        return self._wakes_at(session[_START], self._end(session), now, watermark)
 
     def _closes_in_batch(self, subject: Subject, end: int) -> bool:
         return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
@@ -344,27 +397,35 @@ class SessionWindow(WindowSpec[V_co]):
         part = self.state_for(subject)
         _, sessions = part.value
         while len(sessions) > most:
-            start, end, accumulator, rest = self._cut(sessions[0])
+            (span, accumulators), rest = self._cut(sessions[0])
             sessions[:1] = [] if rest is None else [rest]
-            wake_at = min(self._next_wake(session, subject.watermark_micros) for session in sessions)
-            part.store([end, sessions], wake_at)
+            reached, watermark = self.reached(subject), subject.watermark_micros
+            wake_at = min(self._next_wake(session, reached, watermark) for session in sessions)
+            part.store([span[1], sessions], wake_at)
             subject.count(f"{self.name}.pushed_out")
-            self._emit(subject, direct, start, end, accumulator, partial=True)
+            self._emit(subject, direct, span, accumulators, partial=True)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         before, sessions = value
         for session in sessions:
-            steps = session[_ACCUMULATOR]
-            session[_ACCUMULATOR] = (
+            steps = session[ACCUMULATOR]
+            session[_KIND] = None  # of the aggregate that was
+            session[ACCUMULATOR] = (
                 convert(steps)
                 if self._longest is None
                 else {time: [number, convert(accumulator)] for time, (number, accumulator) in steps.items()}
             )
         return [before, sessions]
 
-    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
-        return [self._cut(session)[:3] for session in value[1]]
+    def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
+        windows = [self._cut(session)[0] for session in value[1]]
+        return [(start, end, accumulators) for (start, end, *_), accumulators in windows]
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         longest = None if self._longest is None else self._longest * MICROSECOND
         return {"gap": self._gap * MICROSECOND, "max_duration": longest}
+
+
+def _one_kind(kind: Any, other: Any) -> Any:
+    """The kind of what a session has; see `Aggregate.kind`."""
+    return joined((kind, other)) if different(kind, other) is None else _MIXED

@@ -14,7 +14,7 @@ from amadou_plugins._calling import (
     latest,
     micros_of,
 )
-from amadou_plugins.windows._base import Early, Migrate, OnResult, V, V_co, WindowSpec
+from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
 
 
 class SlidingWindow(WindowSpec[V_co]):
@@ -72,27 +72,32 @@ class SlidingWindow(WindowSpec[V_co]):
         part = self._part(subject, event)
         value: tuple[int | None, dict[int, Any]] = part.value or (None, {})
         before, steps = value
-        closed = self._closed(subject, before)
+        reached, watermark = self.reached(subject), subject.watermark_micros
+        closed = self._closed(reached, before)
         late = closed is not None and micros <= closed
         if not late and micros - self._size < BEGINNING_OF_TIME:
             raise self._out_of_time(event.timestamp)
-        watermark = subject.watermark_micros
-        if watermark is None or micros > self._passed(watermark, self._size):
-            step = steps.setdefault(micros, [0, self._kept.create()])
-            step[0] += 1
-            step[1] = self._kept.add(step[1], event)
+        if reached is None or micros > self._passed(reached, self._size):
+            step = steps.get(micros) or [0, self._kept.create()]
+            others = lambda _: (  # noqa: E731
+                self._kept.kind(other[ACCUMULATOR]) for time, other in steps.items() if abs(time - micros) <= self._size
+            )
+            self._add(part, step, event, steps.values(), others)
+            step[COUNT] += 1
+            steps[micros] = step
             wake_at = (
-                self._closes_at(micros + self._size) if late else self._wakes_at(micros - self._size, micros, watermark)
+                self._closes_at(micros + self._size)
+                if late
+                else self._wakes_at(micros - self._size, micros, reached, watermark)
             )
             part.store([before, steps], earliest(part.wake_at, wake_at))
         if late:
-            self.too_late(subject, event)
+            self._too_late(subject, event, just=closed != before and micros == closed)
             return
         if self._early_count or self._early_predicate is not None:
-            parts = self._inside(steps, micros)
-            if self._is_early(event, sum(count for count, _ in parts)):
-                _, accumulator = self._merged(parts)
-                self._emit(subject, direct, micros - self._size, micros, accumulator, partial=True)
+            inside = self._inside(steps, micros)
+            if self._is_early(event, sum(steps[time][COUNT] for time in inside)):
+                self._emit(subject, direct, *self._result(steps, micros), partial=True)
         if self._max_active is not None:
             self._push_out(subject, self._max_active)
 
@@ -108,51 +113,58 @@ class SlidingWindow(WindowSpec[V_co]):
             ends = sorted(time for time in steps if time >= closing)
         results = [(end, False) for end in ends if before is None or end > before]
         if self._early_interval:
-            left = self._open(steps, self._closed(subject, before))
-            results += [(end, True) for end in left if self._is_due(end - self._size, end, now)]
-        given = [(end, steps[end][0], self._merged(self._inside(steps, end))[1], partial) for end, partial in results]
+            left = self._open(steps, self._closed(watermark, before))
+            results += [(end, True) for end in left if self._is_due(end - self._size, end, now, watermark)]
+        given = [(steps[end][COUNT], self._result(steps, end), partial) for end, partial in results]
         for time in [time for time in steps if now == END_OF_TIME or time + self._size <= closing]:
             del steps[time]
         after = latest(before, closing)
-        part.store([after, steps] if steps else None, self._next_wake(steps, after, watermark) if steps else None)
-        for end, times, accumulator, partial in given:
-            for _ in range(times):
-                self._emit(subject, call, end - self._size, end, accumulator, partial=partial)
+        wake_at = self._next_wake(steps, after, now, watermark) if steps else None
+        part.store([after, steps] if steps else None, wake_at, renews=False)
+        for times, result, partial in given:
+            self._emit(subject, call, *result, partial=partial, times=times)
 
-    def _inside(self, steps: dict[int, Any], end: int) -> list[Any]:
-        """What a window has of each time."""
-        return [steps[time] for time in sorted(steps) if end - self._size <= time <= end]
+    def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
+        """The times of which a window has events."""
+        return [time for time in sorted(steps) if end - self._size <= time <= end]
+
+    def _result(self, steps: dict[int, Any], end: int) -> tuple[Span, list[Any]]:
+        """A window: its span, and the accumulators of its parts."""
+        inside = self._inside(steps, end)
+        span = end - self._size, end, inside[0], inside[-1]
+        return span, [steps[time][ACCUMULATOR] for time in inside]
 
     def _open(self, steps: dict[int, Any], closed: int | None) -> list[int]:
         """Where the windows end that are open."""
         return sorted(time for time in steps if closed is None or time > closed)
 
-    def _next_wake(self, steps: dict[int, Any], closed: int | None, now: int | None) -> int:
+    def _next_wake(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
         """When the first of the open windows closes, or gives an early result; where none is open, when no event can
         look back that far any more.
+
+        :param now: up to when results were given
         """
         ends = self._open(steps, closed)
         if not ends:
             return self._closes_at(max(steps) + self._size)
         first = ends if self._early_interval else ends[:1]
-        return min(self._wakes_at(end - self._size, end, now) for end in first)
+        return min(self._wakes_at(end - self._size, end, now, watermark) for end in first)
 
     def _push_out(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, steps = part.value
-        ends = self._open(steps, self._closed(subject, before))
+        reached = self.reached(subject)
+        ends = self._open(steps, self._closed(reached, before))
         for end in ends[: max(len(ends) - most, 0)]:
-            times = steps[end][0]
-            _, accumulator = self._merged(self._inside(steps, end))
-            part.store([end, steps], self._next_wake(steps, end, subject.watermark_micros))
+            part.store([end, steps], self._next_wake(steps, end, reached, subject.watermark_micros))
+            times = steps[end][COUNT]
             subject.count(f"{self.name}.pushed_out", times)
-            for _ in range(times):
-                self._emit(subject, direct, end - self._size, end, accumulator, partial=True)
+            self._emit(subject, direct, *self._result(steps, end), partial=True, times=times)
 
-    def open_windows(self, value: Any) -> list[tuple[int, int, Any]]:
+    def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
         before, steps = value
-        return [(end - self._size, end, self._merged(self._inside(steps, end))[1]) for end in self._open(steps, before)]
+        return [(end - self._size, end, self._result(steps, end)[1]) for end in self._open(steps, before)]
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         return {"size": self._size * MICROSECOND}

@@ -80,6 +80,8 @@ class RunningJob:
         on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
     ) -> None:
         self.query: Any = None
+        self.payload: Payload | None = None
+        """The job as its workers have it."""
         self.on_end: Callable[[RunSummary | Exception], None] | None = None
         """Is told how the run ended, when the program that started it learns of it."""
         self._job = job
@@ -330,7 +332,7 @@ def start(
     checkpoint: str | None = None,
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
-    flush: bool = False,
+    flushes: RunningJob | None = None,
 ) -> RunningJob:
     """Start a job on a Spark session, which stays the caller's.
 
@@ -342,7 +344,8 @@ def start(
     :param trigger: `"available-now"` ends when what is there is processed; a time such as `"5 seconds"` is the pace of
         batches; without it they follow one another, and the run ends with bounded input
     :param conf: Spark SQL settings for this run
-    :param flush: begin with the watermark at the end of time, so that every timer fires
+    :param flushes: the run that has come to the end of its input, and goes on with the watermark at the end of time, so
+        that every timer fires: workers have what they kept in memory
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
@@ -357,13 +360,14 @@ def start(
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
     files = Files(own, checkpoint)
     identity = claim(files, job, key_ranges=key_ranges)
-    plan_due_batch(files, anyway=flush)
+    plan_due_batch(files, anyway=flushes is not None)
     if trigger is None and ends(job):
         trigger = AVAILABLE_NOW
     clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
-    if flush:
+    if flushes is not None:
         clock.flush()
-    payload = payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
+    payload = flushes and flushes.payload
+    payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     keyed = [] if not job.idle_after else [_calls(own, clock.call, identity.key_ranges)]
     for name, source in job.sources.items():
         reader = named_reader(own, name)
@@ -411,6 +415,7 @@ def run_query(
     running: RunningJob, keyed: list[Any], payload: Payload, identity: Identity, checkpoint: str, trigger: str | None
 ) -> RunningJob:
     """Put the stages together and start the query."""
+    running.payload = payload
     results = (
         reduce(lambda left, right: left.unionByName(right), keyed)
         .withWatermark("event_time", "0 seconds")

@@ -1,0 +1,89 @@
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from amadou import Events, Key, KeyedEvent
+from amadou_plugins.aggregates import Aggregate
+from amadou_plugins.aggregates._kinds import joined
+
+
+class ByTurns(Aggregate[list[Any], Any]):
+    """Lets an aggregate that goes by the order of the stream have it where events are spread over parts of windows.
+
+    The events of a subject that follow one another into the same part are a turn. An accumulator is a list of turns,
+    each its number and the accumulator of its events: in the order of their numbers they are the stream.
+
+    :param aggregate: can be merged
+    """
+
+    def __init__(self, aggregate: Aggregate[Any, Any]) -> None:
+        self._aggregate = aggregate
+        self.has_kinds = aggregate.has_kinds
+
+    def create(self) -> list[Any]:
+        return []
+
+    def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
+        return self.add_in(accumulator, event, turn_of(accumulator) or 1)
+
+    def add_in(self, accumulator: list[Any], event: KeyedEvent[Any], turn: int) -> list[Any]:
+        """Take an event in, of a turn that is the last one of the accumulator or comes after it."""
+        if turn_of(accumulator) == turn:
+            last = accumulator[-1]
+            last[1] = self._aggregate.add(last[1], event)
+        else:
+            accumulator.append([turn, self._aggregate.add(self._aggregate.create(), event)])
+        return accumulator
+
+    def add_each_in(self, column: list[Any], at: Sequence[int], events: Events, turns: list[int]) -> None:
+        """Take each event into the accumulator at a position of its own, each of a turn; see `add_in`."""
+        grouped: dict[tuple[int, int], list[KeyedEvent[Any]]] = {}
+        for position, turn, event in zip(at, turns, events.each(), strict=True):
+            grouped.setdefault((position, turn), []).append(event)
+        aggregate = self._aggregate
+        for (position, turn), some in grouped.items():
+            accumulator = column[position]
+            if turn_of(accumulator) == turn:
+                accumulator[-1][1] = aggregate.add_all(accumulator[-1][1], some)
+            else:
+                accumulator.append([turn, aggregate.add_all(aggregate.create(), some)])
+
+    def merge(self, left: list[Any], right: list[Any]) -> list[Any]:
+        return sorted([*left, *right], key=itemgetter(0))
+
+    def result(self, accumulator: list[Any]) -> Any:
+        aggregate = self._aggregate
+        if len(accumulator) == 1:
+            return aggregate.result(accumulator[0][1])
+        whole = aggregate.create()
+        for _, part in accumulator:
+            whole = aggregate.merge(whole, part)
+        return aggregate.result(whole)
+
+    def kind(self, accumulator: list[Any]) -> Any:
+        return joined([self._aggregate.kind(part) for _, part in accumulator])
+
+    def __repr__(self) -> str:
+        return repr(self._aggregate)
+
+
+def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[int, int]]) -> list[int]:
+    """The turn of each event, in the order of the stream.
+
+    :param places: the part of its subject that it is in
+    :param newest: the newest turn that a subject had before, 0 for none, and where
+    """
+    found = []
+    known: dict[Key, tuple[int, int]] = {}
+    for key, place in zip(keys, places, strict=True):
+        turn, last = known.get(key) or newest(key)
+        if not turn or place != last:
+            turn += 1
+        known[key] = turn, place
+        found.append(turn)
+    return found
+
+
+def turn_of(accumulator: list[Any]) -> int:
+    """The number of the last turn of an accumulator; 0 where there is none."""
+    return accumulator[-1][0] if accumulator else 0

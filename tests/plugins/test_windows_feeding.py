@@ -1,0 +1,165 @@
+"""Windows that other windows, joins and timers of the handler feed."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.plugins.windows import SECOND, at, event, job, seconds, streams
+
+from amadou import Handler, KeyedEvent, SinkSpec, Subject
+from amadou.errors import CallbackError
+from amadou_plugins.aggregates import Collect, Count
+from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, Window, WindowSpec
+from amadou_runtime import TestRun
+
+DISORDER = 5
+
+
+class Recorded(Handler):
+    results = SinkSpec(tuple)
+    late = SinkSpec(tuple)
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.results.collect(subject, (*window, value))
+
+    def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.late.collect(subject, tuple(event))
+
+
+class Chain(Recorded):
+    """Gives the counts of one window to another."""
+
+    def __init__(self, first: WindowSpec, second: WindowSpec) -> None:
+        self.first, self.second = first, second
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.first.add(subject, event)
+
+    def feed(self, subject: Subject, window: Window, count: int) -> None:
+        self.second.add(subject, KeyedEvent(subject.key, window.start, count))
+
+
+def chain(first: type[WindowSpec], size: int, second: type[WindowSpec], *lengths: int, **settings: Any) -> Chain:
+    return Chain(
+        first(size * SECOND, name="first", on_close=lambda subject, *of: subject.handler.feed(subject, *of)),
+        second(
+            *(length * SECOND for length in lengths),
+            name="second",
+            on_close=lambda subject, *of: subject.handler.closed(subject, *of),
+            on_late=lambda subject, event: subject.handler.too_late(subject, event),
+            **settings,
+        ),
+    )
+
+
+FED = {
+    TumblingWindow: (10,),
+    HoppingWindow: (10, 5),
+    SlidingWindow: (10,),
+    SessionWindow: (10,),
+}
+
+
+@given(streams(DISORDER), st.sampled_from([2, 5, 10]), st.sampled_from(list(FED)))
+def test_the_results_of_windows_that_are_fed_are_the_same_for_every_cut(
+    batches: Any, size: int, kind: type[WindowSpec]
+) -> None:
+    # What a tumbling window gives at its close is as old as itself: the windows that look back have to wait for it.
+    waits = timedelta(seconds=size) if kind in (SlidingWindow, SessionWindow) else timedelta(0)
+
+    def results(cut: list[Any], step: int) -> Any:
+        handler = chain(TumblingWindow, size, kind, *FED[kind], value=Collect(), allowed_lateness=waits)
+        run = TestRun(job(handler, watermark_delay=DISORDER))
+        for start in range(0, len(cut), step):
+            run.add_records(cut[start : start + step]).end_batch()
+        result = run.run(flush=True)
+        assert (result.records("late"), result.keys()) == ([], [])
+        return sorted(map(repr, result.records("results")))
+
+    events = [one for batch in batches for one in batch]
+    whole = results(events, max(len(events), 1))
+    assert results(events, 1) == whole
+    assert results(events, 3) == whole
+
+
+@given(streams(DISORDER))
+def test_sums_of_counts_are_as_if_counted_at_once(batches: Any) -> None:
+    handler = chain(TumblingWindow, 5, TumblingWindow, 20, value=Collect())
+    run = TestRun(job(handler, watermark_delay=DISORDER))
+    for batch in batches:
+        run.add_records(batch).end_batch()
+    expected: dict[Any, int] = {}
+    for one in (one for batch in batches for one in batch):
+        start = seconds(one.timestamp) // 20 * 20
+        expected[repr(one.key), start] = expected.get((repr(one.key), start), 0) + 1
+    records = run.run(flush=True).records("results")
+    assert {(repr(key), seconds(start)): sum(value) for start, _, key, _, value in records} == expected
+
+
+def test_a_window_that_is_declared_before_the_one_that_feeds_it_is_told() -> None:
+    class Mistaken(Recorded):
+        by_five = TumblingWindow(5 * SECOND, Count())
+        by_one = TumblingWindow(SECOND, Count())
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.by_one.add(subject, event)
+
+        @by_one.on_close
+        def fed(self, subject: Subject, window: Window, count: int) -> None:
+            self.by_five.add(subject, KeyedEvent(subject.key, window.start, count))
+
+        @by_five.on_close
+        def closed(self, subject: Subject, window: Window, value: Any) -> None: ...
+
+    run = TestRun(job(Mistaken())).add_records([event(0), event(4)]).add_watermark(at(100))
+    with pytest.raises(CallbackError, match="declare 'by_five' after 'by_one'") as caught:
+        run.run()
+    assert caught.value.callback == "fed"
+
+
+def test_a_window_that_feeds_itself_gets_what_is_on_time_and_no_more() -> None:
+    class Echo(Recorded):
+        window = TumblingWindow(5 * SECOND, Count())
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.window.add(subject, event)
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            super().closed(subject, window, value)
+            self.window.add(subject, KeyedEvent(subject.key, window.start, None))
+            if seconds(window.end) < 15:
+                self.window.add(subject, KeyedEvent(subject.key, window.end, None))
+
+        @window.on_late
+        def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            super().too_late(subject, event)
+
+    result = TestRun(job(Echo())).add_record(event(0)).add_watermark(at(100)).run()
+    assert [seconds(record[0]) for record in result.records("results")] == [0, 5, 10]
+    assert [seconds(record[1]) for record in result.records("late")] == [0, 5, 10]
+    assert result.keys() == []
+
+
+def test_a_timer_feeds_windows_at_its_own_time() -> None:
+    class Timed(Recorded):
+        window = TumblingWindow(10 * SECOND, Count())
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            subject.set_timer(event.timestamp + SECOND)
+
+        def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+            self.window.add(subject, KeyedEvent(subject.key, timestamp, None))
+
+        @window.on_close
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            super().closed(subject, window, value)
+
+    result = TestRun(job(Timed())).add_records([event(1), event(2), event(11)]).add_watermark(at(100)).run()
+    assert [(seconds(start), value) for start, *_, value in result.records("results")] == [(0, 2), (10, 1)]
+    assert (result.keys(), result.counters) == ([], {})
