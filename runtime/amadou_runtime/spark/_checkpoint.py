@@ -12,13 +12,11 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou_runtime._fit import described_specs, misfit_of
 from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
 _FORMAT = 1
-_OF_TYPES = {"ValueSpec", "MapSpec", "ListSpec"}
-"""The specs of which `shown_type` tells types; of others it tells what their state means."""
-_PLAIN = {"str", "int", "float", "bool", "bytes", "datetime", "date", "timedelta", "Decimal", "UUID", "NoneType"}
 
 
 @attrs.frozen
@@ -47,7 +45,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     checkpoint = files.checkpoint
-    specs = {name: [type(spec).__name__, spec.shown_type(), spec.version] for name, spec in job.specs.items()}
+    specs = described_specs(job)
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
@@ -56,7 +54,9 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
         identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, specs)
     else:
         identity = _read(checkpoint, stored)
-        _check(checkpoint, identity, job, specs)
+        misfit = misfit_of(job, identity.job, identity.key_groups, identity.specs)
+        if misfit is not None:
+            raise CheckpointError(checkpoint, misfit)
         identity = attrs.evolve(identity, specs={**identity.specs, **specs})
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
     return identity
@@ -102,51 +102,6 @@ def _read(checkpoint: str, stored: str) -> Identity:
         raise CheckpointError(
             checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
         ) from error
-
-
-def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, list[Any]]) -> None:
-    if identity.job != job.name:
-        raise CheckpointError(
-            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
-        )
-    if identity.key_groups != job.key_groups:
-        raise CheckpointError(
-            checkpoint,
-            f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
-        )
-    misfits = [
-        f"{name} was {_shown(stored)} and is now {_shown(specs[name])}"
-        for name, stored in identity.specs.items()
-        if name in specs and not _fits(stored, specs[name])
-    ]
-    if misfits:
-        raise CheckpointError(
-            checkpoint,
-            f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfits)}. "
-            "Give the spec its old type back, version= and migrate=, or another name",
-        )
-
-
-def _shown(spec: list[Any]) -> str:
-    kind, type_, version = spec
-    return f"{kind} {type_} version {version}" if version else f"{kind} {type_}"
-
-
-def _fits(stored: list[Any], now: list[Any]) -> bool:
-    """Whether state can be read; classes are not looked into, their state tells when it is touched."""
-    if stored[0] not in _OF_TYPES:
-        return stored == now
-    if stored[0] != now[0] or stored[2] > now[2]:
-        return False
-    if stored[2] < now[2]:
-        return True  # its migrate= knows
-    for old, new in zip(stored[1].split(" → "), now[1].split(" → "), strict=True):
-        members, wider = set(old.split(" | ")), set(new.split(" | "))
-        if members <= wider or (members == {"int"} and "float" in wider):
-            continue
-        if members & _PLAIN or wider & _PLAIN or "[" in old + new:
-            return False
-    return True
 
 
 def absolute(checkpoint: str) -> str:
