@@ -12,6 +12,7 @@ from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Sub
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
+from amadou._handler import callbacks_of
 from amadou._letters import LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._time import MICROSECOND, from_micros
@@ -145,7 +146,8 @@ class Operator:
                 raise self._failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
 
-        verdict = judge(self._job, kept, newest, oldest, number, tell)
+        with callbacks_of(self.handler):
+            verdict = judge(self._job, kept, newest, oldest, number, tell)
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(
@@ -168,6 +170,17 @@ class Operator:
         :param limits: which events wait; see `Verdict`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
+        with callbacks_of(self.handler):
+            return self._process(state, chunks, watermark, memory, limits)
+
+    def _process(
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        memory: bytes | None,
+        limits: Mapping[str, int],
+    ) -> Processed:
         if self._taker is not None:
             try:
                 played = self.process_at_once(self._taker, state, chunks, watermark, memory, limits)

@@ -11,6 +11,7 @@ from amadou.errors import (
     CheckpointError,
     EncodeError,
     EngineDifferenceError,
+    HandlerAttributeError,
     JobError,
     KeylessError,
     KeyTypeError,
@@ -44,6 +45,7 @@ EXAMPLES: list[AmadouError] = [
     CallbackError(**CALLBACK),  # type: ignore[arg-type]
     NaiveTimestampError(datetime(2025, 1, 1)),
     EngineDifferenceError("trace", "[]", "[1]"),
+    HandlerAttributeError("Counter", "seen", "NoneType", None),
     KeylessError("on_dependency_down"),
     TooManyHeldError("activities", "weather", 11, 10),
     RecoverError("Traffic", "per_minute", "a"),

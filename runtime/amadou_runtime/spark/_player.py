@@ -10,9 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
-
-from amadou import Handler, Job, PartitionReport
+from amadou import Job, PartitionReport
 from amadou.errors import RunError
 from amadou_runtime._dependencies import all_held
 from amadou_runtime._players import Played, ScriptedBatch
@@ -94,7 +92,7 @@ class SparkPlayer:
             with suppress(RunError):
                 self._wait()
             self._clock.crash_after = None
-            self.restart(None)
+            self.restart(self._job)
             self._wait()
         whole = self._whole
         if whole.states:
@@ -102,9 +100,9 @@ class SparkPlayer:
         held = all_held(kept[4] for kept in whole.ranges.values())
         return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state, held, self._clock.judged)
 
-    def restart(self, handler: Handler | None) -> None:
+    def restart(self, job: Job) -> None:
         self._stop()
-        self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
+        self._running = self._start(job)
 
     def failed(self) -> list[RawEntry]:
         failed = self._running.failed
