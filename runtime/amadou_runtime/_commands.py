@@ -22,6 +22,10 @@ amadou run my.package.views:job --engine embedded"""
 
 
 _ANY_WIDTH = 10_000
+LettersArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="LETTERS…", help="Dead letters as JSON lines: files, or directories of them."),
+]
 
 
 def describe_job(
@@ -45,7 +49,7 @@ def describe_job(
 
 
 def reproduce(
-    letters: Annotated[Path, typer.Argument(metavar="DEAD_LETTER_FILE", help="Dead letters as JSON lines.")],
+    letters: LettersArgument,
     job: Annotated[
         str | None,
         typer.Option(
@@ -56,26 +60,28 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The test file.  [default: test_JOB_dead_letters.py]")
     ] = None,
-    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line.")] = None,
+    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line of one file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     param: ParamOption = None,
 ) -> None:
     """Write a pytest file that plays dead letters again and fails with the same errors, until they are mended."""
-    from amadou_runtime._reproduce import find_job, read_letters, tests_of
+    from amadou_runtime._letter_files import read_letters
+    from amadou_runtime._reproduce import cases_of, find_job, tests_of
 
     params = pairs(param, "-p")
     with errors_told():
         found = read_letters(letters, line)
+        cases = cases_of(found)
         name = re.sub(r"\W+", "_", found[0].told["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
             raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
-        text = tests_of(found, job or find_job(found[0]), params, file, letters)
+        text = tests_of(cases, job or find_job(found[0]), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:
             raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
-    print(f"{file}: {len(found)} test{'s' if len(found) > 1 else ''}; run it with: pytest {file}")
+    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
 
 
 def list_plugins() -> None:

@@ -68,6 +68,7 @@ class SparkPlayer:
         self._script.mkdir()
         self._clock = _ScriptClock()
         self._files = 0
+        self._has_failed = False
         self._whole = Summary()
         self._state: bytes | None = None
         self._running = self._start(job)
@@ -86,6 +87,9 @@ class SparkPlayer:
                 for record in brought
             ]
         )
+        if self._has_failed:  # Spark plays the batch that failed again, with what is in its file now
+            self.restart(self._job)
+        self._has_failed = True
         if batch.crash_after is None:
             self._wait()
         else:
@@ -94,6 +98,8 @@ class SparkPlayer:
             self._clock.crash_after = None
             self.restart(self._job)
             self._wait()
+        self._has_failed = False
+        self._files += 1
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
@@ -142,7 +148,6 @@ class SparkPlayer:
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")
-        self._files += 1
 
     def _wait(self) -> None:
         try:
