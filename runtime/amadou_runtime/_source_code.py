@@ -1,6 +1,5 @@
 """Values as Python source."""
 
-import ast
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -10,8 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import attrs
-
-from amadou._wire import pack
 
 _HAVING = '''def having(value, **fields):
     """The value with fields that its class is not called with."""
@@ -41,7 +38,7 @@ class SourceCode:
         return list(self._helpers)
 
     def of(self, value: Any) -> str:
-        """The expression of a value."""
+        """The expression of a value. Of what has none of its own it is the `repr`."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
@@ -62,10 +59,6 @@ class SourceCode:
         if dataclasses.is_dataclass(value):
             fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
             return self._made(value, fields, [field.name for field in dataclasses.fields(value) if not field.init])
-        try:
-            ast.literal_eval(repr(value))
-        except (ValueError, SyntaxError):
-            return f"{self.need('amadou._wire', 'unpack')}({pack(value)!r})"
         return repr(value)
 
     def _enum(self, value: Enum) -> str:
