@@ -17,10 +17,10 @@ from amadou._report import added
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
-from amadou_runtime._fit import described_specs, misfit_of
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
+from amadou_runtime._state_schema import Known, described, state_problem, with_structures
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark
@@ -99,7 +99,7 @@ class TestRun:
         self._next = _for_test(job, handler, params)
         """The job after the restarts of the script so far."""
         self._take(self._next)
-        self._stored: list[Any] = [self._job.name, self._job.key_groups, described_specs(self._job)]
+        self._known = with_structures({}, described(self._job))
         self.engine = engine or defaults.engine
         """Where the script is played."""
         self._spark = spark
@@ -195,7 +195,7 @@ class TestRun:
         :raises CheckpointError: the handler cannot take the state over, as a run would say
         """
         job = self._next if handler is None else _for_test(self._original, handler, self._params)
-        self._take_over("of the test run", job, self._stored)
+        self._take_over("of the test run", job, self._known)
         self._next = job
 
         def restart() -> None:
@@ -276,7 +276,9 @@ class TestRun:
         Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
         next release can take its state over.
         """
-        return pack([_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged, self._stored])
+        return pack(
+            [_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged, self._job.name, self._known]
+        )
 
     def told(self, lines: int | None = None) -> str:
         """The callbacks so far as text, those of a batch that failed among them.
@@ -333,24 +335,27 @@ class TestRun:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
-            self._state, watermark, self._now, self._judged, (*of_job, specs) = rest
+            self._state, watermark, self._now, self._judged, name, known = rest
             self._watermark.load(watermark)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"that is no snapshot of a test run: {error}") from error
-        self._take_over("of the snapshot", self._job, [*of_job, specs])
+        if name != self._job.name:
+            raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
+        self._take_over("of the snapshot", self._job, known)
         self._placed = self._state
 
-    def _take_over(self, of: str, job: Job, stored: list[Any]) -> None:
-        """Let a job take over what was stored, where a run would.
+    def _take_over(self, of: str, job: Job, known: Known) -> None:
+        """Let a job take state over, where a run would.
 
         :param of: whose state it is
-        :param stored: name, key groups and `described_specs` of the job that stored it
-        :raises CheckpointError: the state does not fit the job
+        :param known: the structures that its specs have had
+        :raises CheckpointError: the job cannot read it
         """
-        misfit = misfit_of(job, *stored)
-        if misfit is not None:
-            raise CheckpointError(of, misfit)
-        self._stored = [job.name, job.key_groups, {**stored[-1], **described_specs(job)}]
+        now = described(job)
+        problem = state_problem(job.name, known, now)
+        if problem is not None:
+            raise CheckpointError(of, problem)
+        self._known = with_structures(known, now)
 
     def _take(self, job: Job) -> None:
         """Go on with a job."""

@@ -12,7 +12,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
-from amadou_runtime._fit import described_specs, misfit_of
+from amadou_runtime._state_schema import Structure, described, state_problem
 from amadou_runtime.spark._files import Files
 
 _FILE = "amadou.json"
@@ -45,7 +45,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     checkpoint = files.checkpoint
-    specs = described_specs(job)
+    specs = described(job)
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
@@ -54,9 +54,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
         identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, specs)
     else:
         identity = _read(checkpoint, stored)
-        misfit = misfit_of(job, identity.job, identity.key_groups, identity.specs)
-        if misfit is not None:
-            raise CheckpointError(checkpoint, misfit)
+        _check(checkpoint, identity, job, specs)
         identity = attrs.evolve(identity, specs={**identity.specs, **specs})
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
     return identity
@@ -102,6 +100,21 @@ def _read(checkpoint: str, stored: str) -> Identity:
         raise CheckpointError(
             checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
         ) from error
+
+
+def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Structure]) -> None:
+    if identity.job != job.name:
+        raise CheckpointError(
+            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
+        )
+    if identity.key_groups != job.key_groups:
+        raise CheckpointError(
+            checkpoint,
+            f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
+        )
+    problem = state_problem(job.name, {name: [spec] for name, spec in identity.specs.items()}, specs)
+    if problem is not None:
+        raise CheckpointError(checkpoint, problem)
 
 
 def absolute(checkpoint: str) -> str:

@@ -1,40 +1,44 @@
-"""Whether a job can take over what an earlier run stored."""
+"""What a job's state is made of, as plain data that is kept with it, and whether another job can read that state."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 from amadou import Job
 
+Structure: TypeAlias = list[Any]
+Known: TypeAlias = dict[str, list[Structure]]
+"""The structures that each spec has had, by its name."""
 _OF_TYPES = {"ValueSpec", "MapSpec", "ListSpec"}
 """The specs of which `shown_type` tells types; of others it tells what their state means."""
 _PLAIN = {"str", "int", "float", "bool", "bytes", "datetime", "date", "timedelta", "Decimal", "UUID", "NoneType"}
 
 
-def described_specs(job: Job) -> dict[str, list[Any]]:
-    """Kind, type and version of each state spec, by name."""
+def described(job: Job) -> dict[str, Structure]:
+    """Kind, type and version of each state spec of a job."""
     return {name: [type(spec).__name__, spec.shown_type(), spec.version] for name, spec in job.specs.items()}
 
 
-def misfit_of(job: Job, name: str, key_groups: int, stored: dict[str, list[Any]]) -> str | None:
-    """Why a job cannot take over what was stored, and what to do; `None` where it can.
+def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> Known:
+    """What is known, and what is now."""
+    return {**known, **{name: [structure] for name, structure in now.items()}}
 
-    :param name: of the job that stored it
-    :param key_groups: how many key groups that job had
-    :param stored: the `described_specs` of that job
+
+def state_problem(job: str, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
+    """Why a job cannot take state over, and what to do; `None` where it can.
+
+    :param job: its name
+    :param known: what `with_structures` gave for the jobs that left the state
     """
-    if name != job.name:
-        return f"it belongs to the job {name!r}, not to {job.name!r}; give each job a directory"
-    if key_groups != job.key_groups:
-        return f"its first run had key_groups={key_groups}, which cannot change; the job has {job.key_groups}"
-    specs = described_specs(job)
     misfits = [
-        f"{name} was {_shown(before)} and is now {_shown(specs[name])}"
-        for name, before in stored.items()
-        if name in specs and not _fits(before, specs[name])
+        f"{name} was {_shown(before)} and is now {_shown(now[name])}"
+        for name, structures in known.items()
+        for before in structures
+        if name in now and not _fits(before, now[name])
     ]
     if not misfits:
         return None
     return (
-        f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfits)}. "
+        f"the state of {job!r} no longer fits its specs: {'; '.join(misfits)}. "
         "Give the spec its old type back, version= and migrate=, or another name"
     )
 
