@@ -1,6 +1,7 @@
 """The commands that come with amadou."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,9 @@ from amadou import hookimpl
 from amadou.errors import LoadError
 from amadou_runtime._command import ParamOption, TargetArgument, errors_told, pairs, run_job
 from amadou_runtime._load import load_job
+from amadou_runtime._named import with_connectors
 from amadou_runtime._plugins import plugins_of
+from amadou_runtime._run import replay
 
 _RUN_EXAMPLES = """Examples:
 
@@ -84,6 +87,34 @@ def reproduce(
     print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
 
 
+def replay_letters(
+    target: TargetArgument,
+    letters: LettersArgument,
+    checkpoint: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="The checkpoint of the run that left the letters, which must have ended."),
+    ],
+    param: ParamOption = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(metavar="PORT=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting.")] = None,
+) -> None:
+    """Replay dead letters into their job, in their order, once the handler is mended. Each counts once."""
+    from amadou_runtime._letter_files import read_letters
+
+    params, settings = pairs(param, "-p"), pairs(conf, "--conf")
+    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    with errors_told():
+        job = with_connectors(load_job(target), sources, sinks)
+        found = read_letters(letters)
+        print(replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings), file=sys.stderr)
+
+
 def list_plugins() -> None:
     """Show which plugins are loaded, from where, and which hooks they have."""
     from rich import box
@@ -106,5 +137,8 @@ def amadou_register_commands(app: typer.Typer) -> None:
     app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
     app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(
         reproduce
+    )
+    app.command("replay", epilog="Example: amadou replay views.py state/dead_letters --checkpoint state")(
+        replay_letters
     )
     app.command("plugins")(list_plugins)

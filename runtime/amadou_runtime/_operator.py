@@ -64,6 +64,14 @@ class Processed(NamedTuple):
     """Events that wait."""
 
 
+class ReplayedGroup(NamedTuple):
+    """What is replayed of a key group."""
+
+    chunks: list[Chunk]
+    timers: list[tuple[Key, int, str]]
+    """Timers that fire again: key, time in microseconds, tag."""
+
+
 class Judged(NamedTuple):
     """What a batch's judgement gave; see `Processed`."""
 
@@ -173,6 +181,23 @@ class Operator:
         with callbacks_of(self.handler):
             return self._process(state, chunks, watermark, memory, limits)
 
+    def replay(
+        self,
+        state: bytes | None,
+        again: ReplayedGroup,
+        watermark: int | None,
+        memory: bytes | None,
+        limits: Mapping[str, int],
+    ) -> Processed:
+        """Play callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
+
+        :param again: what is played
+        :raises CallbackError: a callback failed; nothing of the batch counts
+        """
+        with callbacks_of(self.handler):
+            played = self.process_one_by_one(state, again.chunks, watermark, memory, limits, again.timers)
+            return played._replace(late=0)
+
     def _process(
         self,
         state: bytes | None,
@@ -245,10 +270,16 @@ class Operator:
         watermark: int | None,
         memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
+        again: Iterable[tuple[Key, int, str]] | None = None,
     ) -> Processed:
-        """Play one batch, callback by callback."""
+        """Play one batch, callback by callback.
+
+        :param again: timers that fire again, in a replay
+        """
         group = KeyGroup(state, memory)
         timers = group.timers
+        for timer in again or ():
+            timers.add(*timer)
         due = timers.due(watermark)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
@@ -262,7 +293,7 @@ class Operator:
         touched.update(key for woken in waking.values() for key, _ in woken)
         subject = Subject(batch)
         late = 0
-        if self._late_events != "deliver" and watermark is not None:
+        if again is None and self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch.ports)
         calls: dict[str, int] = {}
         fired = self._fire(due, waking, subject, calls) if due or waking else 0

@@ -260,6 +260,9 @@ class Component(StateSpec[Part]):
     def check(self) -> None:
         self._check_life()
 
+    def shown_type(self) -> str:
+        return repr(self) if type(self).__repr__ is not object.__repr__ else ""
+
     def _ages_by(self, subject: Subject) -> int | None:
         # What is due comes before what is gone, however far the watermark went at once.
         batch = subject._batch
