@@ -53,7 +53,7 @@ class Plan:
 
     :param steps: the letters of each batch
     :param before: how many were replayed before
-    :param others: how many letters there are of other callbacks, by callback
+    :param others: how many letters cannot be replayed, by callback
     """
 
     steps: list[list[Replayed]]
@@ -75,10 +75,13 @@ def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str
         seen[digest] += 1
         if told["job"] != job.name:
             raise LoadError(job.name, f"the letters are of the job {told['job']!r}")
-        if told["callback"] in CALLBACKS:
-            found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
+        callback = told["callback"]
+        if callback not in CALLBACKS:
+            others[callback] += 1
+        elif callback != "on_timer_expired" and letter.packed["record"] is None:
+            others[f"{callback} without their records, which could not be carried,"] += 1
         else:
-            others[told["callback"]] += 1
+            found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
     fresh = [letter for letter in found if letter.id not in noted]
     return Plan(_steps(fresh), len(found) - len(fresh), others)
 
@@ -91,9 +94,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> Replayed:
             name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
         )
     if source not in job.sources:
-        raise LoadError(job.name, f"a letter is of the source {source!r}, which the job has not: give it back its name")
-    if packed["record"] is None:
-        raise LoadError(job.name, f"a letter lacks its record, which could not be carried: {told['shown']}")
+        raise LoadError(job.name, f"a letter is of the source {source!r}, which the job lacks: give a source that name")
     return Replayed(name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"]))
 
 

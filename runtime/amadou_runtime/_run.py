@@ -203,7 +203,7 @@ def replay(
         plan = plan_of(letters, job, noted_letters(spark, checkpoint))
         summary, count = None, 0
         # Where a replay was cut short, what it had noted is still to be played.
-        for step in plan.steps or [[]]:
+        for step in plan.steps or ([[]] if plan.before else []):
             running = start_on_spark(
                 job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
             )

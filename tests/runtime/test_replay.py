@@ -77,16 +77,16 @@ def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_to
     assert (again.before, [len(step) for step in again.steps]) == (2, [1])
 
 
-def test_letters_of_windows_are_counted_and_left_out() -> None:
-    told = plan(letter("closed", None, ("a", 1)), event("a", 1))
-    assert (told.others, len(told.steps)) == ({"closed": 1}, 1)
+def test_letters_of_windows_and_those_without_a_record_are_counted_and_left_out() -> None:
+    told = plan(letter("closed", None, ("a", 1)), event("a", 1), letter("key_event", "left", None))
+    lacking = "key_event without their records, which could not be carried,"
+    assert (told.others, len(told.steps)) == ({"closed": 1, lacking: 1}, 1)
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (event("a", 1, "gone"), "of the source 'gone', which the job has not"),
-        (letter("key_event", "left", None, shown="<a lock>"), "lacks its record, which could not be carried: <a lock>"),
+        (event("a", 1, "gone"), "of the source 'gone', which the job lacks"),
         (letter("on_event", "left", ("a", 1), job="other"), "the letters are of the job 'other'"),
     ],
 )

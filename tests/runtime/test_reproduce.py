@@ -176,6 +176,12 @@ def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: l
     assert not os.path.exists("test_the_fence_dead_letters.py")
 
 
+def test_a_replay_of_what_are_no_letters_is_refused_before_spark_starts(letters: Path) -> None:
+    result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state"])
+    assert result.exit_code == 1
+    assert "cannot load nowhere.jsonl: the file cannot be read" in result.output
+
+
 WINDOWS = """
 from datetime import datetime, timedelta
 
