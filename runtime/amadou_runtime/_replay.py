@@ -79,7 +79,7 @@ def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str
         if callback not in CALLBACKS:
             others[callback] += 1
         elif callback != "on_timer_expired" and letter.packed["record"] is None:
-            others[f"{callback} without their records, which could not be carried,"] += 1
+            others[f"{callback} without records, which could not be carried"] += 1
         else:
             found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
     fresh = [letter for letter in found if letter.id not in noted]

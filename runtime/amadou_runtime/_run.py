@@ -165,10 +165,10 @@ class Replay:
     others: Mapping[str, int]
 
     def __str__(self) -> str:
-        lines = [f"{self.letters} letters replayed"]
+        lines = [f"letters replayed: {self.letters:,}"]
         if self.before:
-            lines.append(f"{self.before} letters were replayed before: left out")
-        lines += [f"{count} letters of {name} cannot be replayed: left out" for name, count in self.others.items()]
+            lines.append(f"replayed before, and left out: {self.before:,}")
+        lines += [f"cannot be replayed, and left out: {count:,} of {name}" for name, count in self.others.items()]
         return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
 
 

@@ -79,7 +79,7 @@ def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_to
 
 def test_letters_of_windows_and_those_without_a_record_are_counted_and_left_out() -> None:
     told = plan(letter("closed", None, ("a", 1)), event("a", 1), letter("key_event", "left", None))
-    lacking = "key_event without their records, which could not be carried,"
+    lacking = "key_event without records, which could not be carried"
     assert (told.others, len(told.steps)) == ({"closed": 1, lacking: 1}, 1)
 
 

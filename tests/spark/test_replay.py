@@ -115,7 +115,7 @@ def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_
 
     again, told = replay_all(checkpoint, copied, RECORDS)
     assert (again.letters, again.before, told) == (0, 5, [])
-    assert "5 letters were replayed before: left out" in str(again)
+    assert "replayed before, and left out: 5" in str(again)
     ((key, found, is_late),) = play(Mended(), [*RECORDS, "a,61,five"])
     assert (key, sorted(found), is_late) == ("a", sorted([*words, "five"]), False)
 
