@@ -1,6 +1,7 @@
 """The commands that come with amadou."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +11,9 @@ from amadou import hookimpl
 from amadou.errors import LoadError
 from amadou_runtime._command import ParamOption, TargetArgument, errors_told, pairs, run_job
 from amadou_runtime._load import load_job
+from amadou_runtime._named import with_connectors
 from amadou_runtime._plugins import plugins_of
+from amadou_runtime._run import replay
 
 _RUN_EXAMPLES = """Examples:
 
@@ -22,6 +25,10 @@ amadou run my.package.views:job --engine embedded"""
 
 
 _ANY_WIDTH = 10_000
+LettersArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="LETTERS…", help="Dead letters as JSON lines: files, or directories of them."),
+]
 
 
 def describe_job(
@@ -45,7 +52,7 @@ def describe_job(
 
 
 def reproduce(
-    letters: Annotated[Path, typer.Argument(metavar="DEAD_LETTER_FILE", help="Dead letters as JSON lines.")],
+    letters: LettersArgument,
     job: Annotated[
         str | None,
         typer.Option(
@@ -56,26 +63,56 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The test file.  [default: test_JOB_dead_letters.py]")
     ] = None,
-    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line.")] = None,
+    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line of one file.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     param: ParamOption = None,
 ) -> None:
     """Write a pytest file that plays dead letters again and fails with the same errors, until they are mended."""
-    from amadou_runtime._reproduce import find_job, read_letters, tests_of
+    from amadou_runtime._letter_files import read_letters
+    from amadou_runtime._reproduce import cases_of, find_job, tests_of
 
     params = pairs(param, "-p")
     with errors_told():
         found = read_letters(letters, line)
+        cases = cases_of(found)
         name = re.sub(r"\W+", "_", found[0].told["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
             raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
-        text = tests_of(found, job or find_job(found[0]), params, file, letters)
+        text = tests_of(cases, job or find_job(found[0]), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:
             raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
-    print(f"{file}: {len(found)} test{'s' if len(found) > 1 else ''}; run it with: pytest {file}")
+    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
+
+
+def replay_letters(
+    target: TargetArgument,
+    letters: LettersArgument,
+    checkpoint: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="The checkpoint of the run that left the letters, which must have ended."),
+    ],
+    param: ParamOption = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(metavar="PORT=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting.")] = None,
+) -> None:
+    """Replay dead letters into their job, in their order, once the handler is mended. Each counts once."""
+    from amadou_runtime._letter_files import read_letters
+
+    params, settings = pairs(param, "-p"), pairs(conf, "--conf")
+    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    with errors_told():
+        job = with_connectors(load_job(target), sources, sinks)
+        found = read_letters(letters)
+        print(replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings), file=sys.stderr)
 
 
 def list_plugins() -> None:
@@ -100,5 +137,8 @@ def amadou_register_commands(app: typer.Typer) -> None:
     app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
     app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(
         reproduce
+    )
+    app.command("replay", epilog="Example: amadou replay views.py state/dead_letters --checkpoint state")(
+        replay_letters
     )
     app.command("plugins")(list_plugins)

@@ -126,7 +126,8 @@ class DeadLetters:
         """Undo what came after `before`, and write a letter with what `told` had."""
         subject, key, state = before.subject, before.subject.key, told.packed
         before.restore()
-        packed = {"key": key, "record": record, "state": state, "timers": told.timers, "wakes": told.wakes}
+        timers = told.timers()
+        packed = {"key": key, "record": record, "state": state, "timers": timers, "wakes": told.wakes}
         letter = attrs.evolve(
             self._letter(failed, subject.source, record, packed),
             key=key,
@@ -134,7 +135,7 @@ class DeadLetters:
             tag=subject.timer_tag,
             watermark=subject.watermark,
             state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
-            timers=[(from_micros(micros), tag) for micros, tag in told.timers],
+            timers=[(from_micros(micros), tag) for micros, tag in timers],
         )
         wire = self._encoded(letter)
         subject._batch.ports[DEAD_LETTERS].wires.append(wire)
@@ -191,7 +192,7 @@ def _raise_unreadable(error: BaseException) -> None:
 class _Before:
     """What a subject was before a callback."""
 
-    __slots__ = ("_collected", "_counts", "_removed", "packed", "subject", "timers", "wakes")
+    __slots__ = ("_changes", "_collected", "_counts", "_removed", "packed", "subject", "wakes")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -199,8 +200,11 @@ class _Before:
         self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
         self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
         self._counts = dict(subject._batch.counts)
-        self.timers = subject._timers.of(subject.key)
-        self._removed = subject._timers.removed
+        timers = subject._timers
+        if timers.changes is None:
+            timers.changes = []
+        self._changes = len(timers.changes)
+        self._removed = timers.removed
         self._collected = [len(port.wires) for port in subject._batch.ports.values()]
 
     def store(self) -> None:
@@ -214,18 +218,38 @@ class _Before:
         for column, part in packed:
             column.put(key, part)
 
+    def timers(self) -> list[tuple[int, str]]:
+        """The timers that the subject had, by time and tag. Looked up only where a callback failed: a key may have very
+        many.
+        """
+        had = dict.fromkeys(self.subject._timers.of(self.subject.key))
+        for micros, tag, was_set in self._undone():
+            if was_set:
+                had.pop((micros, tag), None)
+            else:
+                had[micros, tag] = None
+        return sorted(had)
+
+    def _undone(self) -> list[tuple[int, str, bool]]:
+        """What was done to the subject's timers since, from the last change to the first: time, tag, and whether it was
+        set.
+        """
+        changes = self.subject._timers.changes
+        assert changes is not None
+        return [change[1:] for change in reversed(changes[self._changes :]) if change[0] == self.subject.key]
+
     def restore(self) -> None:
         """Undo what the callback did."""
         subject, batch = self.subject, self.subject._batch
         batch.counts = self._counts
         for column in batch.columns.values():
             column.undo(subject.key)
-        timers, before = subject._timers, set(self.timers)
-        now = set(timers.of(subject.key))
-        for micros, tag in now - before:
-            timers.discard(subject.key, micros, tag)
-        for micros, tag in before - now:
-            timers.add(subject.key, micros, tag)
+        timers, changes = subject._timers, self._undone()
+        for micros, tag, was_set in changes:
+            if was_set:
+                timers.discard(subject.key, micros, tag)
+            else:
+                timers.add(subject.key, micros, tag)
         timers.removed = self._removed
         for port, collected in zip(batch.ports.values(), self._collected, strict=True):
             del port.wires[collected:]

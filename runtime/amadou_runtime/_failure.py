@@ -7,11 +7,11 @@ from types import TracebackType
 from typing import Any
 
 import amadou
-from amadou import Timer
+from amadou import Job, Timer
 from amadou._secret import redacted
 from amadou._text import shown_error, shown_value, valid
 from amadou._wire import pack, unpack
-from amadou.errors import AmadouError, CallbackError
+from amadou.errors import AmadouError, CallbackError, JobError
 
 _RECORD_LIMIT = 500
 _OURS = tuple(str(Path(package).parent) for package in (amadou.__file__, __file__))
@@ -50,6 +50,20 @@ def callback_error(
     is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
+
+
+def cannot_travel(job: Job, error: Exception) -> JobError:
+    """The error of a job of which something cannot be copied for its workers.
+
+    :param error: what was raised
+    """
+    return JobError(
+        job.name,
+        (
+            f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the "
+            f"like in {type(job.handler).__name__}.open(), not in its attributes",
+        ),
+    )
 
 
 def shown_traceback(error: BaseException) -> str:

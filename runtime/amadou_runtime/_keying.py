@@ -7,8 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from amadou import Handler, Job, KeyedEvent
+from amadou import Handler, Job, KeyedEvent, Source
 from amadou._event import check_key
+from amadou._handler import callbacks_of
 from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
 from amadou._wire import pack
 from amadou.errors import (
@@ -56,6 +57,16 @@ def stands_for(handler: Handler, many: str, one: str) -> bool:
     return next(defined) <= next(defined)
 
 
+class KeyedSource(Source):
+    """What keying needs of a source: all of it that travels to workers."""
+
+    def __init__(self, source: Source) -> None:
+        self.key_event = source.key_event
+        self.to_records = source.to_records
+        self.decode = source.decode
+        self.partition_of = source.partition_of
+
+
 class Keying:
     """Turns the records of one source into packed events.
 
@@ -66,6 +77,7 @@ class Keying:
     """
 
     def __init__(self, job: Job, source: str, key_event: Callable[[Any], Any], groups: int) -> None:
+        self._of = job.handler
         self._handler = type(job.handler).__name__
         self._source = source
         self._key_event = key_event
@@ -85,6 +97,10 @@ class Keying:
         :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned what cannot be used
         """
+        with callbacks_of(self._of):
+            return self._keyed(records, now)
+
+    def _keyed(self, records: list[Any], now: int) -> Packed:
         if not records:
             return Packed({}, None, None, [])
         if self._key_all is not None:
@@ -136,8 +152,9 @@ class Keying:
         for record in records:
             events: Any = None
             event: Any = None
+            returned: Any = None
             try:
-                events = key_event(record)
+                events = returned = key_event(record)
                 if type(events) is KeyedEvent:
                     events = (events,)
                 elif events is None:
@@ -160,7 +177,7 @@ class Keying:
                         raise TimestampRangeError(timestamp)
                     packed += event
             except Exception as error:
-                failed = self._failed(record, event, error)
+                failed = self._failed(record, event, error, returned)
                 if letters is None:
                     raise failed
                 letters.append(self._letter(record, failed))
@@ -227,9 +244,9 @@ class Keying:
                 raise
         return packed
 
-    def _failed(self, record: Any, event: Any, error: Exception) -> CallbackError:
+    def _failed(self, record: Any, event: Any, error: Exception, returned: Any = None) -> CallbackError:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
-            error = self._explained(event, error)
+            error = self._explained(event, error, returned)
         return callback_error(
             error,
             handler=self._handler,
@@ -239,15 +256,19 @@ class Keying:
             key=event.key if isinstance(event, KeyedEvent) else None,
         )
 
-    def _explained(self, event: Any, error: Exception) -> Exception:
-        """What an error means that arose while this module took a returned event apart."""
-        if not isinstance(event, KeyedEvent):
-            if isinstance(event, tuple) and len(event) == 3:
+    def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
+        """What an error means that arose while this module took apart what `key_event` returned."""
+        is_plain = type(returned) is tuple and len(returned) in (2, 3) and isinstance(returned[1], datetime)
+        if is_plain or not isinstance(event, KeyedEvent):
+            if not is_plain and isinstance(event, tuple) and len(event) == 3:
                 return error
-            returned = "an iterable of events" if event is None else f"an iterable with {event!r}"
-            return EventTypeError(
-                f"key_event must return a KeyedEvent, an iterable of them or None: not {returned} ({error})"
+            what = "an iterable of events" if event is None else f"an iterable with {event!r}"
+            why = (
+                f"the plain tuple {returned!r}; write KeyedEvent(key, timestamp, value)"
+                if is_plain
+                else f"{what} ({error})"
             )
+            return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them or None: not {why}")
         if not isinstance(event.timestamp, datetime):
             return EventTypeError(f"the timestamp of {event!r} is no datetime")
         if event.timestamp.utcoffset() is None:

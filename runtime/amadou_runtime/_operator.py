@@ -12,6 +12,7 @@ from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Sub
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
+from amadou._handler import callbacks_of
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._text import shown_error
@@ -68,6 +69,14 @@ class Processed(NamedTuple):
     """Events that wait."""
     retired: list[str]
     """The names of what is kept as it is, for a job that has a spec of that name again."""
+
+
+class ReplayedGroup(NamedTuple):
+    """What is replayed of a key group."""
+
+    chunks: list[Chunk]
+    timers: list[tuple[Key, int, str]]
+    """Timers that fire again: key, time in microseconds, tag."""
 
 
 class Judged(NamedTuple):
@@ -160,7 +169,8 @@ class Operator:
                 raise self._failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
 
-        verdict = judge(self._job, kept, newest, oldest, number, tell)
+        with callbacks_of(self.handler):
+            verdict = judge(self._job, kept, newest, oldest, number, tell)
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(
@@ -183,6 +193,34 @@ class Operator:
         :param limits: which events wait; see `Verdict`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
+        with callbacks_of(self.handler):
+            return self._process(state, chunks, watermark, memory, limits)
+
+    def replay(
+        self,
+        state: bytes | None,
+        again: ReplayedGroup,
+        watermark: int | None,
+        memory: bytes | None,
+        limits: Mapping[str, int],
+    ) -> Processed:
+        """Play callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
+
+        :param again: what is played
+        :raises CallbackError: a callback failed; nothing of the batch counts
+        """
+        with callbacks_of(self.handler):
+            played = self.process_one_by_one(state, again.chunks, watermark, memory, limits, again.timers)
+            return played._replace(late=0)
+
+    def _process(
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        memory: bytes | None,
+        limits: Mapping[str, int],
+    ) -> Processed:
         if self._taker is not None:
             try:
                 played = self.process_at_once(self._taker, state, chunks, watermark, memory, limits)
@@ -253,10 +291,16 @@ class Operator:
         watermark: int | None,
         memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
+        again: Iterable[tuple[Key, int, str]] | None = None,
     ) -> Processed:
-        """Play one batch, callback by callback."""
+        """Play one batch, callback by callback.
+
+        :param again: timers that fire again, in a replay
+        """
         group = KeyGroup(state, memory, self._job.retired)
         timers = group.timers
+        for timer in again or ():
+            timers.add(*timer)
         due = timers.due(watermark)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
@@ -270,7 +314,7 @@ class Operator:
         touched.update(*waking.values())
         subject = Subject(batch)
         late = 0
-        if self._late_events != "deliver" and watermark is not None:
+        if again is None and self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch.ports)
         calls: dict[str, int] = {}
         fired = self._fire(due, waking, subject, calls) if due or waking else 0

@@ -7,11 +7,14 @@ from typing import Any, Protocol
 
 import attrs
 
-from amadou import Handler, Job, KeyedEvent
+from amadou import Job, KeyedEvent
+from amadou._wire import pack
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou_runtime._dependencies import Held
 from amadou_runtime._embedded import BatchResult, Embedded
+from amadou_runtime._failure import cannot_travel
 from amadou_runtime._group import joined
+from amadou_runtime._keying import KeyedSource
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
 from amadou_runtime._watermark import Newest
 
@@ -81,10 +84,10 @@ class Player(Protocol):
     def play(self, batch: ScriptedBatch) -> Played:
         """Play one batch."""
 
-    def restart(self, handler: Handler | None) -> None:
+    def restart(self, job: Job) -> None:
         """End, and begin again with what is stored.
 
-        :param handler: the handler from now on; the one of before, made anew, without it
+        :param job: the job from now on
         """
 
     def failed(self) -> list[RawEntry]:
@@ -101,7 +104,8 @@ class EmbeddedPlayer:
     """
 
     def __init__(self, job: Job) -> None:
-        self._begin(job)
+        self._job = job
+        self._begin()
 
     def play(self, batch: ScriptedBatch) -> Played:
         if batch.put is not None:
@@ -127,24 +131,23 @@ class EmbeddedPlayer:
     def failed(self) -> list[RawEntry]:
         return self._trace.take()
 
-    def restart(self, handler: Handler | None) -> None:
+    def restart(self, job: Job) -> None:
         self._engine.close()
-        self._begin_again(handler or self._untouched)
+        self._job = job
+        self._begin_again()
 
     def close(self) -> None:
         self._engine.close()
 
-    def _begin_again(self, handler: Handler) -> None:
+    def _begin_again(self) -> None:
         """Begin anew with what is stored."""
         before = self._engine
-        self._begin(attrs.evolve(self._job, handler=handler))
+        self._begin()
         self._engine.state, self._engine.letters = before.state, before.letters
 
-    def _begin(self, job: Job) -> None:
-        self._untouched = copy.deepcopy(job.handler)  # as another process would have it
-        self._job = job
+    def _begin(self) -> None:
         self._trace = Trace()
-        self._engine = Embedded(job, self._trace, scripted)
+        self._engine = Embedded(_for_worker(self._job), self._trace, scripted)
 
     def _crash(self, batch: ScriptedBatch, after: int) -> None:
         before = self._engine.state, self._engine.letters
@@ -152,7 +155,7 @@ class EmbeddedPlayer:
         with suppress(SimulatedCrash):
             self._play(batch)
         self._engine.state, self._engine.letters = before
-        self._begin_again(self._untouched)
+        self._begin_again()
 
 
 class BothPlayer:
@@ -169,14 +172,14 @@ class BothPlayer:
         if embedded != spark:
             for field in attrs.fields(Played):
                 ours, theirs = (getattr(outcome, field.name, outcome) for outcome in (embedded, spark))
-                if ours != theirs:
+                if ours != theirs and _packed(ours) != _packed(theirs):  # NaN is unequal to itself
                     raise EngineDifferenceError(field.name, repr(ours), repr(theirs))
         assert isinstance(embedded, Played)
         return embedded
 
-    def restart(self, handler: Handler | None) -> None:
-        self._embedded.restart(copy.deepcopy(handler))
-        self._spark.restart(handler)
+    def restart(self, job: Job) -> None:
+        self._embedded.restart(job)
+        self._spark.restart(job)
 
     def failed(self) -> list[RawEntry]:
         return self._embedded.failed()
@@ -184,6 +187,30 @@ class BothPlayer:
     def close(self) -> None:
         self._embedded.close()
         self._spark.close()
+
+
+def _for_worker(job: Job) -> Job:
+    """The job with copies of what travels, by the protocol of pickle, as a worker has them.
+
+    Classes and functions stay the same ones, unlike on Spark: what a test compares is of the classes that it knows.
+
+    :raises JobError: something of it cannot be copied
+    """
+    keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
+    try:
+        handler, sources = copy.deepcopy((job.handler, keyed))
+    except Exception as error:
+        raise cannot_travel(job, error) from error
+    return attrs.evolve(job, handler=handler, sources=sources)
+
+
+def _packed(value: Any) -> Any:
+    """What a field of `Played` is packed as; the value itself where it cannot be."""
+    entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
+    try:
+        return pack([attrs.astuple(entry, recurse=False) for entry in value] if entries else value)
+    except AmadouError:
+        return value
 
 
 def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:

@@ -1,68 +1,55 @@
 """From dead letters to tests that fail with the same errors."""
 
-import base64
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import attrs
-import orjson
 
 from amadou import Component, Job
 from amadou._letters import LATE_EVENTS
 from amadou._time import from_micros
 from amadou._wire import unpack
-from amadou.errors import AmadouError, LoadError
+from amadou.errors import LoadError
 from amadou_runtime._failure import shown_state
+from amadou_runtime._letter_files import Letter
 from amadou_runtime._load import load_job
 from amadou_runtime._source_code import SourceCode
 
+_FRAME = re.compile(r'File "(.+)", line (\d+)')
+
 
 @attrs.frozen
-class Letter:
-    """What a test needs of a dead letter.
+class Case:
+    """What becomes a test.
 
-    :param told: the letter as JSON
-    :param packed: what the letter keeps packed: `key`, `record`, `state` and `timers`
-    :param alike: how many letters of the file have the same callback, error and traceback
+    :param letter: the first letter of its kind
+    :param alike: how many letters are of that kind
     """
 
-    told: Mapping[str, Any]
-    packed: Mapping[str, Any]
+    letter: Letter
     alike: int = 1
 
 
-def read_letters(path: Path, line: int | None) -> list[Letter]:
-    """The letters of a file of JSON lines, but one alone of those that tell the same.
-
-    :param line: take the one of this line alone, counted from one
-    :raises LoadError: the file cannot be read, or does not hold dead letters
-    """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise LoadError(str(path), f"the file cannot be read: {error.strerror}") from error
-    if line is not None:
-        if not 1 <= line <= len(lines):
-            raise LoadError(str(path), f"the file has {len(lines)} lines, and no line {line}")
-        lines = [lines[line - 1]]
-    found: dict[tuple[str, ...], Letter] = {}
-    for number, text in enumerate(lines, start=line or 1):
-        try:
-            told = orjson.loads(text)
-            letter = Letter(told, unpack(base64.b64decode(told["packed"])))
-            same = tuple(told[name] for name in ("handler", "callback", "error", "traceback"))
-        except (ValueError, KeyError, TypeError, AmadouError) as error:
-            raise LoadError(str(path), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
-        known = found.get(same)
-        found[same] = letter if known is None else attrs.evolve(known, alike=known.alike + 1)
-    if not found:
-        raise LoadError(str(path), "the file holds no dead letters")
+def cases_of(letters: Iterable[Letter]) -> list[Case]:
+    """The letters, one of each kind: the same error, raised by the same line in the same callback."""
+    found: dict[tuple[str, ...], Case] = {}
+    for letter in letters:
+        told = letter.told
+        frames = _FRAME.findall(told["traceback"])
+        what = (_error_type(told), *frames[-1]) if frames else (told["error"],)
+        kind = (told["handler"], told["callback"], *what)
+        known = found.get(kind)
+        found[kind] = Case(letter) if known is None else attrs.evolve(known, alike=known.alike + 1)
     return list(found.values())
+
+
+def _error_type(told: Mapping[str, Any]) -> str:
+    return str(told["error"].partition(":")[0])
 
 
 def find_job(letter: Letter) -> str:
@@ -86,13 +73,13 @@ def find_job(letter: Letter) -> str:
     return f"{place}:{names[0]}"
 
 
-def tests_of(letters: list[Letter], target: str, params: Mapping[str, str], output: Path, origin: Path) -> str:
-    """The text of a pytest file with a test for each letter.
+def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: Path, origin: str) -> str:
+    """The text of a pytest file with a test for each case.
 
     :param target: where the job is, as `amadou run` takes it
     :param params: values of the job's parameters
     :param output: where the file will be
-    :param origin: the file of the letters
+    :param origin: the files of the letters
     :raises LoadError: the job cannot be found
     """
     job = load_job(target)
@@ -100,12 +87,12 @@ def tests_of(letters: list[Letter], target: str, params: Mapping[str, str], outp
     source.need("amadou_runtime", "TestRun")
     names: set[str] = set()
     tests = []
-    for letter in letters:
-        name = base = _name(letter)
+    for case in cases:
+        name = base = _name(case.letter)
         while name in names:
             name = f"{base}_{len(names) + 1}"
         names.add(name)
-        tests.append("\n".join([f"def {name}():", *(f"    {line}" for line in _lines(letter, job, params, source))]))
+        tests.append("\n".join([f"def {name}():", *(f"    {line}" for line in _lines(case, job, params, source))]))
     place, colon, name = target.rpartition(":")
     if not colon:
         place, name = target, "job"
@@ -117,7 +104,7 @@ def tests_of(letters: list[Letter], target: str, params: Mapping[str, str], outp
         path += [f"sys.path.insert(0, str(Path(__file__).resolve().parent / {directory!r}))", ""]
     source.need(module, name if name == "job" else f"{name} as job")
     heading = [f'"""From dead letters, by `amadou reproduce {origin}`."""', ""]
-    return "\n".join([*heading, *path, *source.imports(), "", "", "\n\n\n".join(tests), ""])
+    return "\n".join([*heading, *path, *source.imports(), "", "", "\n\n\n".join([*source.helpers(), *tests]), ""])
 
 
 def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
@@ -128,16 +115,17 @@ def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
 
 
 def _name(letter: Letter) -> str:
-    error = letter.told["error"].partition(":")[0].rpartition(".")[2]
+    error = _error_type(letter.told).rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
     return f"test_{letter.told['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
 
 
-def _lines(letter: Letter, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
-    told, packed, key = letter.told, letter.packed, source.of(letter.packed["key"])
+def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
+    told, packed = case.letter.told, case.letter.packed
+    key = source.of(packed["key"])
     comment = [f"# {line}" for line in told["error"].splitlines()]
-    if letter.alike > 1:
-        comment.append(f"# {letter.alike} letters alike, of which this is the first")
+    if case.alike > 1:
+        comment.append(f"# the first of {case.alike} letters with this error from this line")
     lines = [*comment, f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
     at = f", source={told['source']!r}" if told["source"] is not None and len(job.sources) > 1 else ""
     if told["callback"] == "key_event":

@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -10,11 +10,15 @@ from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
+import attrs
+
 from amadou import Job, RunSummary
 from amadou_runtime._embedded import ends, run_embedded
+from amadou_runtime._letter_files import Letter
 from amadou_runtime._plugins import RunHooks, plugins_of
 from amadou_runtime._ports import with_all_sinks
 from amadou_runtime._progress import Progress
+from amadou_runtime._replay import plan_of
 from amadou_runtime._trigger import trigger_problem
 
 if TYPE_CHECKING:
@@ -143,6 +147,74 @@ def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[
             running.stop()
     if on_progress is not None:
         on_progress(running.progress)
+
+
+@attrs.frozen
+class Replay:
+    """What a replay of dead letters did.
+
+    :param summary: what its batches gave; `None` where nothing was left to replay
+    :param letters: how many letters were replayed
+    :param before: how many had been replayed before
+    :param others: how many cannot be, by callback
+    """
+
+    summary: RunSummary | None
+    letters: int
+    before: int
+    others: Mapping[str, int]
+
+    def __str__(self) -> str:
+        lines = [f"letters replayed: {self.letters:,}"]
+        if self.before:
+            lines.append(f"replayed before, and left out: {self.before:,}")
+        lines += [f"cannot be replayed, and left out: {count:,} of {name}" for name, count in self.others.items()]
+        return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
+
+
+def replay(
+    job: Job,
+    letters: Iterable[Letter],
+    *,
+    checkpoint: str,
+    params: Mapping[str, str] = MappingProxyType({}),
+    master: str | None = None,
+    conf: Mapping[str, str] = MappingProxyType({}),
+    on_progress: Callable[[Progress], None] | None = None,
+) -> Replay:
+    """Replay dead letters into a job, in their order, with the state of its checkpoint. What its sources have now is
+    processed too. A letter counts once: it is noted in the checkpoint, and left out the next time.
+
+    :param letters: all letters so far, in their order
+    :param checkpoint: of the run that left the letters; no run may be using it
+    :raises CheckpointError: no run has used the checkpoint, or it does not fit the job
+    :raises LoadError: the letters are of another job
+    """
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark import start as start_on_spark
+    from amadou_runtime.spark._replay import noted_letters
+
+    job, hooks = _prepared(job, params)
+    settings = dict(conf)
+    with hooks.failures_told(), _stop_signals() as stop:
+        with_all_sinks(job, checkpoint)
+        hooks.plugins.prepare_session(job, settings)
+        spark = session(job.name, master=master, conf=settings)
+        plan = plan_of(letters, job, noted_letters(spark, checkpoint))
+        summary, count = None, 0
+        # Where a replay was cut short, what it had noted is still to be played.
+        for step in plan.steps or ([[]] if plan.before else []):
+            running = start_on_spark(
+                job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
+            )
+            count += len(step)
+            _follow(running, stop, on_progress)
+            summary = running.summary if summary is None else summary.then(running.summary)
+            if stop.is_set():
+                break
+    if summary is not None:
+        hooks.ended(summary)
+    return Replay(summary, count, plan.before, plan.others)
 
 
 @contextmanager

@@ -3,11 +3,18 @@
 import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from enum import Enum
+from enum import Enum, Flag
+from math import isfinite
 from typing import Any
 from uuid import UUID
 
 import attrs
+
+_HAVING = '''def having(value, **fields):
+    """The value with fields that its class is not called with."""
+    for name, field in fields.items():
+        object.__setattr__(value, name, field)
+    return value'''
 
 
 class SourceCode:
@@ -15,6 +22,7 @@ class SourceCode:
 
     def __init__(self) -> None:
         self._needed: dict[str, set[str]] = {}
+        self._helpers: dict[str, None] = {}
 
     def need(self, module: str, name: str) -> str:
         """Note an import. Returns the name."""
@@ -25,11 +33,17 @@ class SourceCode:
         """The lines of the imports."""
         return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._needed.items())]
 
+    def helpers(self) -> list[str]:
+        """The functions that the expressions call."""
+        return list(self._helpers)
+
     def of(self, value: Any) -> str:
         """The expression of a value. Of what has none of its own it is the `repr`."""
         kind = type(value)
         if isinstance(value, Enum):
-            return f"{self._class(kind)}.{value.name}"
+            return self._enum(value)
+        if kind is float and not isfinite(value):
+            return f'float("{value}")'
         if kind is datetime:
             return self._datetime(value)
         if kind in (date, timedelta, Decimal, UUID):
@@ -41,10 +55,34 @@ class SourceCode:
             return self._container(value)
         if attrs.has(kind):
             fields = {field.alias: getattr(value, field.name) for field in attrs.fields(kind) if field.init}
-            return self._call(kind, fields)
+            return self._made(value, fields, [field.name for field in attrs.fields(kind) if not field.init])
         if dataclasses.is_dataclass(value):
-            return self._call(kind, {field.name: getattr(value, field.name) for field in dataclasses.fields(value)})
+            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
+            return self._made(value, fields, [field.name for field in dataclasses.fields(value) if not field.init])
         return repr(value)
+
+    def _enum(self, value: Enum) -> str:
+        name = self._class(type(value))
+        if isinstance(value, Flag):
+            return f"{name}({value.value!r})"
+        return f"{name}.{value.name}" if value.name.isidentifier() else f"{name}[{value.name!r}]"
+
+    def _made(self, value: Any, fields: dict[str, Any], others: list[str]) -> str:
+        """The expression of an object.
+
+        :param fields: what its class is called with
+        :param others: the names of the fields that are not, which may have changed since
+        """
+        call = self._call(type(value), fields)
+        try:
+            made = type(value)(**fields)
+            changed = [name for name in others if getattr(made, name) != getattr(value, name)]
+        except Exception:  # the user's own class; the field may be set only later
+            changed = [name for name in others if hasattr(value, name)]
+        if not changed:
+            return call
+        self._helpers[_HAVING] = None
+        return f"having({call}, {', '.join(f'{name}={self.of(getattr(value, name))}' for name in changed)})"
 
     def _container(self, value: Any) -> str:
         if type(value) is dict:

@@ -9,16 +9,18 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, Subject
+from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, SinkSpec, Subject
 from amadou._event import check_key
-from amadou._letters import DEAD_LETTERS
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._port import declared_specs
 from amadou._report import added
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
-from amadou.errors import AmadouError
+from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
+from amadou_runtime._state_schema import Known, described, state_problem, with_structures
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
 from amadou_runtime._watermark import END_OF_TIME, Watermark
@@ -33,7 +35,7 @@ class Defaults:
     """What the pytest plugin sets for all test runs.
 
     :param engine: where runs are played that do not name an engine
-    :param made: takes each run that is made
+    :param made: takes each run that begins to play
     """
 
     engine: str = "embedded"
@@ -42,7 +44,7 @@ class Defaults:
 
 defaults = Defaults()
 _numbers = count()
-_SNAPSHOT = 2
+_SNAPSHOT = 3
 """The version of snapshots."""
 
 
@@ -52,7 +54,8 @@ class TestRun:
     A script is a sequence of batches. Records go into the batch in hand; `add_watermark`, `end_batch` and
     `advance_processing_time` end it. At the beginning of each batch timers fire up to its watermark, then its events
     run (`semantics.md` 2–7). The clock stands still but for `advance_processing_time`. The job's sources and sinks are
-    left alone, but for a `MemorySink`, which gets what is collected.
+    left alone, but for a `MemorySink`, which gets what is collected; so is its handler: a copy of it is played, as in a
+    worker.
 
     ::
 
@@ -65,12 +68,14 @@ class TestRun:
     :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` plays the same script on real Spark;
         `"both"` plays it on either and fails where they differ. Without it what pytest was told with
         `--amadou-engine`, else embedded
-    :param params: values of the job's parameters by name
+    :param handler: a handler, or its class, that is played in the place of the job's, such as a fake
+    :param params: values of the job's parameters by name; those that only sources and sinks use need none
     :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
     :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
     :param snapshot: what the `snapshot` of another run gave, also one of an older release of the handler: the run goes
         on from there
     :raises ParamError: a parameter has no value
+    :raises CheckpointError: the state of the snapshot does not fit the job
     """
 
     __test__ = False  # not a test class for pytest
@@ -80,6 +85,7 @@ class TestRun:
         job: Job,
         *,
         engine: Literal["embedded", "spark", "both"] | None = None,
+        handler: Handler | type[Handler] | None = None,
         params: Mapping[str, str] = MappingProxyType({}),
         spark: Any = None,
         processing_time: datetime | None = None,
@@ -88,7 +94,12 @@ class TestRun:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
         self._codecs: dict[str, Codec[Any]] = {}
-        self._take(_for_test(job.with_params(params)))
+        self._original = job
+        self._params = params
+        self._next = _for_test(job, handler, params)
+        """The job after the restarts of the script so far."""
+        self._take(self._next)
+        self._known = with_structures({}, described(self._job))
         self.engine = engine or defaults.engine
         """Where the script is played."""
         self._spark = spark
@@ -111,8 +122,6 @@ class TestRun:
         self._played = 0
         self._batches = 0
         self._number = next(_numbers)
-        if defaults.made is not None:
-            defaults.made.append(self)
         self._memory_sinks = [(port, sink) for port, sink in job.all_sinks if isinstance(sink, MemorySink)]
 
     def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
@@ -183,16 +192,16 @@ class TestRun:
 
         :param handler: another handler, or its class, that takes the state over: an upgrade. Without it the job's own,
             as a new process would have it
+        :raises CheckpointError: the handler cannot take the state over, as a run would say
         """
-        new = handler() if isinstance(handler, type) else handler
-        if new is not None:
-            attrs.evolve(self._job, handler=new)  # tells its mistakes here
+        job = self._next if handler is None else _for_test(self._original, handler, self._params)
+        self._take_over("of the test run", job, self._known)
+        self._next = job
 
         def restart() -> None:
             assert self._player is not None
-            self._player.restart(new)
-            if new is not None:
-                self._take(attrs.evolve(self._job, handler=new))
+            self._player.restart(job)
+            self._take(job)
 
         return self._end_batch(restart)
 
@@ -267,7 +276,9 @@ class TestRun:
         Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
         next release can take its state over.
         """
-        return pack([_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged])
+        return pack(
+            [_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged, self._job.name, self._known]
+        )
 
     def told(self, lines: int | None = None) -> str:
         """The callbacks so far as text, those of a batch that failed among them.
@@ -280,10 +291,13 @@ class TestRun:
         return "\n".join([*cut, *told[-(lines or 0) :]]) or "no callback ran"
 
     def close(self) -> None:
-        """Give back what the engine holds; needed for `engine="spark"` only, and done at exit."""
+        """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`
+        goes on with what is stored, as after a restart.
+        """
         if self._player is not None:
-            self._player.close()
-            self._player = None
+            player, self._player = self._player, None
+            self._placed = self._state or b""
+            player.close()
 
     def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
         self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
@@ -321,11 +335,27 @@ class TestRun:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
-            self._state, watermark, self._now, self._judged = rest
+            self._state, watermark, self._now, self._judged, name, known = rest
             self._watermark.load(watermark)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"that is no snapshot of a test run: {error}") from error
+        if name != self._job.name:
+            raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
+        self._take_over("of the snapshot", self._job, known)
         self._placed = self._state
+
+    def _take_over(self, of: str, job: Job, known: Known) -> None:
+        """Let a job take state over, where a run would.
+
+        :param of: whose state it is
+        :param known: the structures that its specs have had
+        :raises CheckpointError: the job cannot read it
+        """
+        now = described(job)
+        problem = state_problem(job.name, known, now)
+        if problem is not None:
+            raise CheckpointError(of, problem)
+        self._known = with_structures(known, now)
 
     def _take(self, job: Job) -> None:
         """Go on with a job."""
@@ -357,6 +387,8 @@ class TestRun:
         self._raw += trace
         self._state = played.state
         for port, sink in self._memory_sinks:
+            if port not in self._codecs:  # of the handler in whose place another one is played
+                continue
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(into, [[wire for entry in trace for name, wire in entry.outputs if name == port]])
         self._batches += 1
@@ -376,6 +408,8 @@ class TestRun:
         )
 
     def _new_player(self) -> Player:
+        if defaults.made is not None and self not in defaults.made:
+            defaults.made.append(self)
         if self.engine == "embedded":
             return EmbeddedPlayer(self._job)
         from amadou_runtime.spark import SparkPlayer
@@ -393,5 +427,18 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
     return group.pack()
 
 
-def _for_test(job: Job) -> Job:
+def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
+    """The job as a test run plays it.
+
+    :param handler: takes the place of the job's own
+    """
+    known = {param.name for param in job.params}
+    if handler is not None:
+        handler = handler() if isinstance(handler, type) else handler
+        ports = [spec.name for spec in declared_specs(handler).values() if isinstance(spec, SinkSpec)]
+        own = [port for port in job.sinks if port in (DEAD_LETTERS, LATE_EVENTS)]
+        job = attrs.evolve(job, handler=handler, sinks={port: MemorySink() for port in (*ports, *own)})
+    taken = {param.name for param in job.params}
+    given = {name: text for name, text in params.items() if name in taken or name not in known}
+    job = job.with_params(given, connectors=False)
     return attrs.evolve(job, sinks={port: MemorySink() for port in job.ports})

@@ -17,6 +17,8 @@ HELD = "held"
 """What the trace says of an event that waits for another source."""
 DETAILED = 2000
 """Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
+_TIMERS = 100
+"""How many timers of a subject take as long to tell as a callback."""
 
 
 @attrs.frozen
@@ -44,7 +46,8 @@ class TraceEntry:
     :param source: the event's source, or that which is down or back; `None` for a timer
     :param value: the event's value; where a dependency changed how far both sources had come, by name
     :param tag: the timer's tag
-    :param before: what the subject was before; `None` where no callback ran, and after some thousands of callbacks
+    :param before: what the subject was before; `None` where no callback ran, and after some thousands of callbacks, or
+        fewer where a subject has hundreds of timers
     :param after: what it was afterwards
     :param outputs: what the callback collected, as pairs of port and value
     :param error: what it raised
@@ -234,7 +237,7 @@ class Trace:
             self.crash_after -= 1
         watermark = subject._batch.watermark
         self._seen += 1
-        told = _snapshot(subject) if self._seen <= DETAILED else None
+        told = self._snapshot(subject) if self._seen <= DETAILED else None
         self._raw.append(
             RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
         )
@@ -243,7 +246,7 @@ class Trace:
     def _end(self, subject: Subject, before: list[int]) -> None:
         entry = self._raw[-1]
         if entry.before is not None:
-            entry.after = _snapshot(subject)
+            entry.after = self._snapshot(subject)
         collected = [
             (name, wire)
             for (name, port), start in zip(subject._batch.ports.items(), before, strict=True)
@@ -252,19 +255,20 @@ class Trace:
         if collected:
             entry.outputs = collected
 
-
-def _snapshot(subject: Subject) -> list[Any]:
-    """A subject's packed state by spec, and its timers."""
-    key, packed = subject.key, {}
-    for name, column in subject._batch.columns.items():
-        state = column.states.get(key)
-        try:
-            part = column.packed.get(key) if state is None or not state._changed else packed_state(state)
-        except AmadouError:  # what msgpack refuses is told where it is stored
-            continue
-        if part is not None:
-            packed[name] = part
-    return [packed, subject._timers.of(key)]
+    def _snapshot(self, subject: Subject) -> list[Any]:
+        """A subject's packed state by spec, and its timers."""
+        key, packed = subject.key, {}
+        for name, column in subject._batch.columns.items():
+            state = column.states.get(key)
+            try:
+                part = column.packed.get(key) if state is None or not state._changed else packed_state(state)
+            except AmadouError:  # what msgpack refuses is told where it is stored
+                continue
+            if part is not None:
+                packed[name] = part
+        timers = subject._timers.of(key)
+        self._seen += len(timers) // _TIMERS
+        return [packed, timers]
 
 
 def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:

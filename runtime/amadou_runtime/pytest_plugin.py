@@ -1,12 +1,11 @@
 """The pytest plugin: fixtures, the choice of an engine, and traces of failing tests. pytest loads it by itself."""
 
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from amadou.errors import CallbackError
+from amadou.errors import AmadouError
 from amadou_runtime import TestRun, _testing
 
 _RUNS = 3
@@ -32,16 +31,30 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
-    runs: list[TestRun] = []
-    item.stash[_runs] = _testing.defaults.made = runs
+    item.stash[_runs] = _testing.defaults.made = []
     try:
         return (yield)
     finally:
         _testing.defaults.made = None
-        for run in runs:
-            if run.engine != "embedded":  # else there is nothing to give back
-                with suppress(CallbackError):
-                    run.close()
+        del item.stash[_runs]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    errors = [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
+    torn_down = yield
+    if errors:
+        raise errors[0]
+    return torn_down
+
+
+def _closed(run: TestRun) -> AmadouError | None:
+    """Close a run, before the fixtures go that its handler may use. Returns what went wrong."""
+    try:
+        run.close()
+    except AmadouError as error:
+        return error
+    return None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -108,7 +108,7 @@ def packed_state(state: Any) -> bytes | None:
 class Timers:
     """The pending timers of the subjects, by time: windows of many subjects end together. Times are in microseconds."""
 
-    __slots__ = ("_before", "_times", "pending", "plain", "removed", "tagged")
+    __slots__ = ("_before", "_times", "changes", "pending", "plain", "removed", "tagged")
 
     def __init__(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
         self.plain = plain
@@ -120,6 +120,8 @@ class Timers:
         self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
         self.removed = 0
         """How many were removed since."""
+        self.changes: list[tuple[Key, int, str, bool]] | None = None
+        """What was added (true) and discarded (false), for whoever may want to undo it; `None` where nobody does."""
         self._before = self.pending
         # By key, from when a callback first asks; times that are gone stay here, and have no tags.
         self._times: dict[Key, set[int]] | None = None
@@ -144,6 +146,8 @@ class Timers:
                 return
             keys[key] = None
         self.pending += 1
+        if self.changes is not None:
+            self.changes.append((key, micros, tag, True))
         if self._times is not None:
             self._times.setdefault(key, set()).add(micros)
 
@@ -164,6 +168,8 @@ class Timers:
                 del times[micros]
         self.pending -= 1
         self.removed += 1
+        if self.changes is not None:
+            self.changes.append((key, micros, tag, False))
         return True
 
     def take(self, micros: int) -> dict[Key, None]:

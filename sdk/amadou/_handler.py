@@ -1,12 +1,19 @@
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
 
 from amadou._event import K, Key, KeyedEvent
+from amadou._spec import Spec
 from amadou._subject import Subject
+from amadou.errors import HandlerAttributeError
 
 if TYPE_CHECKING:
     from amadou._job import Job
+
+_running: ContextVar["Handler | None"] = ContextVar("running", default=None)
+"""The handler whose callbacks run in this thread."""
 
 
 class Handler(Generic[K]):
@@ -22,7 +29,8 @@ class Handler(Generic[K]):
     there for the key's next one.
 
     State belongs to subjects and is declared by specs on the class. An instance attribute is a setting: it travels to
-    the workers when a run starts, and what a callback writes to it goes no further.
+    the workers when a run starts. `__init__` and `open` set it; a callback that sets one fails with a
+    `HandlerAttributeError`, since no other worker would see it, nor the same one after a restart.
     """
 
     gives_all_to: str | None = None
@@ -98,3 +106,23 @@ class Handler(Generic[K]):
         watermark, which may be far past it. A handler that sets no timers need not define this.
         """
         raise NotImplementedError
+
+    if not TYPE_CHECKING:  # else any attribute could be set, for a type checker
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            spec = getattr(type(self), name, None)
+            hides_spec = isinstance(spec, Spec) and not isinstance(value, Spec)
+            if hides_spec or _running.get() is self:
+                usage = f"self.{name}.{spec._usage}" if hides_spec else None
+                raise HandlerAttributeError(type(self).__name__, name, type(spec).__name__, usage)
+            super().__setattr__(name, value)
+
+
+@contextmanager
+def callbacks_of(handler: Handler) -> Iterator[None]:
+    """The callbacks of a handler run in this thread: they may not set its attributes."""
+    token = _running.set(handler)
+    try:
+        yield
+    finally:
+        _running.reset(token)

@@ -189,10 +189,12 @@ class Job:
         sinks = [sink for _, sink in self.all_sinks]
         return params_of((self, self.handler, *self.sources.values(), *sinks, *self.dependencies))
 
-    def with_params(self, given: Mapping[str, str] = MappingProxyType({})) -> "Job":
+    def with_params(self, given: Mapping[str, str] = MappingProxyType({}), *, connectors: bool = True) -> "Job":
         """The job with each `Param` replaced by its value.
 
         :param given: texts by name, as on the command line; the environment and the defaults serve the rest
+        :param connectors: whether sources and sinks need their values, too. Without it a `Param` of theirs that has
+            none stays, as in a test run, which reads and writes nothing
         :raises ParamError: some are missing, cannot be read, or are not this job's
         """
         known = {param.name for param in self.params}
@@ -203,11 +205,12 @@ class Job:
         ]
         filled = with_values(self, given, problems)
         handler = with_values(self.handler, given, problems)
-        sources = {name: with_values(source, given, problems) for name, source in self.sources.items()}
+        of_connectors = problems if connectors else []
+        sources = {name: with_values(source, given, of_connectors) for name, source in self.sources.items()}
         sinks = {
-            port: [with_values(sink, given, problems) for sink in _several(of_port)]
+            port: [with_values(sink, given, of_connectors) for sink in _several(of_port)]
             if isinstance(of_port, tuple)
-            else with_values(of_port, given, problems)
+            else with_values(of_port, given, of_connectors)
             for port, of_port in self.sinks.items()
         }
         dependencies = [with_values(each, given, problems) for each in self.dependencies]

@@ -8,7 +8,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec
+from amadou._state_spec import Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
@@ -184,6 +184,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         (`semantics.md` 17)
     """
 
+    _usage = "state_for(subject)[…] = …"
+    _of_subjects = names_of(MapState)
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
     encode_key: Callable[[Any], Any]
     """Turns a key into its wire form."""

@@ -20,6 +20,8 @@ class SinkSpec(Spec, Generic[T]):
         that a plugin registers, such as ``"json"``
     """
 
+    _usage = "collect(subject, …)"
+
     def __init__(self, type: TypeForm[T], *, name: str | None = None, codec: Codec[T] | str | None = None) -> None:
         self.type: Any = type
         self._name = name

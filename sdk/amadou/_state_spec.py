@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from amadou._event import Key
 from amadou._spec import MISSING, Spec
@@ -17,6 +17,11 @@ Migrate = Callable[[Any, int], Any]
 """From what an older version stored, as msgpack carries it, and that version, to a value of the type."""
 
 
+def names_of(state: type) -> frozenset[str]:
+    """The public names of the class of a subject's state, as `StateSpec._of_subjects`."""
+    return frozenset(name for name in dir(state) if not name.startswith("_")) - {"ages"}
+
+
 class StateSpec(Spec, Generic[S]):
     """State of each subject under a name.
 
@@ -25,6 +30,8 @@ class StateSpec(Spec, Generic[S]):
     their wire form.
     """
 
+    _of_subjects: ClassVar[frozenset[str]] = frozenset()
+    """Names that belong to the state of a subject, and are looked for here by mistake."""
     ttl: timedelta | None
     version: int
     wakes = False
@@ -148,6 +155,23 @@ class StateSpec(Spec, Generic[S]):
             for name, (type_, codec) in parts.items()
         }
         return {**StateSpec.structure(self), "shown": self.shown_type(), "parts": structures}
+
+    if not TYPE_CHECKING:  # else a spec could have any attribute, for a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            self._check_attribute(name)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def __setattr__(self, name: str, value: Any) -> None:
+            self._check_attribute(name)
+            super().__setattr__(name, value)
+
+        def _check_attribute(self, name: str) -> None:
+            if name in type(self)._of_subjects:
+                raise AttributeError(
+                    f"{self._name or 'this'} is a {type(self).__name__}, and each subject has a state of its own: use "
+                    f"self.{self._name}.state_for(subject).{name}"
+                )
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

@@ -8,7 +8,7 @@ from typing_extensions import TypeForm
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec
+from amadou._state_spec import Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError
 
@@ -119,6 +119,8 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         (`semantics.md` 17); not needed for attributes that were removed or have a default, and for wider unions
     """
 
+    _usage = "state_for(subject).value = …"
+    _of_subjects = names_of(ValueState)
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
     """Turns a value into its wire form."""

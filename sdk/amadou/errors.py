@@ -13,6 +13,7 @@
     │   ├── KeyTypeError
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
+    ├── HandlerAttributeError  a callback set an attribute of its handler, or something took a spec's place
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
     ├── KeylessError           state or timers were asked for where there is no key
     ├── RecoverError           a window of a former run is due, and the handler has none of that name
@@ -254,6 +255,33 @@ class TooFarAheadError(EventError):
 
 class EventTypeError(EventError):
     """`key_event` returned something that is not an event, or an event whose timestamp is not a datetime."""
+
+
+class HandlerAttributeError(AmadouError):
+    """A callback set an attribute of its handler, or a spec's name was set to something else.
+
+    :param handler: the handler's class name
+    :param attribute: the attribute's name
+    :param kind: the class of the spec of that name
+    :param usage: how the spec is used; `None` where there is none of that name
+    """
+
+    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None) -> None:
+        self.handler = handler
+        self.attribute = attribute
+        self.kind = kind
+        self.usage = usage
+        if usage is None:
+            told = (
+                f"a callback set the attribute {handler}.{attribute}, which no other worker sees, nor this one after a "
+                f"restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
+            )
+        else:
+            told = f"{handler}.{attribute} is a {kind}, and nothing else can take its place: use {usage}"
+        super().__init__(told)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.handler, self.attribute, self.kind, self.usage)
 
 
 class TimerError(AmadouError):

@@ -1,12 +1,14 @@
 """Rule 19 of `semantics.md`: only the failing callback is undone."""
 
+import time
+from datetime import datetime
 from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Fragile, Guarding, at, event, job
+from tests.conformance.handlers import Fragile, Guarding, Mistake, Recorder, at, event, job
 
-from amadou import KeyedEvent
+from amadou import KeyedEvent, Subject
 from amadou_runtime import TestResult, TestRun
 
 
@@ -122,3 +124,35 @@ def test_a_letter_does_not_tell_a_secret(test_run: MakeRun) -> None:
     letters = run.add_records([event(1, "fail"), event(2, "unparsable")]).run().dead_letters
     assert [letter.error for letter in letters] == ["ValueError: no login with ***"] * 2
     assert "sesame-4711" not in repr(letters)
+
+
+MANY = 16_000
+
+
+class Patient(Recorder):
+    """Its event sets very many timers, of which some delete and set others and then fail."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for second in range(1, MANY + 1):
+            subject.set_timer(at(second), "fail" if second in event.value else "")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        if subject.timer_tag == "fail":
+            subject.set_timer(at(MANY * 2))
+            subject.delete_timer(at(MANY * 2))
+            subject.delete_timer(at(MANY))
+            subject.set_timer(at(MANY), "again")
+            raise Mistake("not now")
+        self.report("timer", subject, timestamp, "")
+
+
+@pytest.mark.parametrize("settings", [{"on_error": "dead_letter"}, {}])
+def test_a_key_with_very_many_timers_takes_no_longer_for_each(settings: dict[str, Any]) -> None:
+    failing = {5, MANY - 1} if settings else set()
+    run = TestRun(job(Patient(), **settings)).add_record(event(0, failing)).add_watermark(at(MANY))
+    began = time.monotonic()
+    result = run.run()
+    assert time.monotonic() - began < 10  # once 195 seconds
+    assert len(result.records("seen")) == MANY - len(failing)
+    assert result.timers("k") == []
+    assert [len(letter.timers) for letter in result.dead_letters] == [MANY - failed for failed in sorted(failing)]

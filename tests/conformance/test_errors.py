@@ -71,6 +71,18 @@ def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: 
     assert [seen[4] for seen in test_job.sinks["seen"].records] == ["a", "a"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("mistake", ["fail", "unparsable"])
+def test_rule_18_a_test_run_goes_on_without_the_batch_that_failed(test_run: MakeRun, mistake: str) -> None:
+    run = test_run(job(Failing())).add_record(event(0, "a")).end_batch()
+    failure_of(run.add_records([event(1, "undone"), event(2, mistake)]))
+    failure_of(run.add_record(event(3, mistake)))
+    result = (
+        run.add_record(event(4, "b")).end_batch().add_record(event(5, "c")).restart().add_record(event(6, "d")).run()
+    )
+    assert [seen[2:] for seen in result.records("seen")] == [(0, None, "a"), (4, 0, "b"), (5, 4, "c"), (6, 5, "d")]
+    assert result.state("total", "k") == 4
+
+
 @pytest.mark.parametrize("value", ["fail", "unparsable"])
 def test_an_error_does_not_tell_a_secret(test_run: MakeRun, value: str) -> None:
     error = failure_of(test_run(job(Guarding()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))

@@ -1,5 +1,7 @@
 """Rules 8, 18 and 20 of `semantics.md`: what survives restarts and crashes."""
 
+from datetime import datetime
+
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Keeper, Recorder, TimerSetter, at, event, job
@@ -13,12 +15,12 @@ class Counter(Recorder):
     total = ValueSpec(int, default=0)
 
     def __init__(self) -> None:
-        self.seen_here = 0
+        self.seen_here: list[datetime] = []
 
     def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
-        self.seen_here += 1
+        self.seen_here.append(event.timestamp)
         self.total.state_for(subject).value += 1
-        self.report("event", subject, event.timestamp, (self.total.state_for(subject).value, self.seen_here))
+        self.report("event", subject, event.timestamp, (self.total.state_for(subject).value, len(self.seen_here)))
         subject.set_timer(at(100))
 
 

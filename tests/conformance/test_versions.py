@@ -9,7 +9,8 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
-from amadou.errors import AmadouError, CallbackError
+from amadou._wire import pack, unpack
+from amadou.errors import AmadouError, CallbackError, CheckpointError
 from amadou_runtime import TestRun
 
 MINUTE = timedelta(minutes=1)
@@ -109,13 +110,39 @@ def test_rule_17_a_migration_covers_the_rest_and_goes_on_from_version_to_version
     ]
 
 
+def unchecked(run: TestRun) -> bytes:
+    """What a run stored, without what its specs were: as in a checkpoint that says nothing of them."""
+    run.run()
+    *parts, _ = unpack(run.snapshot())
+    return pack([*parts, {}])
+
+
 @pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
-def test_rule_17_anything_else_names_key_spec_and_types_and_destroys_nothing(
+def test_rule_17_anything_else_is_refused_before_a_batch(test_run: MakeRun, handler: type[Handler]) -> None:
+    run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
+    was = (
+        "number was ValueSpec str version 2 and is now" if handler is Keeping else "number was ValueSpec int and is now"
+    )
+    with pytest.raises(CheckpointError, match=was):
+        run.restart(handler)
+    run.run()
+    with pytest.raises(CheckpointError, match=was):
+        test_run(job(handler()), snapshot=run.snapshot())
+
+
+def test_a_snapshot_of_another_job_is_refused(test_run: MakeRun) -> None:
+    snapshot = written(test_run).snapshot()
+    with pytest.raises(CheckpointError, match="it belongs to the job 'conformance', not to 'another'"):
+        test_run(attrs.evolve(job(Keeping()), name="another"), snapshot=snapshot)
+
+
+@pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
+def test_rule_17_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
     test_run: MakeRun, handler: type[Handler]
 ) -> None:
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
     with pytest.raises(CallbackError, match="StateDecodeError") as caught:
-        run.restart(handler).add_record(event(0)).run()
+        test_run(job(handler()), snapshot=unchecked(run)).add_record(event(0)).run()
     for part in ("of key 'k'", "Nothing was changed"):
         assert part in caught.value.error
     if handler is Misfit:
@@ -127,11 +154,11 @@ def test_rule_17_anything_else_names_key_spec_and_types_and_destroys_nothing(
 
 def test_rule_17_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> None:
     before = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
-    before.run()
+    snapshot = unchecked(before)
     with pytest.raises(AmadouError):
-        test_run(job(Misfit()), snapshot=before.snapshot()).add_record(event(0)).run()
+        test_run(job(Misfit(), on_error="dead_letter"), snapshot=snapshot).add_record(event(0)).run()
     ada = Old("Ada", 3)
-    run = test_run(job(Keeping()), snapshot=before.snapshot()).add_record(event(0))
+    run = test_run(job(Keeping()), snapshot=snapshot).add_record(event(0))
     assert run.run().records("found") == [[ada, {"a": ada}, [ada], 5]]
 
 

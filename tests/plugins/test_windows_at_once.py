@@ -186,11 +186,11 @@ def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() 
 def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
     class Moody(Recording):
         gives_all_to = "window"
-        calls = 0
+        calls: list[Any] = []
 
         def closed(self, subject: Subject, window: Window, value: Any) -> None:
-            self.calls += 1
-            if self.calls == 2:
+            self.calls.append(value)
+            if len(self.calls) == 2:
                 raise ConnectionError("not now")
             super().closed(subject, window, value)
 

@@ -167,6 +167,21 @@ def test_a_key_that_is_no_valid_text() -> None:
     assert shows_only_the_users_frames(error)
 
 
+@pytest.mark.parametrize("returned", [("a", START, 1), ("abc", START, 1), (("a", 1, 2), START, 1), (7, START)])
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
+def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> None:
+    test_job = attrs.evolve(job(Scripted()), on_error=on_error)
+    run = TestRun(test_job).add_record(lambda: returned)
+    if on_error == "fail":
+        with pytest.raises(CallbackError) as caught:
+            run.run()
+        error = caught.value.error
+    else:
+        (letter,) = run.run().dead_letters
+        error = letter.error
+    assert f"not the plain tuple {returned!r}; write KeyedEvent(key, timestamp, value)" in error
+
+
 @pytest.mark.parametrize("returned", [5, "abc", [5], ["abc"], [None], ("a", START), object()])
 def test_key_event_that_returns_no_event(returned: Any) -> None:
     error = failure(lambda: returned)

@@ -82,6 +82,88 @@ def test_a_callback_that_raises_is_in_the_trace(pytester: pytest.Pytester) -> No
     )
 
 
+CONNECTED = """
+import gc
+import weakref
+from datetime import UTC, datetime
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, ValueSpec
+from amadou_runtime import TestRun
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+connections = {"open": 0, "most": 0}
+runs = weakref.WeakSet()
+
+
+class Connected(Handler):
+    count = ValueSpec(int, 0)
+
+    def open(self):
+        connections["open"] += 1
+        connections["most"] = max(connections.values())
+
+    def key_event(self, record):
+        return KeyedEvent(record, NOON)
+
+    def on_event(self, subject, event):
+        self.count.state_for(subject).value += 1
+
+    def close(self):
+        assert server, "the server is gone"
+        connections["open"] -= 1
+
+
+job = Job("connected", Connected(), {"keys": MemorySource()}, {})
+server = []
+
+
+@pytest.fixture
+def serving():
+    server.append("here")
+    yield
+    server.clear()
+
+
+@pytest.mark.usefixtures("serving")
+@pytest.mark.parametrize("number", range(10))
+def test_one(number):
+    run = TestRun(job).add_record("a")
+    assert run.run().state("count", "a") == 1
+    runs.add(run)
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return TestRun(job)
+
+
+@pytest.mark.usefixtures("serving")
+@pytest.mark.parametrize("number", range(3))
+def test_another(shared, number):
+    assert shared.add_record("a").run().state("count", "a") == number + 1
+
+
+def test_all_are_closed():
+    gc.collect()
+    assert connections == {"open": 0, "most": 1}
+    assert not runs
+"""
+
+
+def test_each_test_closes_its_runs_before_its_fixtures_go_and_keeps_none(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CONNECTED)
+    pytester.runpytest_subprocess().assert_outcomes(passed=14)
+
+
+def test_a_handler_that_fails_to_close_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(CONNECTED.replace('server.append("here")', "pass"))
+    result = pytester.runpytest_subprocess("-k", "test_one and 0")
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*Connected.close failed: AssertionError: the server is gone*"])
+
+
 def test_help_names_the_option(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess("--help").stdout.fnmatch_lines(["*--amadou-engine={embedded,spark,both}*"])
 

@@ -113,6 +113,32 @@ def test_each_kind_of_letter_becomes_a_test_that_fails_with_the_same_error(lette
         assert error in shown
 
 
+def test_letters_of_one_error_from_one_line_become_one_test(letters: Path, tmp_path: Path) -> None:
+    lines = letters.read_text().splitlines()
+    (broken,) = [json.loads(line) for line in lines if "is broken" in json.loads(line)["error"]]
+    others = [json.dumps(broken | {"error": f"ValueError: the board {board} is broken"}) for board in (7, 8)]
+    elsewhere = json.dumps(broken | {"traceback": broken["traceback"].replace(", line ", ", line 1")})
+    letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
+    assert command("reproduce", str(letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
+    text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
+    assert "# the first of 3 letters with this error from this line" in text
+
+
+def test_a_directory_of_letters_is_taken_whole(letters: Path, tmp_path: Path) -> None:
+    (tmp_path / "letters" / "painted-other-000000001-00000.jsonl").write_text("{}\n")
+    told = command("reproduce", "letters")
+    assert told.stdout.startswith("test_the_fence_dead_letters.py: 3 tests"), told.stderr
+    assert "3 failed" in play(tmp_path)
+
+
+def test_letters_of_several_jobs_are_told(letters: Path, tmp_path: Path) -> None:
+    letter = json.loads(letters.read_text().splitlines()[0])
+    (tmp_path / "other.jsonl").write_text(json.dumps(letter | {"job": "the shed"}) + "\n")
+    told = command("reproduce", "all.jsonl", "other.jsonl")
+    assert told.returncode == 1
+    assert "the letters are of several jobs (the fence, the shed)" in told.stderr
+
+
 def test_the_tests_pass_when_the_handler_is_mended(letters: Path, tmp_path: Path) -> None:
     command("reproduce", str(letters))
     mended = JOB.replace("len(boards) == 2", "False").replace("seconds=2)", "seconds=1000)")
@@ -136,6 +162,8 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
         (["fence_job.py"], "line 1 is no dead letter"),
         (["empty.jsonl"], "holds no dead letters"),
         (["all.jsonl", "--line", "99"], "and no line 99"),
+        (["all.jsonl", "empty.jsonl", "--line", "1"], "name that file alone"),
+        (["out"], "holds no files dead_letters-"),
         (["all.jsonl", "--output", "boards.txt"], "use --force"),
         (["all.jsonl", "--job", "other.py"], "does not exist"),
     ],
@@ -146,6 +174,12 @@ def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: l
     assert result.exit_code == 1
     assert told in result.output
     assert not os.path.exists("test_the_fence_dead_letters.py")
+
+
+def test_a_replay_of_what_are_no_letters_is_refused_before_spark_starts(letters: Path) -> None:
+    result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state"])
+    assert result.exit_code == 1
+    assert "cannot load nowhere.jsonl: the file cannot be read" in result.output
 
 
 WINDOWS = """

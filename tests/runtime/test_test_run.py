@@ -10,6 +10,7 @@ import pytest
 from amadou import Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, Param, SinkSpec, Subject, ValueSpec
 from amadou._wire import pack
 from amadou.errors import CallbackError, NaiveTimestampError, ParamError, PortError
+from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import TestRun
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -220,6 +221,59 @@ def test_parameters_come_from_the_test() -> None:
         run.run()
 
 
+def test_what_only_sources_and_sinks_use_need_not_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GREETING", "hello")
+    handler = Adder()
+    handler.limit = Param("LIMIT", type=int)
+    sinks = {"sums": JsonLinesSink(Param("SUMS")), "notes": JsonLinesSink(Param("NOTES"))}
+    job = Job("adder", handler, {"in": Greeted(Param("GREETING"), Param("DB_PASSWORD", secret=True))}, sinks)
+    run = TestRun(job, params={"LIMIT": "5"}).add_record(("a", 0, 4))
+    assert run.run().keys() == ["hello a"]
+    with pytest.raises(ParamError, match="takes no parameter OTHER"):
+        TestRun(job, params={"LIMIT": "5", "OTHER": "1"})
+
+
+class Greeted(MemorySource):
+    """Its records are changed by one of its settings; the other one only opens it."""
+
+    def __init__(self, greeting: Any, password: Any) -> None:
+        super().__init__()
+        self.greeting = greeting
+        self.password = password
+
+    def decode(self, record: tuple[str, int, int]) -> tuple[str, int, int]:  # type: ignore[override]
+        return (f"{self.greeting} {record[0]}", *record[1:])
+
+
+class Doubler(Adder):
+    """A stand-in with a port of its own, and without one of `Adder`'s."""
+
+    doubled = SinkSpec(int)
+    notes = None  # type: ignore[assignment]
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.doubled.collect(subject, 2 * event.value)
+
+
+@pytest.mark.parametrize("fake", [Doubler, Doubler()])
+def test_a_fake_takes_the_handlers_place(fake: Any) -> None:
+    job = adder()
+    assert TestRun(job, handler=fake).add_record(("a", 0, 2)).run().records("doubled") == [4]
+    run = TestRun(job).add_record(("a", 0, 2)).restart(fake).add_record(("a", 1, 3))
+    assert run.run().records("doubled") == [6]
+    assert type(job.handler) is Adder
+
+
+def test_parameters_of_a_handler_that_takes_over_are_filled() -> None:
+    handler = Adder()
+    handler.limit = Param("NEW_LIMIT", type=int)
+    with pytest.raises(ParamError, match="NEW_LIMIT is not given"):
+        TestRun(adder()).restart(handler)
+    run = TestRun(adder(), handler=handler, params={"NEW_LIMIT": "5"}).restart(handler).add_record(("a", 0, 6))
+    with pytest.raises(CallbackError, match="too much"):
+        run.run()
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match='the engine is "embedded", "spark" or "both", not \'flink\''):
         TestRun(adder(), engine="flink")  # type: ignore[arg-type]
@@ -273,7 +327,9 @@ def test_new_records_are_those_since_the_run_before() -> None:
     assert run.run().records("notes", new=True) == []
 
 
-@pytest.mark.parametrize("snapshot", [b"", b"nothing", pack([2, None, {}, 0]), pack([1, None, {}, 0]), pack(5)])
+@pytest.mark.parametrize(
+    "snapshot", [b"", b"nothing", pack([3, None, {}, 0]), pack([2, None, {}, 0, None, "adder", {}]), pack(5)]
+)
 def test_what_is_no_snapshot_is_refused(snapshot: bytes) -> None:
     with pytest.raises(ValueError, match="that is no snapshot of a test run: "):
         TestRun(adder(), snapshot=snapshot)

@@ -11,12 +11,12 @@ from typing import Any
 
 import attrs
 
-from amadou import Job, Source
+from amadou import Job
 from amadou._wire import know_types, type_reference
-from amadou.errors import JobError, RunError
+from amadou.errors import RunError
 from amadou_runtime._embedded import key_event_of
-from amadou_runtime._failure import user_traceback
-from amadou_runtime._keying import Keying
+from amadou_runtime._failure import cannot_travel, user_traceback
+from amadou_runtime._keying import KeyedSource, Keying
 from amadou_runtime._operator import Operator
 from amadou_runtime._players import scripted
 from amadou_runtime._ports import named_codecs
@@ -104,16 +104,6 @@ def _rest_collector() -> None:
     gc.set_threshold(200_000, 50, 1000)
 
 
-class _KeyedSource(Source):
-    """What workers need of a source."""
-
-    def __init__(self, source: Source) -> None:
-        self.key_event = source.key_event
-        self.to_records = source.to_records
-        self.decode = source.decode
-        self.partition_of = source.partition_of
-
-
 def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
     """The job, ready to travel.
 
@@ -124,7 +114,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
     """
     from pyspark import cloudpickle
 
-    keyed = {name: _KeyedSource(source) for name, source in job.sources.items()}
+    keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
     light = attrs.evolve(job, handler=job.handler.for_job(job), sources=keyed, plugins=[named_codecs(job)])
     modules = _modules.sources()
     for module in _modules.travelling():  # for what Spark itself pickles: a source of the user's, say
@@ -132,13 +122,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
     try:
         pickled, first = _modules.dumps((light, _carried_types(modules)), modules)
     except Exception as error:
-        raise JobError(
-            job.name,
-            (
-                f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the "
-                f"like in {type(job.handler).__name__}.open(), not in its attributes",
-            ),
-        ) from error
+        raise cannot_travel(job, error) from error
     return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, traced)
 
 

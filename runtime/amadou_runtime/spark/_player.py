@@ -10,9 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import attrs
-
-from amadou import Handler, Job, PartitionReport
+from amadou import Job, PartitionReport
 from amadou.errors import RunError
 from amadou_runtime._dependencies import all_held
 from amadou_runtime._letter_bound import LetterCount
@@ -72,6 +70,7 @@ class SparkPlayer:
         self._script.mkdir()
         self._clock = _ScriptClock()
         self._files = 0
+        self._has_failed = False
         self._whole = Summary()
         self._state: bytes | None = None
         self._running = self._start(job)
@@ -90,23 +89,28 @@ class SparkPlayer:
                 for record in brought
             ]
         )
+        if self._has_failed:  # Spark plays the batch that failed again, with what is in its file now
+            self.restart(self._job)
+        self._has_failed = True
         if batch.crash_after is None:
             self._wait()
         else:
             with suppress(RunError):
                 self._wait()
             self._clock.crash_after = None
-            self.restart(None)
+            self.restart(self._job)
             self._wait()
+        self._has_failed = False
+        self._files += 1
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
         held = all_held(kept[4] for kept in whole.ranges.values())
         return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state, held, self._clock.judged)
 
-    def restart(self, handler: Handler | None) -> None:
+    def restart(self, job: Job) -> None:
         self._stop()
-        self._running = self._start(self._job if handler is None else attrs.evolve(self._job, handler=handler))
+        self._running = self._start(job)
 
     def failed(self) -> list[RawEntry]:
         failed = self._running.failed
@@ -144,7 +148,6 @@ class SparkPlayer:
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")
-        self._files += 1
 
     def _wait(self) -> None:
         try:

@@ -29,6 +29,7 @@ from amadou_runtime._operator import DROPPED, LOST
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
+from amadou_runtime._replay import Replayed
 from amadou_runtime._trigger import AVAILABLE_NOW
 from amadou_runtime._watermark import newest_of
 from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
@@ -38,6 +39,7 @@ from amadou_runtime.spark._files import Files
 from amadou_runtime.spark._lost_tasks import LostTasks, died_error
 from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
+from amadou_runtime.spark._replay import note, replayed
 from amadou_runtime.spark._session import own_session
 from amadou_runtime.spark._stages import (
     KEYED,
@@ -333,6 +335,7 @@ def start(
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
     flushes: RunningJob | None = None,
+    letters: Sequence[Replayed] = (),
 ) -> RunningJob:
     """Start a job on a Spark session, which stays the caller's.
 
@@ -346,6 +349,7 @@ def start(
     :param conf: Spark SQL settings for this run
     :param flushes: the run that has come to the end of its input, and goes on with the watermark at the end of time, so
         that every timer fires: workers have what they kept in memory
+    :param letters: dead letters that one batch replays
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
@@ -361,6 +365,8 @@ def start(
     files = Files(own, checkpoint)
     identity = claim(files, job, key_ranges=key_ranges)
     plan_due_batch(files, anyway=flushes is not None)
+    if letters:
+        note(files, letters)
     if trigger is None and ends(job):
         trigger = AVAILABLE_NOW
     clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
@@ -369,6 +375,7 @@ def start(
     payload = flushes and flushes.payload
     payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
     keyed = [] if not job.idle_after else [_calls(own, clock.call, identity.key_ranges)]
+    keyed += replayed(own, files, payload)
     for name, source in job.sources.items():
         reader = named_reader(own, name)
         newest = clock.newest_file(name)

@@ -8,7 +8,7 @@ from amadou.errors import StateDecodeError
 from amadou_runtime._dependencies import Held, all_held
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import KeyGroup
-from amadou_runtime._operator import Operator, Processed
+from amadou_runtime._operator import Operator, Processed, ReplayedGroup
 from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
@@ -107,14 +107,35 @@ class KeyRange:
             after = played[group] = operator.process(
                 before and before.state, by_group[group], watermark, memory, limits
             )
-            if after.memory is not None:
-                self.memory[group] = after.memory
-            if after.state is not None:
-                in_memory = after.memory is not None
-                figures = after.next_timer, after.keys, after.pending
-                kept = _Kept(after.state, *figures, in_memory, after.held, after.retired)
-                self._groups[group] = kept
+            self._keep(group, after)
         return played
+
+    def replay(
+        self,
+        operator: Operator,
+        again: Mapping[int, ReplayedGroup],
+        watermark: int | None,
+        limits: Mapping[str, int],
+    ) -> list[Processed]:
+        """Play what is replayed of some key groups, before what else the batch brings them.
+
+        :param again: what is replayed, by key group
+        """
+        played = []
+        for group, replayed in sorted(again.items()):
+            before, memory = self._groups.pop(group, None), self.memory.pop(group, None)
+            after = operator.replay(before and before.state, replayed, watermark, memory, limits)
+            self._keep(group, after)
+            played.append(after)
+        return played
+
+    def _keep(self, group: int, after: Processed) -> None:
+        if after.memory is not None:
+            self.memory[group] = after.memory
+        if after.state is not None:
+            in_memory = after.memory is not None
+            figures = after.next_timer, after.keys, after.pending
+            self._groups[group] = _Kept(after.state, *figures, in_memory, after.held, after.retired)
 
     @property
     def next_timer(self) -> int | None:

@@ -19,7 +19,7 @@ from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
 from amadou_runtime._group import joined
 from amadou_runtime._letter_bound import Failures, all_failures
-from amadou_runtime._operator import Judged, together
+from amadou_runtime._operator import Judged, ReplayedGroup, together
 from amadou_runtime._ports import port_codec, sink_of
 from amadou_runtime._trace import SimulatedCrash, Trace
 from amadou_runtime._watermark import Newest
@@ -74,14 +74,14 @@ class KeyingStage:
             worker = self.payload.load().opened()
             for batch in batches:
                 began = perf_counter()
-                for partition, position, cells in _runs(batch, task):
+                for partition, position, cells in runs_of(batch, task):
                     for records in self._blocks(worker, cells):
-                        rows = _Rows(self.payload, time, began)
+                        rows = Rows(self.payload, time, began)
                         self._key(worker, rows, records, (partition, position, next(number)))
                         yield rows.to_arrow()
                         began = perf_counter()
         except AmadouError as error:
-            failed = _Rows(self.payload, time, 0.0)
+            failed = Rows(self.payload, time, 0.0)
             failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
@@ -94,7 +94,7 @@ class KeyingStage:
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
-    def _key(self, worker: Worker, rows: "_Rows", records: list[Any], place: tuple[str, int, int]) -> None:
+    def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
         """Key records.
 
         :param place: their partition and position, and a number that tells in which order they came
@@ -103,18 +103,18 @@ class KeyingStage:
         if self.source is not None:
             partition_of = worker.job.sources[self.source].partition_of
             partition = "" if partition_of is None else partition_of(name)
-            rows.add_events(self.source, partition, _order(*place), records, worker)
+            rows.add_events(self.source, partition, order_of(*place), records, worker)
             return
         script = [_scripted_row(cell) for cell in records if cell]
         for source, partition in sorted({(row.source, row.partition) for row in script}):
             brought = [row.record for row in script if (row.source, row.partition) == (source, partition)]
-            rows.add_events(source, partition, _order(f"{partition}\0{name}", position, number), brought, worker)
+            rows.add_events(source, partition, order_of(f"{partition}\0{name}", position, number), brought, worker)
         if len(script) < len(records):
             (key_range,) = range_numbers(self.payload.ranges)
             rows.add(key_range, CALL)
 
 
-class _Rows:
+class Rows:
     """Rows of the keying stage.
 
     :param began: when the work on them began, by `perf_counter`
@@ -181,7 +181,7 @@ def _as_they_are(cells: Any) -> list[Any]:
     return cells.to_pylist() if cells.type.num_fields else cells.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
-def _order(partition: str, position: int, number: int) -> bytes:
+def order_of(partition: str, position: int, number: int) -> bytes:
     """Puts what was keyed together into the order of its source.
 
     :param number: where it came in the task, among others of its partition and position
@@ -189,7 +189,7 @@ def _order(partition: str, position: int, number: int) -> bytes:
     return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
 
 
-def _runs(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
+def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
     """The cells of an Arrow batch, cut where (partition, position) changes."""
     import pyarrow.compute as pc
 
@@ -254,11 +254,13 @@ class StatefulStage:
         memory = Memory(self.payload.run)
         if token is not None:
             key_range.memory = memory.read(number, token)
-        chunks, newest, oldest = _unpacked(packed)
+        chunks, newest, oldest, again = _unpacked(packed)
         try:
             judged = self._judge(worker, told, newest, oldest, number)
             limits = judged.verdict.limits
+            replayed = key_range.replay(worker.operator, again, told.watermark, limits)
             played = key_range.process(worker.operator, chunks, told.watermark, limits, every=self.payload.traced)
+            given = [*replayed, *played.values()]
         except AmadouError as error:
             return packed_error(error, worker.trace)
         if told.crash_after is not None:
@@ -272,16 +274,16 @@ class StatefulStage:
         next_timer, held = key_range.next_timer, key_range.held
         if next_timer is not None or held:
             state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
-        outputs = together((judged.outputs, *(processed.outputs for processed in played.values())))
+        outputs = together((judged.outputs, *(processed.outputs for processed in given)))
         result: dict[str, Any] = {
             "range": number,
             "outputs": outputs,
-            "events": sum(processed.events for processed in played.values()),
-            "late": sum(processed.late for processed in played.values()),
-            "timers_set": sum(processed.timers_set for processed in played.values()),
-            "fired": sum(processed.fired for processed in played.values()),
-            "counts": added(processed.counts for processed in played.values()),
-            "callback_calls": added((judged.calls, *(processed.calls for processed in played.values()))),
+            "events": sum(processed.events for processed in given),
+            "late": sum(processed.late for processed in given),
+            "timers_set": sum(processed.timers_set for processed in given),
+            "fired": sum(processed.fired for processed in given),
+            "counts": added(processed.counts for processed in given),
+            "callback_calls": added((judged.calls, *(processed.calls for processed in given))),
             "failures": worker.operator.take_failures(),
             "callback_seconds": worker.operator.stopwatch.take(),
             "stage_seconds": {"playing": perf_counter() - began},
@@ -301,20 +303,30 @@ class StatefulStage:
         return Judged(judge(worker.job, told.judged, newest, oldest, told.number), {}, {})
 
 
-def _unpacked(packed: list[bytes]) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int]]:
-    """What rows bring: events with their key group, and the newest and the oldest event times that `judge` takes."""
+def _unpacked(
+    packed: list[bytes],
+) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
+    """What rows bring: events with their key group, the newest and the oldest event times that `judge` takes, and what
+    is replayed, by key group.
+    """
     chunks: list[tuple[int, Chunk]] = []
     newest: dict[str, int] = {}
     oldest: dict[str, int] = {}
+    again: dict[int, ReplayedGroup] = {}
     for row in filter(None, packed):  # what is empty only calls
         source, first, second = unpack_compressed(row)
-        if isinstance(first, int):
+        if source is None:
+            for group, (replayed, timers) in second.items():
+                into = again.setdefault(group, ReplayedGroup([], []))
+                into.chunks.extend(Chunk(*chunk) for chunk in replayed)
+                into.timers.extend(map(tuple, timers))
+        elif isinstance(first, int):
             newest[source] = max(first, newest.get(source, first))
             if second is not None:
                 oldest[source] = min(second, oldest.get(source, second))
         else:
             chunks += [(group, Chunk(source, first, events)) for group, events in second.items()]
-    return chunks, newest, oldest
+    return chunks, newest, oldest, again
 
 
 @attrs.frozen

@@ -1,0 +1,77 @@
+"""Dead letters as they stand in files."""
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+import orjson
+
+from amadou._letters import DEAD_LETTERS
+from amadou._wire import unpack
+from amadou.errors import AmadouError, LoadError
+
+
+@attrs.frozen
+class Letter:
+    """A dead letter.
+
+    :param line: the line that it was read from
+    :param told: the letter as JSON
+    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers` and `wakes`
+    """
+
+    line: bytes
+    told: Mapping[str, Any]
+    packed: Mapping[str, Any]
+
+
+def read_letters(paths: Iterable[Path], line: int | None = None) -> list[Letter]:
+    """The letters of files of JSON lines, in their order.
+
+    :param paths: files, and directories, of which the files that a sink for dead letters writes are taken
+    :param line: take that line of the only file alone, counted from one
+    :raises LoadError: a file cannot be read, or holds something else; or there are no letters
+    """
+    files = [file for path in paths for file in _files(path)]
+    shown = ", ".join(map(str, files))
+    if line is not None and len(files) != 1:
+        raise LoadError(shown, "a line is of one file: name that file alone")
+    found = [letter for file in files for letter in _letters(file, line)]
+    if not found:
+        raise LoadError(shown, f"the file{'s hold' if len(files) > 1 else ' holds'} no dead letters")
+    jobs = sorted({letter.told["job"] for letter in found})
+    if len(jobs) > 1:
+        raise LoadError(shown, f"the letters are of several jobs ({', '.join(jobs)}): name the files of one of them")
+    return found
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of a path, in the order of their batches."""
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
+    if not found:
+        raise LoadError(str(path), f"the directory holds no files {DEAD_LETTERS}-….jsonl")
+    return found
+
+
+def _letters(file: Path, line: int | None) -> Iterator[Letter]:
+    try:
+        lines = file.read_bytes().splitlines()
+    except OSError as error:
+        raise LoadError(str(file), f"the file cannot be read: {error.strerror}") from error
+    if line is not None:
+        if not 1 <= line <= len(lines):
+            raise LoadError(str(file), f"the file has {len(lines)} lines, and no line {line}")
+        lines = [lines[line - 1]]
+    for number, text in enumerate(lines, start=line or 1):
+        try:
+            told = orjson.loads(text)
+            for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
+                told[field]
+            letter = Letter(text, told, unpack(base64.b64decode(told["packed"])))
+        except (ValueError, KeyError, TypeError, AmadouError) as error:
+            raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
+        yield letter

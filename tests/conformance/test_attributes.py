@@ -1,0 +1,139 @@
+"""What a handler keeps in attributes: settings, which a test run leaves alone and callbacks cannot change."""
+
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import Recorder, at, event, job
+
+from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, HandlerAttributeError, JobError
+
+Deed = Callable[[Any], Any]
+
+
+class Doing(Recorder):
+    """Does what it was given in one of its callbacks."""
+
+    total = ValueSpec(int, default=0)
+    names = MapSpec(str, int)
+    history = ListSpec(int)
+
+    def __init__(self, deed: Deed, callback: str = "on_event") -> None:
+        self.deed = deed
+        self.callback = callback
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        self.do("key_event")
+        return record
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.do("on_event")
+        subject.set_timer(at(1))
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        self.do("on_timer_expired")
+
+    def do(self, callback: str) -> None:
+        if callback == self.callback:
+            self.deed(self)
+
+
+def count(handler: Any) -> None:
+    handler.events = 1
+
+
+def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
+    run = test_run(job(handler)).add_record(event(0)).add_watermark(at(1))
+    with pytest.raises(CallbackError) as caught:
+        run.run()
+    return caught.value
+
+
+@pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
+def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: MakeRun, callback: str) -> None:
+    error = fail(test_run, Doing(count, callback))
+    assert error.callback == callback
+    assert error.error.startswith("HandlerAttributeError: a callback set the attribute Doing.events, which no")
+    assert "events = ValueSpec(…) on the class" in error.error
+    assert "handler.events = 1" in error.user_traceback
+
+
+def test_a_value_in_the_place_of_a_spec_is_told_how_the_spec_is_used(test_run: MakeRun) -> None:
+    error = fail(test_run, Doing(lambda handler: setattr(handler, "total", 5)))
+    assert "Doing.total is a ValueSpec, and nothing else can take its place" in error.error
+    assert error.error.endswith("use self.total.state_for(subject).value = …")
+
+
+def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
+    with pytest.raises(HandlerAttributeError, match=r"use self\.names\.state_for\(subject\)\[…\] = …"):
+        setattr(Doing(count), "names", {})  # noqa: B010 - a type checker would find it
+    with pytest.raises(HandlerAttributeError, match=r"use self\.seen\.collect\(subject, …\)"):
+        setattr(Doing(count), "seen", [])  # noqa: B010
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        (lambda handler: handler.total.value, "use self.total.state_for(subject).value"),
+        (lambda handler: setattr(handler.total, "value", 5), "use self.total.state_for(subject).value"),
+        (lambda handler: handler.names.get("a"), "use self.names.state_for(subject).get"),
+        (lambda handler: handler.history.append(1), "use self.history.state_for(subject).append"),
+    ],
+)
+def test_a_spec_that_is_taken_for_state_says_state_for(test_run: MakeRun, deed: Deed, told: str) -> None:
+    assert fail(test_run, Doing(deed)).error.endswith(told)
+
+
+class Connected(Recorder):
+    """Opens a connection, and counts what it sees in an attribute that it made before."""
+
+    connection: Any = None
+
+    def __init__(self) -> None:
+        self.here: list[str] = []
+
+    def open(self) -> None:
+        assert self.connection is None
+        self.connection = sqlite3.connect(":memory:")
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        (one,) = self.connection.execute("SELECT 1").fetchone()
+        self.here.append("event")
+        self.report("event", subject, event.timestamp, [one, len(self.here)])
+
+    def close(self) -> None:
+        self.connection.close()
+        self.connection = None
+
+
+def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeRun) -> None:
+    test_job = job(Connected())
+    for _ in range(2):
+        run = test_run(test_job).add_records([event(0), event(0)]).restart().add_record(event(1))
+        assert [seen[4] for seen in run.run().records("seen")] == [[1, 1], [1, 2], [1, 1]]
+        run.close()
+    assert vars(test_job.handler) == {"here": []}
+
+
+def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) -> None:
+    handler = Connected()
+    handler.connection = sqlite3.connect(":memory:")
+    with pytest.raises(JobError, match=r"Open connections, locks and the like in Connected\.open\(\)"):
+        test_run(job(handler)).add_record(event(0)).run()
+    handler.connection.close()
+
+
+def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) -> None:
+    class Counter(Recorder):
+        total = ValueSpec(int, default=0)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            self.total.state_for(subject).value += 1
+
+    run = test_run(job(Counter())).add_record(event(0))
+    run.run()
+    run.close()
+    assert run.add_record(event(1)).run().state("total", "k") == 2

@@ -1,0 +1,95 @@
+"""Which dead letters are replayed, and in which batches; what becomes of them is in `tests/spark`."""
+
+import base64
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import attrs
+import pytest
+from tests.conformance.handlers import Recorder, job
+
+from amadou import KeyedEvent
+from amadou._wire import pack
+from amadou.errors import LoadError
+from amadou_runtime._letter_files import Letter
+from amadou_runtime._replay import Plan, Replayed, plan_of
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+def letter(callback: str, source: str | None, content: Any, **more: Any) -> Letter:
+    """A letter of a record, an event or a timer: of key and seconds after noon."""
+    key, seconds = content if isinstance(content, tuple) else ("", 0)
+    timestamp = NOON + timedelta(seconds=seconds)
+    record = KeyedEvent(key, timestamp, None) if callback == "on_event" else content
+    told = {"job": "conformance", "callback": callback, "source": source, "tag": "", "shown": "", **more}
+    told["timestamp"] = timestamp.isoformat()
+    packed = {"key": key, "record": None if callback == "on_timer_expired" else record}
+    line = json.dumps([told, base64.b64encode(pack(packed)).decode()]).encode()
+    return Letter(line, told, packed)
+
+
+def record(content: str, source: str = "left") -> Letter:
+    return letter("key_event", source, content)
+
+
+def event(key: str, second: int, source: str = "left") -> Letter:
+    return letter("on_event", source, (key, second))
+
+
+def timer(key: str, second: int) -> Letter:
+    return letter("on_timer_expired", None, (key, second))
+
+
+def plan(*letters: Letter, noted: frozenset[str] = frozenset()) -> Plan:
+    return plan_of(letters, job(Recorder(), "left", "right"), noted)
+
+
+@pytest.mark.parametrize(
+    ("letters", "sizes"),
+    [
+        ([], []),
+        ([record("1"), record("2"), event("a", 1), record("3")], [4]),
+        ([record("1"), record("2", "right")], [1, 1]),
+        ([record("1"), timer("a", 1)], [1, 1]),
+        ([timer("a", 1), record("1")], [1, 1]),
+        ([event("a", 2), event("a", 1), event("b", 1, "right")], [3]),
+        ([event("a", 1), event("a", 1, "right"), event("a", 1)], [1, 1, 1]),
+        ([timer("a", 1), timer("b", 0), timer("a", 2), event("a", 1)], [4]),
+        ([timer("a", 2), timer("a", 1)], [1, 1]),
+        ([event("a", 1), timer("b", 2), timer("a", 2)], [2, 1]),
+    ],
+)
+def test_letters_are_cut_where_a_batch_would_change_their_order(letters: list[Letter], sizes: list[int]) -> None:
+    steps = plan(*letters).steps
+    assert [len(step) for step in steps] == sizes
+    assert [Replayed.of_line(each.line()) for step in steps for each in step] == [
+        each for step in steps for each in step
+    ]
+
+
+def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_told_apart() -> None:
+    first = plan(event("a", 1), event("a", 1), event("b", 1))
+    (step,) = first.steps
+    assert len({each.id for each in step}) == 3
+    again = plan(event("a", 1), event("a", 1), event("a", 1), noted=frozenset(each.id for each in step))
+    assert (again.before, [len(step) for step in again.steps]) == (2, [1])
+
+
+def test_letters_of_windows_and_those_without_a_record_are_counted_and_left_out() -> None:
+    told = plan(letter("closed", None, ("a", 1)), event("a", 1), letter("key_event", "left", None))
+    lacking = "key_event without records, which could not be carried"
+    assert (told.others, len(told.steps)) == ({"closed": 1, lacking: 1}, 1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (event("a", 1, "gone"), "of the source 'gone', which the job lacks"),
+        (letter("on_event", "left", ("a", 1), job="other"), "the letters are of the job 'other'"),
+    ],
+)
+def test_letters_that_cannot_be_replayed_are_told(wrong: Letter, told: str) -> None:
+    with pytest.raises(LoadError, match=told):
+        plan(attrs.evolve(wrong))

@@ -1,0 +1,92 @@
+"""Values as the expressions that tests of dead letters have for them."""
+
+import enum
+import math
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+import attrs
+import pytest
+
+from amadou_runtime._source_code import SourceCode
+
+
+class Right(enum.Flag):
+    READ = 1
+    WRITE = 2
+
+
+class Odd(enum.Enum):
+    PLAIN = 1
+
+
+Spoken = enum.Enum("Spoken", {"two words": 2})
+
+
+@dataclass
+class Account:
+    owner: str
+    balance: int = field(default=0, init=False)
+
+
+@attrs.frozen
+class Entry:
+    owner: str
+    _secret: int = 0
+    balance: int = attrs.field(default=0, init=False)
+
+
+class Point(NamedTuple):
+    x: float
+    y: float
+
+
+def written(value: Any) -> tuple[str, Any]:
+    """The expression of a value, and what it comes to."""
+    source = SourceCode()
+    expression = source.of(value)
+    scope: dict[str, Any] = {}
+    lines = [line for line in source.imports() if line.split()[1] != __name__]
+    exec("\n".join([*lines, *source.helpers()]), scope)
+    return expression, eval(expression, globals() | scope)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.inf,
+        [-math.inf, 1.5],
+        {"a": (math.inf,)},
+        Right.READ,
+        Right.READ | Right.WRITE,
+        Right(0),
+        Odd.PLAIN,
+        Spoken(2),
+        Entry("ann", 5),
+        Account("ann"),
+        Point(math.inf, 0.0),
+        [date(2025, 1, 1), timedelta(1), Decimal("1.0"), None, b"\xff", "a'\n"],
+    ],
+    ids=repr,
+)
+def test_an_expression_comes_to_its_value(value: Any) -> None:
+    _, again = written(value)
+    assert again == value
+    assert type(again) is type(value)
+
+
+def test_a_number_that_is_none_has_an_expression() -> None:
+    expression, again = written([math.nan])
+    assert expression == '[float("nan")]'
+    assert math.isnan(again[0])
+
+
+@pytest.mark.parametrize("value", [Account("ann"), Entry("ann", 5)], ids=["dataclass", "attrs"])
+def test_fields_that_a_class_is_not_called_with_keep_their_values(value: Any) -> None:
+    assert "having" not in written(value)[0]
+    object.__setattr__(value, "balance", 7)
+    expression, again = written(value)
+    assert expression.startswith("having(")
+    assert again == value

@@ -1,0 +1,51 @@
+"""Test runs that are played on both engines."""
+
+import math
+from typing import Any
+
+import pytest
+from tests.conformance.handlers import Recorder, at, event, job
+
+from amadou import KeyedEvent, SinkSpec, Subject, ValueSpec
+from amadou.errors import EngineDifferenceError
+from amadou_runtime import TestRun
+
+pytestmark = pytest.mark.spark
+
+
+class Measuring(Recorder):
+    """Keeps and collects a number."""
+
+    last = ValueSpec(float, 0.0)
+    numbers = SinkSpec(list[float])
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value is None:
+            raise ValueError("nothing measured")
+        self.last.state_for(subject).value = event.value
+        self.numbers.collect(subject, [event.value])
+
+
+class Elsewhere(Measuring):
+    """The same, but for what it collects on Spark."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        import sys
+
+        is_worker = "pyspark.worker" in sys.modules
+        super().on_event(subject, event._replace(value=1.0) if is_worker else event)
+
+
+def test_a_number_that_is_none_is_the_same_on_both(spark: Any) -> None:
+    run = TestRun(job(Measuring(), on_error="dead_letter"), engine="both", spark=spark)
+    run.add_records([event(0, math.nan), event(1, math.inf), event(2), event(3, math.nan)]).add_watermark(at(4))
+    ((nan,), (infinite,), (again,)) = run.run().records("numbers")
+    assert (math.isnan(nan), infinite, math.isnan(again)) == (True, math.inf, True)
+    run.close()
+
+
+def test_engines_that_differ_in_a_number_that_is_none_are_told(spark: Any) -> None:
+    run = TestRun(job(Elsewhere()), engine="both", spark=spark).add_record(event(0, math.nan))
+    with pytest.raises(EngineDifferenceError, match="differ in the trace"):
+        run.run()
+    run.close()

@@ -1,0 +1,145 @@
+"""`amadou replay`: dead letters go back into their job, in order and once."""
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.errors import CallbackError, CheckpointError, LoadError
+from amadou_runtime import start
+from amadou_runtime._letter_files import read_letters
+from amadou_runtime._run import Replay, replay
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+class Story(Handler):
+    """Keeps the words of each key; one that begins with an exclamation mark comes back in a timer."""
+
+    words = ValueSpec(list[str], default=[])
+    told = SinkSpec(tuple[str, list[str], bool])
+
+    def key_event(self, record: str) -> KeyedEvent[str]:
+        key, second, word = record.split(",")
+        return KeyedEvent(key, NOON + int(second) * SECOND, word)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.add(subject, event.value)
+        if event.value.startswith("!"):
+            subject.set_timer(event.timestamp + SECOND, event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.add(subject, f"{subject.timer_tag} again")
+
+    def add(self, subject: Subject, word: str) -> None:
+        words = self.words.state_for(subject)
+        words.value = [*words.value, word]
+        self.told.collect(subject, (str(subject.key), words.value, subject.is_late))
+
+
+class Broken(Story):
+    """Cannot take bad words, nor odd records, nor timers."""
+
+    def key_event(self, record: str) -> KeyedEvent[str]:
+        return super().key_event(record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        if event.value == "bad":
+            raise ValueError("no such word")
+        super().on_event(subject, event)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        raise ValueError("no timers")
+
+
+class Mended(Story):
+    """Takes all but records without a word."""
+
+    def key_event(self, record: str) -> KeyedEvent[str]:
+        return super().key_event(record.removeprefix("odd,"))
+
+
+RECORDS = ["a,0,one", "a,1,bad", "b,1,!two", "a,2,bad", "a,60,three", "odd,a,3", "odd,a,4,four"]
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> str:
+    return str(tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def play(spark: Any, checkpoint: str) -> Callable[..., list[Any]]:
+    """Runs the job to the end of some records, and gives what came out of that run."""
+
+    def play(handler: Handler, records: list[str]) -> list[Any]:
+        sink = MemorySink()
+        start(story(handler, sink, records), spark, checkpoint=checkpoint).await_termination()
+        return sink.records
+
+    return play
+
+
+def story(handler: Handler, sink: MemorySink, records: list[str], **settings: Any) -> Job:
+    settings = {"on_error": "dead_letter", "late_events": "drop", **settings}
+    return Job("story", handler, {"in": MemorySource(records)}, {"told": sink}, **settings)
+
+
+def replay_all(checkpoint: str, letters: str, records: list[str]) -> tuple[Replay, list[Any]]:
+    sink = MemorySink()
+    return replay(story(Mended(), sink, records), read_letters([Path(letters)]), checkpoint=checkpoint), sink.records
+
+
+def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_the_job(
+    play: Callable[..., list[Any]], checkpoint: str
+) -> None:
+    told = play(Broken(), RECORDS)
+    assert sorted(told) == [("a", ["one"], False), ("a", ["one", "three"], False), ("b", ["!two"], False)]
+    copied = f"{checkpoint}-copy"
+    shutil.copytree(f"{checkpoint}/dead_letters", copied)
+
+    outcome, told = replay_all(checkpoint, f"{checkpoint}/dead_letters", RECORDS)
+    words = ["one", "three", "bad", "bad", "four"]
+    assert sorted([record[1] for record in told if record[0] == "a"][-1]) == sorted(words)
+    assert [record for record in told if record[0] == "b"] == [("b", ["!two", "!two again"], False)]
+    assert all(is_late for key, _, is_late in told if key == "a")
+    assert (outcome.letters, outcome.before) == (5, 0)
+    assert outcome.summary is not None
+    assert (outcome.summary.counts.late, outcome.summary.counts.outputs["dead_letters"]) == (0, 1)
+
+    again, told = replay_all(checkpoint, copied, RECORDS)
+    assert (again.letters, again.before, told) == (0, 5, [])
+    assert "replayed before, and left out: 5" in str(again)
+    ((key, found, is_late),) = play(Mended(), [*RECORDS, "a,61,five"])
+    assert (key, sorted(found), is_late) == ("a", sorted([*words, "five"]), False)
+
+
+def test_a_replay_that_is_cut_short_is_finished_by_the_next_run(
+    play: Callable[..., list[Any]], checkpoint: str
+) -> None:
+    records = ["a,0,one", "a,1,bad"]
+    play(Broken(), records)
+    letters = read_letters([Path(f"{checkpoint}/dead_letters")])
+    with pytest.raises(CallbackError, match="no such word"):
+        replay(story(Broken(), MemorySink(), records, on_error="fail"), letters, checkpoint=checkpoint)
+    assert play(Mended(), records) == [("a", ["one", "bad"], False)]
+    outcome, told = replay_all(checkpoint, f"{checkpoint}/dead_letters", records)
+    assert (outcome.letters, outcome.before, told) == (0, 1, [])
+
+
+def test_letters_of_another_job_and_a_checkpoint_without_a_run_are_told(
+    play: Callable[..., list[Any]], checkpoint: str
+) -> None:
+    play(Broken(), ["a,0,one", "a,1,bad"])
+    letters = read_letters([Path(f"{checkpoint}/dead_letters")])
+    other = Job("other", Mended(), {"in": MemorySource()}, {"told": MemorySink()}, on_error="dead_letter")
+    with pytest.raises(LoadError, match="the letters are of the job 'story'"):
+        replay(other, letters, checkpoint=checkpoint)
+    with pytest.raises(CheckpointError, match="no run has used it"):
+        replay(story(Mended(), MemorySink(), []), letters, checkpoint=f"{checkpoint}-elsewhere")
