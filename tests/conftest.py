@@ -78,14 +78,14 @@ def postgres() -> Iterator[str]:
 def own_kafka(tmp_path: Path) -> Iterator[OwnService]:
     """A Kafka broker of the test's own, to stop and start."""
     need("Kafka", "AMADOU_KAFKA")
-    yield from own_service("kafka", tmp_path / "services")
+    yield from own_service("kafka", tmp_path / "kafka")
 
 
 @pytest.fixture
 def own_postgres(tmp_path: Path) -> Iterator[OwnService]:
     """A PostgreSQL of the test's own, to stop and start."""
     need("PostgreSQL", "AMADOU_POSTGRES")
-    yield from own_service("postgres", tmp_path / "services")
+    yield from own_service("postgres", tmp_path / "postgres")
 
 
 def _need_spark() -> None:

@@ -77,6 +77,29 @@ def test_a_record_has_what_kafka_knows_of_it(kafka: str) -> None:
     ]
 
 
+class Refusing(Handler):
+    """Takes whole records, and fails at each."""
+
+    def key_event(self, record: KafkaRecord) -> KeyedEvent[KafkaRecord]:
+        return KeyedEvent("all", TIME, record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[KafkaRecord]) -> None:
+        raise ValueError(event.value)
+
+
+def test_a_whole_record_may_be_the_value_of_an_event_and_stands_in_a_dead_letter(kafka: str) -> None:
+    topic = make_topic(kafka)
+    fill(kafka, topic, [{"value": b"v", "headers": [("trace", b"7"), ("empty", None)]}])
+    letters = MemorySink()
+    source = KafkaSource(topic, kafka)
+    run(
+        Job("refusing", Refusing(), {"in": source}, {"dead_letters": letters}, on_error="dead_letter"),
+        engine="embedded",
+    )
+    [letter] = letters.records
+    assert (letter.record.value.value, letter.record.value.headers) == (b"v", (("trace", b"7"), ("empty", None)))
+
+
 def test_each_record_comes_once_and_in_the_order_of_its_partition(kafka: str) -> None:
     topics = [make_topic(kafka, 3), make_topic(kafka)]
     for topic in topics:

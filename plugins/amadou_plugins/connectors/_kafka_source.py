@@ -62,7 +62,7 @@ class KafkaTimestampError(AmadouError):
 class _Fields(NamedTuple):
     value: bytes | None
     key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: datetime | int | None = None  # milliseconds where no datetime can be it
     topic: str = ""
     partition: int = 0
@@ -269,7 +269,7 @@ def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
         zip(
             map(Message.value, messages),
             map(Message.key, messages),
-            (message.headers() or () for message in messages),
+            (tuple(message.headers() or ()) for message in messages),
             map(times.__getitem__, millis),
             repeat(wanted.topic),
             repeat(wanted.partition),

@@ -1,0 +1,153 @@
+"""The tests of `fraud.py`: rule by rule, and against the alerts of a plain Python script."""
+
+import json
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from fraud import MEMORY, Alert, job
+from fraud_oracle import alerts
+from payments import BROKEN, payments
+
+from amadou_plugins.connectors import KafkaRecord
+from amadou_runtime import TestRun
+
+NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+def new_run(**options: Any) -> TestRun:
+    return TestRun(job, params={"DB_PASSWORD": "not used"}, **options)
+
+
+def payment(at: float, cents: int = 1000, country: str = "FR", card: str = "c1", **fields: Any) -> KafkaRecord:
+    """A payment so many minutes after noon."""
+    values = {"id": f"{card} {at}", "card": card, "time": (NOON + at * MINUTE).isoformat(), "cents": cents}
+    return KafkaRecord(json.dumps(values | {"country": country} | fields).encode())
+
+
+def raised(*records: KafkaRecord) -> list[tuple[str, str]]:
+    """Rule and payment of the alerts for records of one batch."""
+    return told(new_run().add_records(records))
+
+
+def told(run: TestRun) -> list[tuple[str, str]]:
+    return [(alert.rule, alert.payment) for alert in run.run(flush=True).records("alerts")]
+
+
+@pytest.mark.parametrize(("sixth", "expected"), [(10, [("burst", "c1 10")]), (10.01, [])])
+def test_six_payments_within_ten_minutes_are_a_burst(sixth: float, expected: list[Any]) -> None:
+    assert raised(*map(payment, (0, 1, 2, 3, 4, sixth))) == expected
+
+
+def test_after_a_burst_the_next_one_takes_six_other_payments() -> None:
+    assert raised(*map(payment, range(12))) == [("burst", "c1 5"), ("burst", "c1 11")]
+    assert raised(*map(payment, range(11))) == [("burst", "c1 5")]
+
+
+@pytest.mark.parametrize(("cents", "expected"), [(10_000, []), (10_001, [("amount", "c1 99")])])
+def test_more_than_ten_times_the_mean_of_at_least_five_payments_is_told(cents: int, expected: list[Any]) -> None:
+    usual = [payment(20 * at, cents) for at, cents in enumerate((500, 1500, 900, 1100, 1000))]
+    assert raised(*usual[:4], payment(99, cents)) == []
+    assert raised(*usual, payment(99, cents)) == expected
+
+
+@pytest.mark.parametrize(("second", "expected"), [(59.9, [("travel", "c1 59.9")]), (60, [])])
+def test_nobody_pays_in_two_countries_within_an_hour(second: float, expected: list[Any]) -> None:
+    assert raised(payment(0), payment(second, country="BR")) == expected
+
+
+def test_cards_are_judged_apart() -> None:
+    assert raised(*(payment(at, country=f"F{at}", card=f"c{at}") for at in range(6))) == []
+
+
+def test_an_alert_says_why() -> None:
+    run = new_run().add_records([payment(0), payment(5, country="BR")])
+    assert run.run(flush=True).records("alerts") == [Alert("c1", NOON + 5 * MINUTE, "travel", "c1 5", "BR after FR")]
+
+
+def test_payments_are_judged_in_the_order_of_their_times_whatever_the_order_in_which_they_come() -> None:
+    run = new_run().add_records([payment(0), payment(0.2)]).end_batch()
+    run.add_record(payment(0.04, country="BR"))  # nearly ten seconds behind
+    assert told(run) == [("travel", "c1 0.04"), ("travel", "c1 0.2")]
+
+
+def test_a_payment_is_judged_once_the_watermark_is_past_it() -> None:
+    run = new_run().add_records([payment(0), payment(1, country="BR")]).add_watermark(NOON + MINUTE)
+    assert run.run().records("alerts") == [], "others of that time may still come"
+    run.add_watermark(NOON + MINUTE + timedelta(microseconds=1))
+    assert len(run.run().records("alerts")) == 1
+
+
+def test_payments_of_one_time_are_judged_by_their_ids_in_one_batch_or_in_several() -> None:
+    first, second = payment(0, id="a"), payment(0, id="b", country="BR")
+    for between in (lambda run: run, TestRun.end_batch, lambda run: run.add_watermark(NOON)):
+        for records in ((first, second), (second, first)):
+            assert told(between(new_run().add_record(records[0])).add_record(records[1])) == [("travel", "b")]
+
+
+def test_a_payment_that_comes_too_late_is_not_judged_but_kept_for_people() -> None:
+    run = new_run().add_record(payment(5)).end_batch().add_record(payment(0, country="BR"))
+    result = run.run(flush=True)
+    assert result.records("alerts") == []
+    assert [(event.key, event.value.id) for event in result.records("late_events")] == [("c1", "c1 0")]
+
+
+@pytest.mark.parametrize("record", BROKEN)
+def test_what_is_no_payment_becomes_a_dead_letter_and_others_go_on(record: bytes) -> None:
+    result = new_run().add_records([payment(0), KafkaRecord(record), payment(5, country="BR")]).run(flush=True)
+    assert [letter.record.value for letter in result.dead_letters] == [record]
+    assert len(result.records("alerts")) == 1
+
+
+def test_a_payment_from_the_future_makes_no_other_late() -> None:
+    run = new_run(processing_time=NOON).add_records([payment(0), payment(5.1)]).end_batch()
+    result = run.add_record(payment(0.1, country="BR")).run(flush=True)
+    assert (len(result.dead_letters), len(result.records("alerts")), result.late) == (1, 1, [])
+
+
+@pytest.mark.parametrize("cut", ["one batch", "two batches", "a watermark between"])
+@pytest.mark.parametrize(("pause", "expected"), [(MEMORY - MINUTE, 1), (MEMORY, 0)])
+def test_a_card_begins_anew_after_thirty_days(cut: str, pause: timedelta, expected: int) -> None:
+    usual = [payment(20 * number) for number in range(5)]
+    much = payment(80 + pause / MINUTE, 20_000)
+    run = new_run().add_records(usual)
+    if cut == "two batches":
+        run.end_batch()
+    elif cut == "a watermark between":
+        run.add_watermark()
+    assert len(told(run.add_record(much))) == expected
+
+
+def test_nothing_stays_of_a_card_that_is_forgotten() -> None:
+    run = new_run().add_records(map(payment, range(10))).add_watermark(NOON + MINUTE * 60)
+    assert run.run().keys() == ["c1"]
+    assert run.add_watermark(NOON + MINUTE * 60 + MEMORY).run().keys() == []
+
+
+def test_alerts_survive_a_crash_and_a_restart() -> None:
+    run = new_run().add_records(map(payment, range(5))).crash(after=3).restart()
+    assert told(run.add_record(payment(5))) == [("burst", "c1 5")]
+
+
+def test_partitions_that_are_apart_make_nothing_late() -> None:
+    run = new_run().add_record(payment(0), partition="0").add_record(payment(30, card="c2"), partition="1")
+    run.end_batch().add_record(payment(1, country="BR"), partition="0")
+    assert told(run) == [("travel", "c1 1")]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_alerts_are_the_oracles_however_the_payments_are_cut_into_batches(seed: int) -> None:
+    records = [record for _, record in payments(2000, seed)]
+    sizes = random.Random(seed)
+    run, start = new_run(), 0
+    while start < len(records):
+        size = sizes.choice((0, 1, 2, 3, 10, 50, 400))
+        run.add_records(map(KafkaRecord, records[start : start + size])).end_batch()
+        start += size
+    result = run.run(flush=True)
+    found = [(alert.card, alert.time, alert.rule, alert.payment) for alert in result.records("alerts")]
+    assert sorted(found) == sorted(alerts(records))
+    assert {rule for _, _, rule, _ in found} == {"burst", "amount", "travel"}
+    assert (result.late, len(result.dead_letters)) == ([], sum(record in BROKEN for record in records))

@@ -1,0 +1,144 @@
+"""Windows from Kafka into PostgreSQL, while broker and database go away and come back."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from tests.services import OwnService
+from tests.topics import make_topic
+
+from amadou import Job, Secret, from_micros, truncate
+from amadou_plugins.aggregates import Count
+from amadou_plugins.connectors import KafkaRecord, KafkaSource, PostgresSink
+from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime import start
+
+pytestmark = pytest.mark.spark
+
+SECOND = timedelta(seconds=1)
+PARTITIONS = 3
+IDLE_TIMEOUT = 6
+OUTAGES = 2
+OUTAGE = IDLE_TIMEOUT + 3
+"""How many seconds broker and sensors are apart, so that a partition would be idle that just brings nothing."""
+CALM = 2
+PATIENCE = 600
+
+
+class Sensors:
+    """One for each partition. Each brings its readings in the order of their times, but for while the broker is away:
+    then it keeps them.
+    """
+
+    def __init__(self, server: str, topic: str) -> None:
+        self.brought: Counter[tuple[str, datetime]] = Counter()
+        self.reach_broker = True
+        self._topic = topic
+        self._producer = Producer({"bootstrap.servers": server, "log_level": 0, "enable.idempotence": True})
+        self._kept: list[tuple[int, int]] = []
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._bring)
+
+    def __enter__(self) -> "Sensors":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _bring(self) -> None:
+        while not self._is_over.wait(0.01):
+            micros = time.time_ns() // 1000
+            for partition in range(PARTITIONS):
+                self._kept.append((partition, micros))
+                self.brought[f"s{partition}", truncate(from_micros(micros), SECOND)] += 1
+            if self.reach_broker:
+                for partition, micros in self._kept:
+                    self._producer.produce(self._topic, b"%d" % micros, key=f"s{partition}", partition=partition)
+                self._kept.clear()
+            self._producer.poll(0)
+        assert self._producer.flush(PATIENCE) == 0
+
+
+def time_of(record: KafkaRecord) -> datetime:
+    return from_micros(int(record.value or b""))
+
+
+def sensor_of(record: KafkaRecord) -> str:
+    return (record.key or b"").decode()
+
+
+def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_come_back(
+    own_kafka: OwnService, own_postgres: OwnService, spark: Any, tmp_path: Path
+) -> None:
+    topic = make_topic(own_kafka.address, PARTITIONS)
+    with psycopg.connect(own_postgres.url, autocommit=True) as database:
+        database.execute(
+            'CREATE TABLE counts (key text, start timestamptz, "end" timestamptz, value bigint, partial boolean)'
+        )
+    url = urlsplit(own_postgres.url)
+    job = Job(
+        "per-second",
+        windowed(key=sensor_of, timestamp=time_of, window=TumblingWindow(size=SECOND, value=Count()), port="counts"),
+        {"readings": KafkaSource(topic, own_kafka.address, options={"reconnect.backoff.max.ms": 100})},
+        {
+            "counts": PostgresSink(
+                f"postgresql://{url.hostname}:{url.port}{url.path}",
+                "counts",
+                username=url.username,
+                password=Secret(url.password or ""),
+            )
+        },
+        watermark_delay=1,
+        idle_timeout=IDLE_TIMEOUT,
+    )
+    running = start(job, spark, checkpoint=str(tmp_path / "checkpoint"), trigger="0 seconds")
+    try:
+        with Sensors(own_kafka.address, topic) as sensors:
+            wait_for(lambda: len(windows(own_postgres)) > PARTITIONS, running)
+            for _ in range(OUTAGES):
+                sensors.reach_broker = False
+                time.sleep(CALM)
+                own_kafka.stop()
+                time.sleep(OUTAGE)
+                own_kafka.start()
+                time.sleep(CALM)  # the job finds the broker before the sensors do
+                sensors.reach_broker = True
+                time.sleep(CALM)
+                own_postgres.stop()
+                time.sleep(OUTAGE)
+                own_postgres.start()
+                time.sleep(CALM)
+        expected = sum(sensors.brought.values())
+        wait_for(lambda: (running.progress.events, running.progress.timers_pending) == (expected, 0), running)
+    finally:
+        running.stop()
+    found = windows(own_postgres)
+    assert running.summary is not None
+    counts = running.summary.counts
+    assert (counts.events, counts.late, counts.counters) == (expected, 0, {})
+    assert len(found) == len(set(found)), "no window came twice"
+    assert {(sensor, at): count for sensor, at, count in found} == sensors.brought
+
+
+def windows(service: OwnService) -> list[tuple[str, datetime, int]]:
+    with psycopg.connect(service.url) as database:
+        rows = database.execute("SELECT key, start, value FROM counts").fetchall()
+    return [(sensor, at.astimezone(UTC), count) for sensor, at, count in rows]
+
+
+def wait_for(done: Callable[[], bool], running: Any) -> None:
+    until = time.monotonic() + PATIENCE
+    while not done():
+        if running.await_termination(0.5):
+            pytest.fail("the run ended early")
+        assert time.monotonic() < until, "the windows did not come"
