@@ -210,13 +210,18 @@ def _is_namedtuple(type_: Any) -> bool:
 
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
+    class_ = get_origin(type_) or type_
+    # what packs itself, and counts how deep it is nested, is not counted here: results of windows are tuples
+    fields = [(field.name, field.type, field.type is Any or field.type in LEAVES) for field in fields_of(type_)]
     hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
             raise EncodeError(value, type_)
-        return {name: nested(hook_for(kind), part) for (name, kind), part in zip(types.items(), value, strict=True)}
+        return {
+            name: hook_for(kind)(part) if is_flat else nested(hook_for(kind), part)
+            for (name, kind, is_flat), part in zip(fields, value, strict=True)
+        }
 
     return unstructure
 
