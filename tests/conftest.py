@@ -8,11 +8,15 @@ from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 from tests.services import KafkaLogin, OwnService, need, own_service
 
 from amadou import _secret
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("amadou", deadline=None)  # how long an example takes says more of the machine than of amadou
+settings.load_profile("amadou")
 
 
 @pytest.fixture(autouse=True)
