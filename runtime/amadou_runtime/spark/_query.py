@@ -26,6 +26,7 @@ from amadou_runtime._dependencies import Held, all_held, check_held, downs, judg
 from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
 from amadou_runtime._operator import DROPPED, LOST
+from amadou_runtime._held_back import HeldBackWarning
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
@@ -99,6 +100,7 @@ class RunningJob:
         self._stopping = self._stopped = False
         self._started = time.monotonic()
         self._dropped = DroppedWarning(job)
+        self._held_back = HeldBackWarning(job)
         self._partitions: Sequence[PartitionReport] = clock.reports()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
@@ -317,6 +319,7 @@ class RunningJob:
         self._summary = self._summary.with_batch(batch)
         self._partitions = batch.partitions
         self._dropped.look(self._summary.counts)
+        self._held_back.look(batch)
         for name, keys in batch.counts.counters.items():
             for end, told in _LOSSES.items():
                 if name.endswith(end):

@@ -1,0 +1,43 @@
+"""Warns of runs whose watermark stands still because of a silent partition."""
+
+import logging
+from datetime import datetime, timedelta
+
+from amadou import BatchReport, Job
+from amadou._report import shown_watermark
+
+_PATIENCE = timedelta(minutes=1)
+_logger = logging.getLogger("amadou")
+
+
+class HeldBackWarning:
+    """Warns once of each partition that brings nothing and holds the watermark back, while others go on.
+
+    :param job: the job; a source with an `idle_timeout` is not waited for without end
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._place: tuple[str, datetime | None] | None = None
+        self._since: datetime | None = None
+        self._warned: set[str] = set()
+
+    def look(self, batch: BatchReport) -> None:
+        """Look at a batch that is completed."""
+        holder = next((partition for partition in batch.partitions if partition.holds_back), None)
+        if holder is None or holder.lag or holder.source in self._job.idle_after or len(batch.partitions) < 2:
+            self._place = None
+            return
+        place = holder.name, holder.newest
+        if place != self._place or self._since is None:
+            self._place, self._since = place, batch.completed
+        elif holder.name not in self._warned and batch.completed - self._since >= _PATIENCE:
+            self._warned.add(holder.name)
+            _logger.warning(
+                "job %s: %s has brought nothing for %d s and holds the watermark back, at %s: windows and timers wait "
+                "for it. Give the job an idle_timeout, unless they are to wait until it goes on",
+                self._job.name,
+                holder.name,
+                (batch.completed - self._since).total_seconds(),
+                shown_watermark(holder.newest),
+            )
