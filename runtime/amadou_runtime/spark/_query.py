@@ -25,8 +25,8 @@ from amadou.errors import AmadouError, RunError
 from amadou_runtime._dependencies import Held, all_held, check_held, downs, judge
 from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._embedded import check_connectors, ends
-from amadou_runtime._operator import DROPPED, LOST
 from amadou_runtime._held_back import HeldBackWarning
+from amadou_runtime._operator import DROPPED, LOST
 from amadou_runtime._plugins import RunHooks
 from amadou_runtime._ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime._progress import Progress
