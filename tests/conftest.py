@@ -35,7 +35,8 @@ def spark() -> Iterator[Any]:
     _need_spark()
     from amadou_runtime.spark import session
 
-    spark = session("amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false"})
+    # It keeps some 2 MB of each query that ended, and there are hundreds of them.
+    spark = session("amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false", "spark.driver.memory": "4g"})
     yield spark
     spark.stop()
 
