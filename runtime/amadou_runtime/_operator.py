@@ -321,6 +321,8 @@ class Operator:
         if watermark is not None and fired:
             aging = self._aging()  # a component may have been made
             _age(aging, group, watermark)
+            if self._letters is not None:  # packed already: an event that fails brings it back, where it is gone by now
+                expired = _expired(aging, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
@@ -668,17 +670,18 @@ def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[s
 
 
 def _age(aging: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Let what components have go where it is gone by now, and was not when they were called."""
+    """Let go what is gone by now, and was not at the times that were due."""
     for spec in aging:
         column = group.columns.get(spec.name)
-        if spec.wakes and column is not None:
-            for part in column.states.values():
-                if part.is_gone(watermark):
-                    part.store(None, None)
+        if column is not None:
+            for state in column.states.values():
+                spec.age(state, watermark)
 
 
 def _sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
     """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
+    if subject.watermark is not None:
+        subject.timestamp = subject.watermark  # what did not age yet begins to
     for spec in aging:
         for subject.key in expired.get(spec.name, ()):
             spec.state_for(subject)._changed = True

@@ -5,22 +5,20 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from itertools import compress
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import attrs
 
 from amadou._event import Key, KeyedEvent, keyed_events
 from amadou._group import Column
 from amadou._spec import MISSING
-from amadou._state_spec import StateSpec
+from amadou._state_spec import NEVER, StateSpec
 from amadou._subject import Batch, Subject
 from amadou._time import MICROSECOND, from_micros
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
-_NEVER: Final = -(1 << 62)
-"""Before all times."""
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
@@ -78,7 +76,7 @@ class Part:
         self._key = key
         self._subject: Subject | None = None
         self._changed = False
-        self._written = _NEVER
+        self._written = NEVER
         if wire is not MISSING and spec.ttl is not None:
             self._written, wire = wire
         self.value: Any = None if wire is MISSING else wire
@@ -301,14 +299,18 @@ class Component(StateSpec[Part]):
             part: Part | None = column.states.get(subject.key)
             if part is not None:
                 firing = subject._batch.firing_micros
-                if firing is not None and part.is_gone(firing - 1):
-                    part.store(None, None)
+                if firing is not None:
+                    self.age(part, firing - 1)
                 return part
         part = super().state_for(subject)
         part._subject = subject
         if part.value is not None:
             part.wake_at = subject._columns[self.name].wakes.get(subject.key)
         return part
+
+    def age(self, state: Part, now: int) -> None:
+        if state.is_gone(now):
+            state.store(None, None)
 
     def check(self) -> None:
         self._check_life()
@@ -321,11 +323,6 @@ class Component(StateSpec[Part]):
         change, and its ``aggregate``, where it has one.
         """
         return {**super().structure(), "settings": {}}
-
-    def _ages_by(self, subject: Subject) -> int | None:
-        # What is due comes before what is gone, at the same time too, however far the watermark went at once.
-        batch = subject._batch
-        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
     def _encode_part(self, value: Any) -> Any:
         return value

@@ -1,7 +1,8 @@
 """The fields of attrs classes, dataclasses and named tuples."""
 
 import dataclasses
-from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
 
 import attrs
 from cattrs.cols import is_namedtuple
@@ -67,6 +68,67 @@ def resolved_annotations(class_: type) -> dict[str, Any]:
 def made_fields(type_: Any) -> dict[str, Any]:
     """The types of the fields that a class makes itself, by name."""
     return {field.name: field.type for field in fields_of(type_) if field.made}
+
+
+def is_plain(type_: Any) -> bool:
+    """Whether calling an attrs class or a dataclass with the values of its fields gives an object with these values,
+    and does nothing else.
+    """
+    class_ = get_origin(type_) or type_
+    acts = any(hasattr(class_, name) for name in ("__post_init__", "__attrs_post_init__"))
+    return not (acts or _checks(class_) or made_fields(type_))
+
+
+def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
+    """A function that makes an object of an attrs class or a dataclass from the values of its fields by name, as far as
+    they are known. Where an attrs class has converters or validators, they do not run for these values, which went
+    through them when the first object was made.
+    """
+    if not attrs.has(class_):
+        inits = {of.name: of.name for of in class_.__dataclass_fields__.values() if of.init}  # type: ignore[attr-defined]
+    elif _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
+        return lambda parts: _filled(class_, parts)
+    else:
+        inits = {of.name: of.alias for of in attrs.fields(class_) if of.init}
+    return lambda parts: class_(**{inits[name]: part for name, part in parts.items() if name in inits})
+
+
+_UNKNOWN_TO_FIELDS: Final = {"__attrs_pre_init__", "__attrs_init__"}
+"""What classes have that are made of more than their fields: a start of their own, or an `__init__` of their own."""
+_CACHED_HASH: Final = "_attrs_cached_hash"
+
+
+def _checks(class_: type) -> bool:
+    return attrs.has(class_) and any(of.converter or of.validator for of in attrs.fields(class_))
+
+
+def _filled(class_: type, parts: Mapping[str, Any]) -> Any:
+    """What the `__init__` of an attrs class does, without validators and the converters of what is known."""
+    value = class_.__new__(class_)  # type: ignore[call-overload]
+    for of in attrs.fields(class_):
+        if of.name in parts:
+            part = parts[of.name]
+        elif of.default is attrs.NOTHING:
+            continue
+        else:
+            part = _default(of, value)
+        object.__setattr__(value, of.name, part)
+    code = class_.__init__.__code__  # type: ignore[misc]
+    if _CACHED_HASH in (*code.co_names, *code.co_consts):
+        object.__setattr__(value, _CACHED_HASH, None)
+    if hasattr(value, "__attrs_post_init__"):
+        value.__attrs_post_init__()
+    return value
+
+
+def _default(of: "attrs.Attribute[Any]", value: Any) -> Any:
+    default: Any = of.default
+    if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+        default = default.factory(value) if default.takes_self else default.factory()
+    converter: Any = of.converter
+    if isinstance(converter, attrs.Converter):
+        return converter.__call__(default, value, of)  # type: ignore[operator]
+    return default if converter is None else converter(default)
 
 
 def _with_arguments(type_: Any, given: dict[Any, Any]) -> Any:

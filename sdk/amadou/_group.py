@@ -17,11 +17,13 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("expires", "noted", "packed", "states", "wakes", "wires")
+    __slots__ = ("ages", "expires", "noted", "packed", "states", "wakes", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
         """As it is stored, by key."""
+        self.ages = False
+        """Whether the spec of `states` has a time to live."""
         self.expires: dict[Key, int] = {}
         """When the oldest part of it is gone, by key, in microseconds; of a spec with a time to live."""
         self.wakes: dict[Key, int] = {}

@@ -7,7 +7,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -117,12 +117,13 @@ class ListState(MutableSequence[T]):
 class _AgingListState(ListState[T]):
     """The wire form of an item is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject",)
+    __slots__ = ("_subject", "_whole_until")
     ages = True
 
     def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any], subject: Subject | None) -> None:
         super().__init__(spec, key, items)
         self._subject = subject
+        self._whole_until = NEVER
 
     def _wire_of(self, value: T) -> Any:
         assert self._subject is not None
@@ -130,6 +131,9 @@ class _AgingListState(ListState[T]):
 
     def _value_of(self, wire: Any) -> T:
         return super()._value_of(wire[1])
+
+    def _lose(self, left: Any) -> None:
+        self._items = left
 
     def _oldest(self) -> int:
         return min(int(written) for written, _ in self._items)

@@ -8,7 +8,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import pack, unpack
@@ -150,12 +150,13 @@ class MapState(MutableMapping[K, V]):
 class _AgingMapState(MapState[K, V]):
     """The wire form of a value is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject",)
+    __slots__ = ("_subject", "_whole_until")
     ages = True
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any], subject: Subject | None) -> None:
         super().__init__(spec, key, entries)
         self._subject = subject
+        self._whole_until = NEVER
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
@@ -165,6 +166,9 @@ class _AgingMapState(MapState[K, V]):
 
     def _value_of(self, wire: Any) -> V:
         return super()._value_of(wire[1])
+
+    def _lose(self, left: Any) -> None:
+        self._entries = left
 
     def _oldest(self) -> int:
         return min(int(written) for written, _ in self._entries.values())

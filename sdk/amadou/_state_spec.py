@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from amadou._event import Key
 from amadou._spec import MISSING, Spec
@@ -12,6 +12,8 @@ from amadou._wire import Envelope
 from amadou.errors import SpecError, StateDecodeError
 
 S = TypeVar("S")
+NEVER: Final = -(1 << 62)
+"""Before all times."""
 
 Migrate = Callable[[Any, int], Any]
 """From what an older version stored, as msgpack carries it, and that version, to a value of the type."""
@@ -57,7 +59,27 @@ class StateSpec(Spec, Generic[S]):
             else:
                 state = self.opened(key, wire, subject)
             column.states[key] = state
+            column.ages = self.ttl is not None
+        elif column.ages:
+            now = self._ages_by(subject)
+            if now is not None:
+                self.age(state, now)
         return state
+
+    def age(self, state: Any, now: int) -> None:
+        """Let a state object lose what is gone by a time, in microseconds: timers and events of one batch have several
+        times.
+        """
+        assert self.ttl is not None
+        if now < state._whole_until:
+            return
+        wire, life = state._stored(), self.ttl // MICROSECOND
+        left = wire if wire is MISSING else self._parts_after(wire, now - life)
+        if left is not wire:
+            state._lose(left)
+            state._changed = True
+        oldest = now if state._stored() is MISSING else state._oldest()
+        state._whole_until = min(oldest, now) + life
 
     def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
         """A state object of what is stored, in whatever version and whether it aged or not.
@@ -87,7 +109,9 @@ class StateSpec(Spec, Generic[S]):
 
     def _ages_by(self, subject: Subject) -> int | None:
         """The time by which a subject's state may be gone, in microseconds; `None` before the first watermark."""
-        return subject._batch.watermark_micros
+        # What is due comes before what is gone, at the same time too, however far the watermark went at once.
+        batch = subject._batch
+        return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
     def _written_at(self, subject: Subject) -> int:
         """When what a callback writes now counts as written: at its event or timer, but not behind `_ages_by`."""

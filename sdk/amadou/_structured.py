@@ -12,7 +12,7 @@ from cattrs.errors import StructureHandlerNotFoundError
 
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
-from amadou._fields import fields_of, has_fields, made_fields, resolved_annotations
+from amadou._fields import fields_of, has_fields, is_plain, made_fields, maker_of, resolved_annotations
 from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 
@@ -159,25 +159,21 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
     return unstructure
 
 
-def _makes_fields(type_: Any) -> bool:
-    return has_fields(type_) and not _is_open(type_) and bool(made_fields(type_))
+def _is_made_anew(type_: Any) -> bool:
+    return has_fields(type_) and not _is_open(type_) and not is_plain(type_)
 
 
-def _structure_made_fields(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    if type_ in _in_the_making:
-        return lambda wire, _: converter.get_structure_hook(type_)(wire, type_)
-    _in_the_making.add(type_)
-    try:
-        fields = converter.gen_structure_attrs_fromdict(type_)
-    finally:
-        _in_the_making.discard(type_)
-    made = made_fields(type_)
+def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+    fields, made = fields_of(type_), maker_of(get_origin(type_) or type_)
+    hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
-        value = fields(wire, type_)
-        for name, kind in made.items():
-            if name in wire:  # older code did not store it
-                object.__setattr__(value, name, converter.get_structure_hook(kind)(wire[name], kind))
+        if type(wire) is not dict:
+            raise StateDecodeError(wire, type_)
+        parts = {of.name: hook_for(of.type)(wire[of.name], of.type) for of in fields if of.needed or of.name in wire}
+        value = made(parts)
+        for name, part in parts.items():  # whatever the class itself has put there
+            object.__setattr__(value, name, part)
         return value
 
     return structure
@@ -476,7 +472,7 @@ def _make_converter() -> Converter:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
         converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
     converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
-    converter.register_structure_hook_factory(_makes_fields, _structure_made_fields)
+    converter.register_structure_hook_factory(_is_made_anew, _structure_anew)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
     converter.register_structure_hook_factory(_is_open, _structure_open)
     converter.register_unstructure_hook_factory(_is_namedtuple, _unstructure_namedtuple)

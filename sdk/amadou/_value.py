@@ -8,7 +8,7 @@ from typing_extensions import TypeForm
 from amadou._codec import Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError
 
@@ -82,12 +82,13 @@ class ValueState(Generic[T]):
 class _AgingValueState(ValueState[T]):
     """Its wire form is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject",)
+    __slots__ = ("_subject", "_whole_until")
     ages = True
 
     def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any, subject: Subject | None) -> None:
         super().__init__(spec, key, wire)
         self._subject = subject
+        self._whole_until = NEVER
 
     @property
     def value(self) -> T:
@@ -101,6 +102,9 @@ class _AgingValueState(ValueState[T]):
         assert self._subject is not None
         self._wire = [self._spec._written_at(self._subject), plain._wire]
         self._changed = True
+
+    def _lose(self, left: Any) -> None:
+        self._wire = left
 
     def _oldest(self) -> int:
         return int(self._wire[0])

@@ -254,6 +254,26 @@ class Aging(Recorder):
             names.append(event.value)
 
 
+class AgingWithTimers(Aging):
+    """An event sets a timer for each number of seconds in its value; each collects when it is due, and what there is.
+
+    A timer with a tag then writes the tag, where it does not say "tell".
+    """
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if isinstance(event.value, list):
+            for timer in event.value:
+                seconds, tag = timer if isinstance(timer, tuple) else (timer, "tell")
+                subject.set_timer(at(seconds), tag)
+        else:
+            super().on_event(subject, event)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        super().on_event(subject, KeyedEvent(subject.key, timestamp, "tell"))
+        if subject.timer_tag != "tell":
+            super().on_event(subject, KeyedEvent(subject.key, timestamp, subject.timer_tag))
+
+
 class Mistake(Exception):  # noqa: N818 - its name is seen in messages
     """What the failing handlers raise."""
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import Aging, Keeper, Recorder, at, event, job
+from tests.conformance.handlers import Aging, AgingWithTimers, Keeper, Recorder, at, event, job
 
-from amadou import Key
+from amadou import Key, KeyedEvent, Subject
 
 
 def play(test_run: MakeRun, *batches: list[str]) -> Any:
@@ -128,3 +128,51 @@ def test_rule_16_state_is_swept_without_any_access(test_run: MakeRun) -> None:
     assert sorted(run.run().keys()) == ["k", "other"]
     assert run.add_watermark(at(60)).run().keys() == ["other"]
     assert run.add_watermark(at(95)).run().keys() == []
+
+
+NOTHING = ("none", {}, [])
+
+
+@pytest.mark.parametrize("steps", [[30, 60, 61, 500], [500], [31, 500], [60, 500], [61, 500]])
+def test_rule_16_a_timer_sees_what_had_not_expired_by_its_time(test_run: MakeRun, steps: list[int]) -> None:
+    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 60, 61]))
+    for step in steps:
+        run.add_watermark(at(step))
+    result = run.run()
+    assert result.records("found") == [("a", {"a": 1}, ["a"])] * 2 + [NOTHING]
+    assert result.keys() == []
+
+
+@pytest.mark.parametrize("steps", [[30, 60, 80, 90, 91, 500], [500], [70, 500], [90, 500]])
+def test_rule_16_what_a_timer_writes_counts_from_its_time(test_run: MakeRun, steps: list[int]) -> None:
+    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [(30, "b"), 60, 80, 90, 91]))
+    for step in steps:
+        run.add_watermark(at(step))
+    result = run.add_record(event(500, "tell")).run()
+    both, later = ("b", {"a": 1, "b": 1}, ["a", "b"]), ("b", {"b": 1}, ["b"])
+    assert result.records("found") == [("a", {"a": 1}, ["a"]), both, later, later, NOTHING, NOTHING]
+    assert result.keys() == []
+
+
+def test_rule_16_flushed_timers_see_what_had_not_expired_by_their_times(test_run: MakeRun) -> None:
+    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(0, [30, 61]))
+    assert run.run(flush=True).records("found") == [("a", {"a": 1}, ["a"]), NOTHING]
+
+
+def test_rule_16_an_event_after_timers_sees_what_has_not_expired_by_the_watermark(test_run: MakeRun) -> None:
+    run = test_run(job(AgingWithTimers())).add_record(event(0, "a")).add_record(event(40, "b"))
+    run.add_record(event(0, [30])).add_watermark(at(70)).add_record(event(70, "tell"))
+    kept = ("b", {"b": 1}, ["b"])
+    assert run.run().records("found") == [("b", {"a": 1, "b": 1}, ["a", "b"]), kept]
+
+
+def test_rule_16_what_a_timer_wrote_is_gone_where_the_event_after_it_fails(test_run: MakeRun) -> None:
+    class Breaking(AgingWithTimers):
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            if event.value == "fail":
+                raise ValueError
+            super().on_event(subject, event)
+
+    run = test_run(job(Breaking(), on_error="dead_letter")).add_record(event(0, [(5, "a")]))
+    result = run.add_watermark(at(100)).add_record(event(100, "fail")).run()
+    assert (result.records("found"), result.keys()) == ([NOTHING], [])

@@ -212,6 +212,13 @@ def test_rule_17_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_r
     assert run.add_record(event(160)).run().records("found") == [kept, kept, NOTHING]
 
 
+def test_rule_17_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test_run: MakeRun) -> None:
+    run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
+    run.add_watermark(at(159))
+    assert run.run().keys() == ["k"]
+    assert run.add_watermark(at(180)).run().keys() == []
+
+
 def test_rule_17_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
     assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2

@@ -108,6 +108,43 @@ class Branch:
         object.__setattr__(self, "length", len(self.name))
 
 
+def parsed(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def with_length(text: str, of: Any) -> str:
+    return f"{text} {len(of.name)}"
+
+
+def only_new(of: Any, field: Any, value: Any) -> None:
+    if of.is_new:
+        raise ValueError("read again")
+
+
+CONVERTED = {
+    "name": attrs.field(type=str),
+    "at": attrs.field(type=datetime, converter=parsed),
+    "_hidden": attrs.field(type=int, converter=lambda number: number * 2, kw_only=True, alias="hidden"),
+    "is_new": attrs.field(type=bool, default=False, validator=only_new, on_setattr=attrs.setters.NO_OP),
+    "told": attrs.field(
+        type=str,
+        default=attrs.Factory(lambda of: of.name.upper(), takes_self=True),
+        converter=attrs.Converter(with_length, takes_self=True),  # type: ignore[call-overload]
+    ),
+    "later": attrs.field(type=list[int], init=False, factory=list),
+}
+
+
+@dataclass
+class Cents:
+    amount: int
+    shown: str = "none"
+
+    def __post_init__(self) -> None:
+        self.amount *= 100
+        self.of_no_field = self.amount
+
+
 class Pair(NamedTuple):
     left: int
     right: list[str] = []
@@ -649,6 +686,69 @@ def test_fields_that_a_class_makes_itself_are_kept() -> None:
     branch.twigs.append(Branch("twig"))
     assert through_msgpack(Branch, branch) == branch
     assert codec_for(Branch).decode({"name": "oak"}) == Branch("oak")  # as older code stored it
+
+
+@pytest.mark.parametrize("slots", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("cache_hash", [False, True])
+def test_converters_and_validators_do_not_run_when_a_value_is_read(slots: bool, frozen: bool, cache_hash: bool) -> None:
+    hashing = {"cache_hash": True, "unsafe_hash": True} if cache_hash else {}
+    converted: Any = attrs.make_class("Converted", CONVERTED, slots=slots, frozen=frozen, **hashing)
+    value = converted("noon", NOON.isoformat(), hidden=3)
+    value.later.append(4)
+    object.__setattr__(value, "is_new", True)
+    back = through_msgpack(converted, value)
+    assert back == value
+    assert (back.at, back._hidden, back.told, back.later) == (NOON, 6, "NOON 4", [4])
+    if cache_hash:
+        object.__setattr__(back, "later", ())
+        assert hash(back) == hash(back)
+    older = codec_for(converted).encode(value)
+    for name in ("is_new", "told", "later"):
+        del older[name]
+    read = codec_for(converted).decode(older)
+    assert (read.is_new, read.told, read.later) == (False, "NOON 4", [])
+    del older["at"]
+    with pytest.raises(StateDecodeError, match="'at' is missing in it"):
+        codec_for(converted).decode(older)
+
+
+def test_what_a_class_does_to_its_fields_when_it_is_made_is_not_done_again_to_what_is_read() -> None:
+    @attrs.define
+    class Doubled:
+        numbers: list[int]
+        sums: list[int] = attrs.field(factory=list, converter=sorted)
+
+        def __attrs_post_init__(self) -> None:
+            self.numbers = self.numbers * 2
+            self.sums = [sum(self.numbers), *self.sums]
+
+    back = through_msgpack(Cents, Cents(3))
+    assert (back, back.amount, back.of_no_field) == (Cents(3), 300, 30_000)
+    doubled = through_msgpack(Doubled, Doubled([1, 2], [9, 8]))
+    assert (doubled.numbers, doubled.sums) == ([1, 2, 1, 2], [6, 8, 9])
+    assert codec_for(Cents).decode({"amount": 5}).amount == 5
+    older = codec_for(Doubled).decode({"numbers": [5]})
+    assert (older.numbers, older.sums) == ([5], [10])
+
+
+def test_a_class_that_begins_or_is_made_in_its_own_way_is_made_so_when_it_is_read() -> None:
+    @attrs.define(init=False)
+    class Own:
+        number: int = attrs.field(converter=abs)
+
+        def __init__(self, number: int) -> None:
+            self.__attrs_init__(number + 1)  # type: ignore[attr-defined]
+
+    @attrs.define(slots=False)
+    class Begins:
+        number: int = attrs.field(converter=abs)
+
+        def __attrs_pre_init__(self) -> None:
+            self.begun = True
+
+    assert through_msgpack(Own, Own(3)) == Own(3)
+    assert vars(through_msgpack(Begins, Begins(-3))) == {"begun": True, "number": 3}
 
 
 def test_a_field_that_a_class_makes_itself_of_what_cannot_be_stored_is_refused() -> None:
