@@ -83,7 +83,13 @@ class Sensors(Handler):
 job = Job(
     "sensors",
     handler=Sensors(),
-    sources={"readings": LinesSource(Param("READINGS", default="readings.jsonl"))},
+    sources={
+        "readings": LinesSource(
+            Param("READINGS", default="readings.jsonl"),
+            max_files_per_batch=Param("FILES_PER_BATCH", default=1000, type=int),
+            partition_by=r"([^/]+)/[^/]+$",  # the file's directory: a watermark for each site
+        )
+    },
     sinks={
         "statistics": JsonLinesSink(Param("STATISTICS", default="statistics/")),
         "alerts": JsonLinesSink(Param("ALERTS", default="alerts/")),

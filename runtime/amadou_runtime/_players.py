@@ -169,6 +169,8 @@ class BothPlayer:
         embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
+        if isinstance(embedded, Played) and isinstance(spark, Played):
+            _level_detail(embedded.trace, spark.trace)
         if embedded != spark:
             for field in attrs.fields(Played):
                 ours, theirs = (getattr(outcome, field.name, outcome) for outcome in (embedded, spark))
@@ -187,6 +189,15 @@ class BothPlayer:
     def close(self) -> None:
         self._embedded.close()
         self._spark.close()
+
+
+def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
+    """Give Spark's entries the embedded engine's state where one of the two has none: a trace notes it for so many
+    callbacks only, and each worker of Spark has a trace of its own.
+    """
+    for ours, theirs in zip(embedded, spark, strict=False):
+        if ours.before is None or theirs.before is None:
+            theirs.before, theirs.after = ours.before, ours.after
 
 
 def _for_worker(job: Job) -> Job:

@@ -1,16 +1,11 @@
 """The example `examples/fraud` as a user runs it: from Kafka into PostgreSQL, stopped twice and killed once."""
 
 import json
-import os
 import random
 import signal
-import subprocess
-import sys
 import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -20,6 +15,7 @@ import psycopg
 import pytest
 from fraud_oracle import alerts
 from payments import BEGIN, BROKEN, payments
+from tests.spark.programs import program
 from tests.topics import fill, make_topic
 
 pytestmark = pytest.mark.spark
@@ -32,7 +28,6 @@ BEHIND = 300
 PIECES = 40
 PACE = 0.5
 """Seconds between two pieces."""
-PATIENCE = 600
 
 
 class Payments(threading.Thread):
@@ -71,41 +66,32 @@ def test_the_alerts_are_the_oracles_though_the_job_is_stopped_twice_and_killed(
     kafka: str, postgres: str, tmp_path: Path
 ) -> None:
     topic = make_topic(kafka, PARTITIONS)
-    coming = Payments(kafka, topic)
+    coming, settings = Payments(kafka, topic), settings_for(kafka, topic, postgres)
     with psycopg.connect(postgres, autocommit=True) as database:
         database.execute((EXAMPLE / "schema.sql").read_bytes())
         coming.start()
         for number in (signal.SIGINT, signal.SIGKILL, signal.SIGTERM):
-            with program(kafka, topic, postgres, tmp_path) as process:
+            with program(EXAMPLE / "fraud.py", tmp_path, **settings) as running:
                 before = count(database, "alerts")
-                wait_for(lambda before=before: count(database, "alerts") > before, process, tmp_path)
-                if number == signal.SIGKILL:
-                    os.killpg(process.pid, number)
-                else:
-                    process.send_signal(number)
-                status = process.wait(PATIENCE)
-                assert status == (-signal.SIGKILL if number == signal.SIGKILL else 0), log(tmp_path)
+                running.wait_for(lambda before=before: count(database, "alerts") > before)
+                running.stop(number)
         coming.join()
-        with program(kafka, topic, postgres, tmp_path, "--once", "--flush") as process:
-            assert process.wait(PATIENCE) == 0, log(tmp_path)
+        in_the_end = count(database, "alerts")
+        with program(EXAMPLE / "fraud.py", tmp_path, "--once", "--flush", **settings) as running:
+            running.finish()
         found = database.execute("SELECT card, time, rule, payment FROM alerts").fetchall()
         late = database.execute("SELECT value->>'id' FROM late_events").fetchall()
         letters = database.execute("SELECT record->>'value' FROM dead_letters").fetchall()
     assert sorted(found) == sorted(alerts(coming.in_time))
+    assert in_the_end < len(found), "the last signal came before the end"
     assert sorted(id_ for (id_,) in late) == sorted(coming.late)
     broken = [record for record in coming.in_time if record in BROKEN]
     assert sorted(b64decode(value) for (value,) in letters) == sorted(broken)
 
 
-@contextmanager
-def program(
-    server: str, topic: str, postgres: str, directory: Path, *options: str
-) -> Iterator[subprocess.Popen[bytes]]:
-    """The job as a program, in a process group of its own that does not outlive the test."""
+def settings_for(server: str, topic: str, postgres: str) -> dict[str, str]:
     url = urlsplit(postgres)
-    environment = {
-        **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
+    return {
         "KAFKA": server,
         "TOPIC": topic,
         "RECORDS_PER_BATCH": "400",
@@ -113,32 +99,8 @@ def program(
         "DB_USER": url.username or "",
         "DB_PASSWORD": url.password or "",
     }
-    command = [sys.executable, str(EXAMPLE / "fraud.py"), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
-    command += ["--checkpoint", str(directory / "checkpoint"), *options]
-    with (directory / "log").open("ab") as output:
-        process = subprocess.Popen(
-            command, env=environment, cwd=directory, stdout=output, stderr=output, start_new_session=True
-        )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
 
 
 def count(database: Any, table: str) -> int:
     [(number,)] = database.execute(f"SELECT count(*) FROM {table}").fetchall()
     return int(number)
-
-
-def wait_for(done: Callable[[], bool], process: subprocess.Popen[bytes], directory: Path) -> None:
-    until = time.monotonic() + PATIENCE
-    while not done():
-        assert process.poll() is None, f"the run ended early\n{log(directory)}"
-        assert time.monotonic() < until, f"no alerts came\n{log(directory)}"
-        time.sleep(0.1)
-
-
-def log(directory: Path) -> str:
-    return (directory / "log").read_text()[-4000:]

@@ -1,0 +1,77 @@
+"""A job file as users run it: a program in a process group of its own."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+PATIENCE = 600
+QUICK_START = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+"""Java's second compiler costs a short program a quarter of its time."""
+
+
+class Program:
+    """A job file that runs.
+
+    :param log: what all its runs wrote
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def wait_for(self, done: Callable[[], bool]) -> None:
+        """Wait until something is so, while the program runs."""
+        until = time.monotonic() + PATIENCE
+        while not done():
+            assert self._process.poll() is None, f"the run ended early\n{self.log}"
+            assert time.monotonic() < until, f"it did not come\n{self.log}"
+            time.sleep(0.05)
+
+    def finish(self) -> None:
+        """Wait until the program has ended well."""
+        assert self._process.wait(PATIENCE) == 0, self.log
+
+    def stop(self, number: signal.Signals) -> None:
+        """Send a signal, SIGKILL to all that the program started as well, and wait until it has ended as it should."""
+        if number == signal.SIGKILL:
+            os.killpg(self._process.pid, number)
+            assert self._process.wait(PATIENCE) == -number, self.log
+        else:
+            self._process.send_signal(number)
+            self.finish()
+
+    @property
+    def log(self) -> str:
+        """The end of what was written."""
+        return self._log.read_text()[-4000:]
+
+
+@contextmanager
+def program(job: Path, directory: Path, *options: str, **environment: str) -> Iterator[Program]:
+    """A job file on Spark, which does not outlive this block.
+
+    :param directory: where the checkpoint and the log are, run after run
+    """
+    command = [sys.executable, str(job), "--master", "local[2]", "--conf", "spark.ui.enabled=false"]
+    command += ["--checkpoint", str(directory / "checkpoint"), *options]
+    log = directory / "log"
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            command,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **QUICK_START, **environment},
+            cwd=directory,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        try:
+            yield Program(process, log)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
