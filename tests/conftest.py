@@ -36,7 +36,9 @@ def spark() -> Iterator[Any]:
     from amadou_runtime.spark import session
 
     # It keeps some 2 MB of each query that ended, and there are hundreds of them.
-    spark = session("amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false", "spark.driver.memory": "4g"})
+    spark = session(
+        "amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false", "spark.driver.memory": "4g"}
+    )
     yield spark
     spark.stop()
 
