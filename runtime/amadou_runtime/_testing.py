@@ -99,7 +99,10 @@ class TestRun:
         self._next = _for_test(job, handler, params)
         """The job after the restarts of the script so far."""
         self._take(self._next)
-        self._known = with_structures({}, described(self._job))
+        self._known = self._current = self._stored = with_structures({}, described(self._job))
+        """The structures of what will be stored when the script is played, of what the code in hand stores, and of what
+        is stored.
+        """
         self.engine = engine or defaults.engine
         """Where the script is played."""
         self._spark = spark
@@ -196,12 +199,13 @@ class TestRun:
         """
         job = self._next if handler is None else _for_test(self._original, handler, self._params)
         self._take_over("of the test run", job, self._known)
-        self._next = job
+        self._next, known = job, self._known
 
         def restart() -> None:
             assert self._player is not None
             self._player.restart(job)
             self._take(job)
+            self._current = known
 
         return self._end_batch(restart)
 
@@ -300,6 +304,8 @@ class TestRun:
             player.close()
 
     def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
+        if not isinstance(partition, str):
+            raise TypeError(f"a partition is named by a str, not {partition!r}")
         self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
 
     def _named_source(self, source: str | None) -> str:
@@ -342,6 +348,7 @@ class TestRun:
         if name != self._job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
         self._take_over("of the snapshot", self._job, known)
+        self._current, self._stored = self._known, known
         self._placed = self._state
 
     def _take_over(self, of: str, job: Job, known: Known) -> None:
@@ -377,8 +384,10 @@ class TestRun:
             played = player.play(batch)
         except AmadouError:
             self._failed = player.failed()
+            self._known = self._stored  # code whose first batch fails leaves the state to the code before it
             raise
         self._placed = None
+        self._stored = self._current
         self._counts = added((self._counts, played.counts))
         self._watermark.observe(played.newest, self._now)
         self._watermark.hold(played.held)

@@ -222,3 +222,17 @@ def test_rule_17_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test
 def test_rule_17_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
     assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2
+
+
+class Stumbling(Keeping):
+    number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
+
+
+def test_rule_17_code_whose_first_batch_fails_leaves_the_state_to_the_code_before_it(test_run: MakeRun) -> None:
+    run = written(test_run)
+    run.run()
+    run.restart(Stumbling).add_record(event(0))
+    with pytest.raises(CallbackError, match="migrate= failed for version 0: ZeroDivisionError"):
+        run.run()
+    ada = Old("Ada", 3)
+    assert run.restart(Keeping).add_record(event(0)).run().records("found")[-1] == [ada, {"a": ada}, [ada], 5]

@@ -209,6 +209,21 @@ def test_a_wider_type_and_a_new_spec_fit(play: Callable[..., list[Any]]) -> None
     assert play("a", "a", handler=WiderCounter()) == [("a", 2)]
 
 
+class Stumbling(Counter):
+    """The same, with a migration that fails."""
+
+    count = ValueSpec(int, 0, version=1, migrate=lambda stored, _: stored // 0)
+
+
+def test_code_whose_first_batch_fails_leaves_the_checkpoint_to_the_code_before_it(
+    play: Callable[..., list[Any]],
+) -> None:
+    play("a")
+    with pytest.raises(CallbackError, match="migrate= failed for version 0: ZeroDivisionError"):
+        play("a", "a", handler=Stumbling())
+    assert play("a", "a") == [("a", 2)]
+
+
 class Windows(Counter):
     """Counts in windows that stay open."""
 

@@ -41,7 +41,7 @@ class Identity:
 
 
 def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
-    """Take a checkpoint for a job: read what stands there, or mark a new one.
+    """Take a checkpoint for a job: read what stands there, or mark a new one. See `keep`, too.
 
     :param files: the checkpoint's
     :param key_ranges: of a new one
@@ -56,14 +56,20 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
             raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
         assert isinstance(job.key_groups, int)
         identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
+        keep(files, identity)
     else:
         identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
         _check_sources(checkpoint, identity, job, read)
     streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
-    identity = attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
+    return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
+
+
+def keep(files: Files, identity: Identity) -> None:
+    """Write down what a checkpoint is known by. What a job brings with it counts from its first batch on: code whose
+    first batch fails leaves the checkpoint to the code before it.
+    """
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
-    return identity
 
 
 def plan_due_batch(files: Files, *, anyway: bool = False) -> None:

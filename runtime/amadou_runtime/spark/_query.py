@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from functools import reduce
+from functools import partial, reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,7 +33,7 @@ from amadou_runtime._progress import Progress
 from amadou_runtime._replay import Replayed
 from amadou_runtime._trigger import AVAILABLE_NOW
 from amadou_runtime._watermark import newest_of
-from amadou_runtime.spark._checkpoint import Identity, absolute, claim, plan_due_batch
+from amadou_runtime.spark._checkpoint import Identity, absolute, claim, keep, plan_due_batch
 from amadou_runtime.spark._clock import Clock, RunClock, stream_name
 from amadou_runtime.spark._compressed import unpack_compressed
 from amadou_runtime.spark._files import Files
@@ -81,6 +81,7 @@ class RunningJob:
         on_batch: Callable[[Summary], None] | None = None,
         on_report: Callable[[BatchReport], None] | None = None,
         on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        before_first: Callable[[], None] | None = None,
     ) -> None:
         self.query: Any = None
         self.payload: Payload | None = None
@@ -92,6 +93,8 @@ class RunningJob:
         self._on_batch = on_batch
         self._on_report = on_report
         self._on_spark_progress = on_spark_progress
+        self._before_first = before_first
+        """Called before the run's first batch counts."""
         self._lost_tasks = LostTasks(job.name)
         self._telling = threading.Lock()
         self._done = self._told = -1
@@ -254,6 +257,9 @@ class RunningJob:
         for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
             sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
+        if self._before_first is not None:
+            self._before_first()
+            self._before_first = None
         self._clock.letters = letters
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
@@ -390,7 +396,13 @@ def start(
     end_lookup(spark)
     hooks.started(Run(identity.run, job, "spark", kept))
     progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
-    running = RunningJob(job, clock, on_report=hooks.batch_completed, on_spark_progress=progress)
+    running = RunningJob(
+        job,
+        clock,
+        on_report=hooks.batch_completed,
+        on_spark_progress=progress,
+        before_first=partial(keep, files, identity),
+    )
     if kept is None and trigger != AVAILABLE_NOW:
         _logger.warning(_NOT_RESUMED, job.name)
     with _start_errors(f"the run of {job.name!r}"):
