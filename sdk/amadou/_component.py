@@ -14,7 +14,7 @@ from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import NEVER, StateSpec
 from amadou._subject import Batch, Subject
-from amadou._time import MICROSECOND, from_micros
+from amadou._time import LAST_TIME, MICROSECOND, from_micros
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -274,10 +274,12 @@ class Component(StateSpec[Part]):
     def reached(self, subject: Subject) -> int | None:
         """The time up to which all has come that the component takes in, in microseconds; `None` before the first
         watermark. It is the watermark for the batch's events. What is due comes before them, in the order of its times:
-        then it is the time in hand, or just before it while the component may still be woken at that time.
+        then it is the time in hand, or just before it while the component may still be woken at that time. What a
+        component gives itself at a flush comes too late: else it would go on to the end of time.
         """
         batch = subject._batch
-        if batch.firing_micros is None:
+        gives_itself = batch.woken is not None and batch.woken[-1:] == [self.name]
+        if batch.firing_micros is None or (gives_itself and batch.watermark == LAST_TIME):
             return batch.watermark_micros
         is_over = batch.woken is None or self.name in batch.woken
         return batch.firing_micros - (not is_over)

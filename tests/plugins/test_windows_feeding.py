@@ -163,3 +163,23 @@ def test_a_timer_feeds_windows_at_its_own_time() -> None:
     result = TestRun(job(Timed())).add_records([event(1), event(2), event(11)]).add_watermark(at(100)).run()
     assert [(seconds(start), value) for start, *_, value in result.records("results")] == [(0, 2), (10, 1)]
     assert (result.keys(), result.counters) == ([], {})
+
+
+class Carrying(Recorded):
+    """Gives the result of each window to the next one."""
+
+    window = TumblingWindow(10 * SECOND, Count())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def carry(self, subject: Subject, window: Window, count: int) -> None:
+        self.closed(subject, window, count)
+        self.window.add(subject, KeyedEvent(subject.key, window.end, count))
+
+
+def test_a_window_that_feeds_itself_goes_on_with_the_watermark_and_ends_at_a_flush() -> None:
+    run = TestRun(job(Carrying())).add_record(event(1)).add_watermark(at(35))
+    assert [seconds(start) for start, *_ in run.run().records("results")] == [0, 10, 20]
+    assert [seconds(start) for start, *_ in run.run(flush=True).records("results")] == [0, 10, 20, 30]
