@@ -69,11 +69,11 @@ def reproduce(
 ) -> None:
     """Write a pytest file that plays dead letters again and fails with the same errors, until they are mended."""
     from amadou_runtime._letter_files import read_letters
-    from amadou_runtime._reproduce import cases_of, find_job, tests_of
+    from amadou_runtime._reproduce import cases_of, find_job, load_named, tests_of
 
     params = pairs(param, "-p")
     with errors_told():
-        found = read_letters(letters, line)
+        found = read_letters(letters, line, lambda told: load_named(job, told))
         cases = cases_of(found)
         name = re.sub(r"\W+", "_", found[0].told["job"])
         file = output or Path(f"test_{name}_dead_letters.py")

@@ -1,7 +1,7 @@
 """Dead letters as they stand in files."""
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,26 @@ class Letter:
     packed: Mapping[str, Any]
 
 
-def read_letters(paths: Iterable[Path], line: int | None = None) -> list[Letter]:
+def read_letters(
+    paths: Iterable[Path], line: int | None = None, prepare: Callable[[Mapping[str, Any]], None] | None = None
+) -> list[Letter]:
     """The letters of files of JSON lines, in their order.
 
     :param paths: files, and directories, of which the files that a sink for dead letters writes are taken
     :param line: take that line of the only file alone, counted from one
+    :param prepare: called with the JSON of the first letter before any is unpacked, so that the classes of the values
+        in them can be imported
     :raises LoadError: a file cannot be read, or holds something else; or there are no letters
     """
     files = [file for path in paths for file in _files(path)]
     shown = ", ".join(map(str, files))
     if line is not None and len(files) != 1:
         raise LoadError(shown, "a line is of one file: name that file alone")
-    found = [letter for file in files for letter in _letters(file, line)]
+    found = []
+    for file in files:
+        for letter in _letters(file, line, prepare):
+            found.append(letter)
+            prepare = None
     if not found:
         raise LoadError(shown, f"the file{'s hold' if len(files) > 1 else ' holds'} no dead letters")
     jobs = sorted({letter.told["job"] for letter in found})
@@ -57,7 +65,7 @@ def _files(path: Path) -> list[Path]:
     return found
 
 
-def _letters(file: Path, line: int | None) -> Iterator[Letter]:
+def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]], None] | None) -> Iterator[Letter]:
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -71,6 +79,12 @@ def _letters(file: Path, line: int | None) -> Iterator[Letter]:
             told = orjson.loads(text)
             for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
                 told[field]
+        except (ValueError, KeyError, TypeError) as error:
+            raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
+        if prepare is not None:
+            prepare(told)
+            prepare = None
+        try:
             letter = Letter(text, told, unpack(base64.b64decode(told["packed"])))
         except (ValueError, KeyError, TypeError, AmadouError) as error:
             raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error

@@ -57,7 +57,21 @@ def find_job(letter: Letter) -> str:
 
     :raises LoadError: it is not there
     """
-    module, job = letter.told["handler"].partition(":")[0], letter.told["job"]
+    return _find_job(letter.told)
+
+
+def load_named(target: str | None, told: Mapping[str, Any]) -> None:
+    """Load a letter's job before the letter is unpacked, which may hold objects of the job's classes.
+
+    :param target: where the job is, as `amadou run` takes it; looked for in the module of its handler without it
+    :param told: the letter as JSON
+    :raises LoadError: the job cannot be loaded
+    """
+    load_job(target or _find_job(told))
+
+
+def _find_job(told: Mapping[str, Any]) -> str:
+    module, job = told["handler"].partition(":")[0], told["job"]
     advice = "say where it is with --job FILE:name"
     if module == "__main__":
         raise LoadError(job, f"the job was run as a program; {advice}")

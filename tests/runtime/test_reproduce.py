@@ -232,3 +232,41 @@ def test_a_window_that_failed_to_close_becomes_a_test(tmp_path: Path, monkeypatc
     assert "1 failed" in played
     assert "ZeroDivisionError" in played
     assert "def test_closed_without_zero_division_error" in played
+
+
+VIEWS = """
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from amadou import Handler, Job, KeyedEvent
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+
+
+@frozen
+class View:
+    channel: str
+
+
+class Views(Handler):
+    def key_event(self, record):
+        return KeyedEvent("k", datetime(2025, 1, 1, tzinfo=UTC), View(record.decode()))
+
+    def on_event(self, subject, event):
+        raise ValueError(event.value.channel)
+
+
+job = Job(
+    "views", Views(), {"in": LinesSource("in.txt")}, {"dead_letters": JsonLinesSink("letters")}, on_error="dead_letter"
+)
+"""
+
+
+def test_letters_may_hold_objects_of_the_jobs_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("views_job.py").write_text(VIEWS)
+    Path("in.txt").write_text("news\n")
+    assert command("run", "views_job.py", "--engine", "embedded").returncode == 0
+    done = command("reproduce", "letters", "--output", "test_the_fence_dead_letters.py")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "ValueError: news" in play(tmp_path)
