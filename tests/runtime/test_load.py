@@ -60,22 +60,22 @@ def test_a_file_that_imports_from_its_package_is_to_be_named_as_a_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     package = tmp_path / "load_relative" / "inner"
-    write(package / "views.py", "job", "other", more="from ..names import NAME")
+    write(package / "load_views.py", "job", "other", more="from ..names import NAME")
     (package.parent / "names.py").write_text("NAME = 1")
     for made in (package, package.parent):
         (made / "__init__.py").touch()
 
     told = "it imports from its own package, so it is not a file by itself: name it as the module "
-    assert f"{told}load_relative.inner.views" in refusal("load_relative/inner/views.py")
-    assert f"{told}load_relative.inner.views:other" in refusal("load_relative/inner/views.py:other")
-    assert load_job("load_relative.inner.views:other").name == "other"
+    assert f"{told}load_relative.inner.load_views" in refusal("load_relative/inner/load_views.py")
+    assert f"{told}load_relative.inner.load_views:other" in refusal("load_relative/inner/load_views.py:other")
+    assert load_job("load_relative.inner.load_views:other").name == "other"
     monkeypatch.chdir(package)
-    assert f"{told}load_relative.inner.views, in the directory {tmp_path}" in refusal("views.py")
+    assert f"{told}load_relative.inner.load_views, in the directory {tmp_path}" in refusal("load_views.py")
 
 
 def test_a_file_of_a_package_without_init_is_to_be_named_as_a_module() -> None:
-    write(Path("load_bare") / "views.py", more="from .names import NAME")
-    assert "name it as the module load_bare.views" in refusal("load_bare/views.py")
+    write(Path("load_bare") / "load_views.py", more="from .names import NAME")
+    assert "name it as the module load_bare.load_views" in refusal("load_bare/load_views.py")
 
 
 def test_a_job_is_taken_from_a_module_of_the_working_directory(tmp_path: Path) -> None:

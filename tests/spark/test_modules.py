@@ -166,17 +166,17 @@ def texts(spark: Any) -> Callable[[str], list[Any]]:
 
 def test_a_class_of_a_module_beside_the_job_is_one_class(project: Project, texts: Callable[[str], list[Any]]) -> None:
     project.write("models.py", MODELS)
-    project.write("views.py", JOB.replace("MODELS", "models"), TESTED)
-    assert texts("views") == ["NEWS TRUE", "NEWS TRUE"]
+    project.write("travelling_views.py", JOB.replace("MODELS", "models"), TESTED)
+    assert texts("travelling_views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
 def test_so_it_is_in_a_package(project: Project, texts: Callable[[str], list[Any]]) -> None:
     """With relative imports, and a directory inside that has no `__init__.py`."""
-    project.write("shop/__init__.py", "from .data import models")
-    project.write("shop/data/models.py", MODELS)
+    project.write("travelling_shop/__init__.py", "from .data import models")
+    project.write("travelling_shop/data/models.py", MODELS)
     job = JOB.replace("import MODELS", "from .data import models").replace("from MODELS", "from .data.models")
-    project.write("shop/views.py", job.replace("MODELS", "models"), TESTED)
-    assert texts("shop.views") == ["NEWS TRUE", "NEWS TRUE"]
+    project.write("travelling_shop/views.py", job.replace("MODELS", "models"), TESTED)
+    assert texts("travelling_shop.views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
 def test_so_it_is_in_an_archive(
@@ -187,19 +187,19 @@ def test_so_it_is_in_an_archive(
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr("zipped_models.py", dedent(MODELS))
     monkeypatch.syspath_prepend(str(archive))
-    project.write("views.py", JOB.replace("MODELS", "zipped_models"), TESTED)
-    assert texts("views") == ["NEWS TRUE", "NEWS TRUE"]
+    project.write("travelling_views.py", JOB.replace("MODELS", "zipped_models"), TESTED)
+    assert texts("travelling_views") == ["NEWS TRUE", "NEWS TRUE"]
 
 
 def test_a_module_that_changed_is_taken_anew_by_the_next_run(
     project: Project, texts: Callable[[str], list[Any]]
 ) -> None:
     project.write("models.py", MODELS)
-    project.write("views.py", JOB.replace("MODELS", "models"), TESTED)
-    texts("views")
+    project.write("travelling_views.py", JOB.replace("MODELS", "models"), TESTED)
+    texts("travelling_views")
     project.write("models.py", MODELS.replace("text.upper()", "text.title()"))
     project.forget()
-    assert texts("views") == ["News True", "News True"]
+    assert texts("travelling_views") == ["News True", "News True"]
 
 
 def test_what_fails_where_a_worker_imports_it_is_told(
@@ -208,19 +208,25 @@ def test_what_fails_where_a_worker_imports_it_is_told(
     setting = tmp_path / "setting"
     setting.write_text("3")
     project.write("models.py", MODELS, "from pathlib import Path", f"SETTING = Path({str(setting)!r}).read_text()")
-    project.write("views.py", JOB.replace("MODELS", "models"), TESTED)
-    importlib.import_module("views")
+    project.write("travelling_views.py", JOB.replace("MODELS", "models"), TESTED)
+    importlib.import_module("travelling_views")
     setting.unlink()
     with pytest.raises(AmadouError, match=r"cannot be loaded in a worker: FileNotFoundError") as failed:
-        texts("views")
+        texts("travelling_views")
     assert "SETTING = Path(" in str(failed.value), "the line stands in the traceback"
 
 
 def test_a_program_may_be_the_job_file(project: Project, tmp_path: Path) -> None:
     """As `spark-submit` starts it; its own classes have no module that workers could import."""
     project.write("models.py", MODELS)
-    project.write("views.py", JOB.replace("MODELS", "models"), PROGRAM)
-    program = [sys.executable, str(project.directory / "views.py"), "--once", "--checkpoint", str(tmp_path / "kept")]
+    project.write("travelling_views.py", JOB.replace("MODELS", "models"), PROGRAM)
+    program = [
+        sys.executable,
+        str(project.directory / "travelling_views.py"),
+        "--once",
+        "--checkpoint",
+        str(tmp_path / "kept"),
+    ]
     environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
     for number in (1, 2):
         project.write(f"views/{number}.jsonl", RECORD.decode() + "\n")
