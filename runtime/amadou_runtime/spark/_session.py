@@ -61,7 +61,6 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     :raises PlatformError: pyspark or a Java that it works with is missing
     """
     check_pyspark()
-    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
@@ -69,11 +68,11 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     java = check_java() if launches else None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    if master is None:
-        master = SparkConf().get("spark.master") if submitted else None
     builder = SparkSession.builder.appName(app_name)
-    settings = {"spark.master": master or "local[*]", **_LAUNCH_SETTINGS, **conf}
-    settings["spark.master"] = _with_retries(settings["spark.master"], settings.get("spark.task.maxFailures", "4"))
+    settings = {**_LAUNCH_SETTINGS, **conf}
+    master = settings.get("spark.master") or master or (None if submitted else "local[*]")
+    if master is not None:  # else it is spark-submit's
+        settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
         settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
