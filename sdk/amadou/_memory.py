@@ -47,7 +47,9 @@ class MemorySource(Source):
         if len(self._records) > written or not written:
             added = self._records[written:]
             text = b"".join(base64.b64encode(pickle.dumps(record)) + b"\n" for record in added)
-            (directory / f"records-{len(added):09}-at-{written:09}.txt").write_bytes(text)
+            beside = directory / ".new"  # what is cut short, as on a full disk, must not count as written
+            beside.write_bytes(text)
+            beside.replace(directory / f"records-{len(added):09}-at-{written:09}.txt")
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[Any]:

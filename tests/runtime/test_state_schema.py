@@ -1,6 +1,7 @@
 """A job's state is described by plain data, which tells whether another job can read it."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import partial
+from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import attrs
@@ -326,7 +328,8 @@ def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
     told = {
         subprocess.run(
             [sys.executable, "-c", program],
-            env={**_environment(), "PYTHONHASHSEED": seed},
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,
             check=True,
@@ -335,13 +338,6 @@ def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
     }
     assert len(told) == 1
     assert json.loads(told.pop()) == identities()
-
-
-def _environment() -> dict[str, str]:
-    import os
-    from pathlib import Path
-
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ["PYTHONPATH"]])}
 
 
 def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
