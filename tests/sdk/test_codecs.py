@@ -1,6 +1,7 @@
 """What a codec takes comes back through msgpack with the type that it went in with, and nothing is shared."""
 
 import enum
+import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -265,7 +266,7 @@ EXAMPLES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("type_", "value"), EXAMPLES, ids=[f"{type_}-{value!r:.40}" for type_, value in EXAMPLES])
+@pytest.mark.parametrize(("type_", "value"), EXAMPLES, ids=[f"{n}-{type_}" for n, (type_, _) in enumerate(EXAMPLES)])
 def test_a_value_comes_back_with_its_exact_type(type_: Any, value: Any) -> None:
     comes_back(type_, value)
 
@@ -452,7 +453,7 @@ def test_the_wire_form_shares_nothing_with_the_value(
         (Any, lambda: None),
         (Any, "\ud800"),
     ],
-    ids=str,
+    ids=lambda value: re.sub(" at 0x[^>]*", "", str(value)),
 )
 def test_a_value_that_does_not_fit_is_refused_with_value_and_type(type_: Any, value: Any) -> None:
     with pytest.raises(EncodeError) as caught:

@@ -1,4 +1,5 @@
 import pickle
+import re
 import sys
 from datetime import timedelta
 from types import ModuleType
@@ -226,7 +227,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             "sources depend on each other in a circle: in → other → in",
         ),
     ],
-    ids=lambda value: str(value)[:60],
+    ids=lambda value: re.sub(" object at 0x[^>]*", "", str(value))[:60],
 )
 def test_a_mistake_is_named(settings: dict[str, Any], told: str) -> None:
     (problem,) = problems_of(**settings)
