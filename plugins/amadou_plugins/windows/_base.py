@@ -133,6 +133,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     depends on its own events alone.
     """
 
+    noun = "window"
     by_keyword: ClassVar[str | None] = None
     """The parameter of the kind that one may have meant who gives no aggregate in the place of `value`."""
     _was_checked = False
