@@ -2,17 +2,20 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from itertools import chain
+from itertools import chain, count
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from amadou import Component, Key, KeyedEvent, Whole
 from amadou._group import Column, Timers
+from amadou._spec import MISSING
 from amadou._wire import Envelope, pack, unpack
-from amadou.errors import StateDecodeError
+from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime._dependencies import Held
+from amadou_runtime._state_schema import misfits
 
-_VERSION = 3
+_VERSION = 4
+OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew with another checkpoint"
 
 
 class HeldEvents(NamedTuple):
@@ -41,14 +44,16 @@ class KeyGroup:
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
     when it is to be woken, how many subjects, one of them, layout]}``, and how many subjects have something that was
     set apart in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as
-    ``{source: [how many, the oldest time, packed events]}``.
+    ``{source: [how many, the oldest time, packed events]}``; and the structures of components, as ``[structures,
+    positions of those of each name]``, since what is made at run time is known here alone. Names are those of specs, of
+    wholes and in memory, in their order.
 
     :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
     :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
         `"drop"`, by name
     """
 
-    __slots__ = ("_kept", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
+    __slots__ = ("_kept", "_retired", "_structures", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
 
     def __init__(
         self,
@@ -57,6 +62,8 @@ class KeyGroup:
         retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
     ) -> None:
         self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self._retired = retired
+        self._structures: dict[str, list[bytes]] = {}
         self.dropped: dict[str, int] = {}
         """How many subjects had something that was dropped, by name."""
         self.apart: dict[str, int] = {}
@@ -72,8 +79,12 @@ class KeyGroup:
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
-                raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key group's state")
-            columns, alone, shared, tagged, wholes, apart, held = rest
+                why = f"this release reads version {_VERSION} of a key group's state"
+                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
+            columns, alone, shared, tagged, wholes, apart, held, (structures, places) = rest
+            for name, at in zip(dict.fromkeys(chain(columns, wholes, apart)), places, strict=True):
+                if at:
+                    self._structures[name] = [structures[place] for place in at]
             for name, fate in retired.items():
                 column, whole = columns.pop(name, None), wholes.pop(name, None)
                 if fate == "drop":
@@ -113,6 +124,7 @@ class KeyGroup:
         whole, layout = self.wholes.get(component.name), component.layout
         if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
             return None
+        self.take(component)
         if whole is not None and whole.layout != layout:
             self.spread(component)
             whole = None
@@ -131,6 +143,8 @@ class KeyGroup:
 
     def spread(self, component: Component) -> None:
         """Let what a component keeps as a whole be state of each subject again."""
+        if component.name in self.wholes:
+            self.take(component)
         whole = self.wholes.pop(component.name, None)
         if whole is not None and whole.value is not None:
             assert whole.wake_at is not None
@@ -138,6 +152,42 @@ class KeyGroup:
             for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
                 column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 column.wakes[key] = wake_at
+
+    def take(self, component: Component, key: Key | None = None) -> None:
+        """Let a component have what is stored under its name. Declared ones were looked at when the run began; what was
+        made at run time is known by what stands beside its state alone.
+
+        :param key: the key in hand
+        :raises StateDecodeError: it cannot read it
+        :raises SpecError: it is a name that the job has retired
+        """
+        name, now = component.name, component.packed_structure
+        if name in self._retired:
+            way = f"take it out, or give the {component.noun} another name"
+            raise SpecError(f"retired names {name!r}, which the handler makes: {way}")
+        known = self._structures.get(name)
+        if known is not None and known[-1] == now:
+            return
+        keys = self._keys_of(name)
+        if known is None or not keys:
+            self._structures[name] = [now]
+            return
+        for misfit in misfits({name: list(map(unpack, known))}, {name: component.structure()}):
+            raise misfit.decode_error(key if key in keys else keys[0])
+        self._structures[name] = [*(each for each in known if each != now), now]
+
+    def noun_of(self, name: str) -> str:
+        """What messages call the component that stored something under a name."""
+        known = self._structures.get(name)
+        return Component.noun if known is None else str(unpack(known[-1])["noun"])
+
+    def _keys_of(self, name: str) -> list[Key]:
+        """The subjects that have something under a name by now."""
+        if name in self.wholes:
+            return list(self.wholes[name].keys)
+        column = self.columns.get(name) or Column({})
+        had = [key for key in column.packed if key not in column.states]
+        return [*had, *(key for key, state in column.states.items() if state._stored() is not MISSING)]
 
     def waiting(self) -> Held:
         """What is held, in figures."""
@@ -195,7 +245,11 @@ class KeyGroup:
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
         held = {source: list(of) for source, of in self.held.items()}
-        return pack([_VERSION, columns, _lists(alone), _lists(shared), _lists(tagged), wholes, self.apart, held])
+        of_names = [self._structures.get(name, []) for name in dict.fromkeys(chain(columns, wholes, self.apart))]
+        places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
+        structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
+        times = _lists(alone), _lists(shared), _lists(tagged)
+        return pack([_VERSION, columns, *times, wholes, self.apart, held, structures])
 
 
 def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:

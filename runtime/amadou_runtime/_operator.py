@@ -396,6 +396,7 @@ class Operator:
             touched,
             self._components,
             self._job.name,
+            group,
         )
 
     def _without_late(self, runs: list[Run], micros: int, ports: dict[str, Port]) -> tuple[list[Run], int]:
@@ -571,12 +572,14 @@ class Operator:
                 made = self.handler.on_recover_window(name, subject)
             except Exception as error:
                 raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
+        assert subject._batch.keeper is not None
+        noun = subject._batch.keeper.noun_of(name)
         if isinstance(made, Component) and made._name != name:
-            raise RecoverError(self._name, name, subject.key, f"gave one with the name {made._name!r}")
+            raise RecoverError(self._name, name, subject.key, f"gave one with the name {made._name!r}", noun)
         if isinstance(made, Component):
             self._components[name] = made
         if name not in self._components:
-            raise RecoverError(self._name, name, subject.key)
+            raise RecoverError(self._name, name, subject.key, noun=noun)
         return self._components[name]
 
     def _play(self, run: Run, subject: Subject) -> int:

@@ -5,11 +5,13 @@ that a spec has had, since what was not touched for long is still stored as olde
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
 from amadou import Job
+from amadou.errors import StateDecodeError
 
 Structure: TypeAlias = dict[str, Any]
 Known: TypeAlias = dict[str, list[Structure]]
@@ -20,6 +22,10 @@ _LEAVES: Final = frozenset(
 )
 _BARE: Final = frozenset({"list", "dict", "tuple", "set", "frozenset"})
 _WIDER: Final = {"int": "float"}
+_IS_NEW: Final = " is new and has no default"
+_THE_AGGREGATE: Final = "the aggregate"
+_RESEMBLES: Final = 0.75
+"""How near a misspelt name is to the one that is meant, for `difflib`."""
 
 
 def described(job: Job) -> dict[str, Structure]:
@@ -33,60 +39,166 @@ def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Stru
     return {**known, **{name: [*known.get(name, ()), structure] for name, structure in added.items()}}
 
 
-def state_problem(job: str, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
+def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
     """Why a job cannot take state over, and what to do; `None` where it can.
 
-    :param job: its name
     :param known: what `with_structures` gave for the jobs that left the state
+    :param now: the job's own structures
     """
     found = misfits(known, now)
     if not found:
-        return None
-    return (
-        f"the state of {job!r} no longer fits its specs: {'; '.join(found)}. "
-        "Give a new field a default; or the spec its old type back, version= and migrate=, or another name"
-    )
+        return _misspelt(job, known, now)
+    told = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.told for misfit in found)}"
+    return ". ".join([told, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
 
 
-def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> list[str]:
-    """Why a job cannot read state, in a sentence for each spec; empty where it can."""
+def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """Tell of a retired name that was never known, and resembles one that is gone. Others are left alone: a name may
+    be that of what was made at run time, or of a spec of another checkpoint.
+    """
+    gone = sorted(known.keys() - now.keys() - job.retired.keys())
+    for name in sorted(job.retired.keys() - known.keys()):
+        for meant in get_close_matches(name, gone, n=1, cutoff=_RESEMBLES):
+            return (
+                f"retired names {name!r}, of which nothing is known, and not {meant!r}, which {job.name!r} no longer "
+                f"declares: correct the name, or retire {meant!r}, too"
+            )
+    return None
+
+
+def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> list["Misfit"]:
+    """The specs that cannot read what is stored."""
     found = []
     for name, structure in now.items():
-        told = [_misfit(name, before, structure) for before in reversed(known.get(name, ()))]
-        found += list(filter(None, told))[:1]
+        version = max((before["version"] for before in known.get(name, ())), default=0) + 1
+        all_ = [_misfit(name, before, structure, version) for before in reversed(known.get(name, ()))]
+        found += list(filter(None, all_))[:1]
     return found
 
 
-def _misfit(name: str, before: Structure, now: Structure) -> str:
-    """Why a spec cannot read what is stored with one of its structures; empty where it can."""
-    if before["kind"] != now["kind"] or before["version"] > now["version"]:
-        return _told(name, before, now, [])
-    problems = [
-        f"{setting} was {before['settings'].get(setting)} and is now {now['settings'].get(setting)}"
-        for setting in {**before.get("settings", {}), **now.get("settings", {})}
-        if before["settings"].get(setting) != now["settings"].get(setting)
-    ]
-    may_migrate = before["version"] < now["version"]
-    if not may_migrate:
-        problems += _aggregate_problems(before.get("aggregate"), now.get("aggregate"))
+@attrs.frozen
+class Misfit:
+    """A spec that cannot read what was stored with one of its structures.
+
+    :param why: what has changed; empty where there is no more to say than that it is another type
+    :param cure: what would let it be read, besides the spec as it was: the version that it had, a migration, also a
+        default for what is new or also another name for an aggregate in a mapping; `""` where nothing would
+    :param version: the next version of the spec
+    """
+
+    name: str
+    before: Structure
+    now: Structure
+    why: str
+    cure: Literal["", "version", "migrate", "default", "name"]
+    version: int
+
+    @property
+    def told(self) -> str:
+        """What has changed, in a sentence."""
+        was, is_now = _shown(self.before), _shown(self.now)
+        change = f"{self.name} was {was} and is now {is_now}" if was != is_now else f"{self.name} ({was})"
+        return f"{change}: {self.why}" if self.why else change
+
+    @property
+    def advice(self) -> str:
+        """What to do about a spec that the handler declares."""
+        cured, retired = self._cured(self.name), f'Job(retired={{{self.name!r}: "drop"}})'
+        if cured:
+            return f"{cured}; or change {self.name} back"
+        if "noun" not in self.before:
+            return f"change {self.name} back; or give the new state another name, and remove the old: {retired}"
+        new = self.now.get("noun", "state")
+        return (
+            f"change {self.name} back; or give the new {new} another name, and leave {self.name} as it was, without "
+            f"adding to it, until nothing of it is open, or give up what is: {retired}"
+        )
+
+    def decode_error(self, key: Any) -> StateDecodeError:
+        """The error for a component that was made at run time.
+
+        :param key: a subject that has something open
+        """
+        cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
+        advice = f"make {it} as it was until nothing of it is open, and the new one under another name"
+        advice = f"{cured}, or {advice}" if cured else f'{advice}; Job(retired={{{self.name!r}: "drop"}}) gives it up'
+        stored, expected = _Text(_shown(self.before)), _Text(_shown(self.now))
+        return StateDecodeError(stored, expected, self.why, self.name, key, advice)
+
+    def _cured(self, it: str) -> str:
+        if self.cure == "version":
+            return f"give {it} version={self.before['version']} and its migrate= again, since newer code has stored it"
+        migrated = f"give {it} version={self.version} and migrate="
+        if self.cure == "default":
+            return f"give the new field a default; or {migrated}"
+        if self.cure == "name":
+            return f"{migrated}; or give the changed aggregate another name in the mapping"
+        return migrated if self.cure else ""
+
+
+@attrs.frozen(repr=False)
+class _Text:
+    """A text that is shown as it is."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfit | None:
+    """Why a spec cannot read what is stored with one of its structures; `None` where it can.
+
+    :param version: the spec's next version
+    """
+    if before["kind"] != now["kind"]:
+        return Misfit(name, before, now, "", "", version)
+    if before["version"] > now["version"]:
+        return Misfit(name, before, now, "", "version", version)
+    lasting = _lasting_problems(before, now)
     kept, keeps = before.get("keeps"), now.get("keeps")
-    if kept != keeps and not (may_migrate and "results" not in (kept, keeps)):
-        problems.append(f"windows that overlap or grow kept {kept} of their parts, and keep {keeps} now")
+    parts = f"windows that overlap or grow kept {kept} of their parts, and keep {keeps} now"
+    changed = [] if kept == keeps else [parts]
+    if "results" in (kept, keeps):
+        lasting += changed
+    if lasting:
+        return Misfit(name, before, now, ", ".join(lasting), "", version)
+    if before["version"] < now["version"]:
+        return None
+    fields = _value_problems(before, now)
+    aggregates = _aggregate_problems(before.get("aggregate"), now.get("aggregate"))
+    if not fields and not changed and not aggregates:
+        return None
+    why = ", ".join(dict.fromkeys(filter(None, [*aggregates, *changed, *fields])))
+    cure: Literal["migrate", "default", "name"] = "migrate"
+    if fields and all(field.endswith(_IS_NEW) for field in fields):
+        cure = "default"
+    if aggregates and not changed and all(f"{_THE_AGGREGATE}[" in problem for problem in aggregates):
+        cure = "name"
+    return Misfit(name, before, now, why, cure, version)
+
+
+def _lasting_problems(before: Structure, now: Structure) -> list[str]:
+    """What no migration helps against."""
+    old, new = before.get("settings", {}), now.get("settings", {})
+    found = [
+        f"{setting} was {old.get(setting)} and is now {new.get(setting)}"
+        for setting in {**old, **new}
+        if old.get(setting) != new.get(setting)
+    ]
+    if "key" in now.get("parts", {}) and not _is_same_key(before["parts"]["key"], now["parts"]["key"]):
+        found.append("its keys would not be found")
+    return found
+
+
+def _value_problems(before: Structure, now: Structure) -> list[str]:
+    """Why values cannot be read as another type."""
+    found = []
     for part, structure in now.get("parts", {}).items():
-        if part == "key":
-            problems += [] if _is_same_key(before["parts"][part], structure) else ["its keys would not be found"]
-        elif not may_migrate:
-            problems += _Reading(before["parts"][part]["classes"], structure["classes"]).problems(
-                before["parts"][part]["is"], structure["is"], ""
-            )
-    return _told(name, before, now, problems) if problems else ""
-
-
-def _told(name: str, before: Structure, now: Structure, problems: list[str]) -> str:
-    was, is_now = _shown(before), _shown(now)
-    change = f"{name} was {was} and is now {is_now}" if was != is_now else f"{name} ({was})"
-    why = ", ".join(dict.fromkeys(filter(None, problems)))
-    return f"{change}: {why}" if why else change
+        if part != "key":
+            old = before["parts"][part]
+            found += _Reading(old["classes"], structure["classes"]).problems(old["is"], structure["is"], "")
+    return found
 
 
 def _shown(structure: Structure) -> str:
@@ -94,8 +206,14 @@ def _shown(structure: Structure) -> str:
     if "shown" in structure:
         return f"{kind} {structure['shown']}{version}"
     told = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
-    told += [str(structure["aggregate"])] if "aggregate" in structure else []
-    return f"{kind} {kind}({', '.join(told)}){version}"
+    told += [_shown_aggregate(structure["aggregate"])] if "aggregate" in structure else []
+    return f"{kind}({', '.join(told)}){version}"
+
+
+def _shown_aggregate(structure: Any) -> str:
+    if not isinstance(structure, dict):
+        return str(structure)
+    return f"{{{', '.join(f'{name!r}: {_shown_aggregate(part)}' for name, part in structure.items())}}}"
 
 
 def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
@@ -110,7 +228,7 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
     if before == now:
         return []
     was, is_now = ("several by name" if isinstance(of, dict) else of for of in (before, now))
-    return [f"the aggregate{name} was {was} and is now {is_now}"]
+    return [f"{_THE_AGGREGATE}{name} was {was} and is now {is_now}"]
 
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
@@ -179,7 +297,7 @@ class _Reading:
             if name in fields:
                 found += self.problems(fields[name][0], kind, f"{new}.{name}")
             elif is_needed:
-                found.append(f"{new}.{name} is new and has no default")
+                found.append(f"{new}.{name}{_IS_NEW}")
         return found
 
     def _value_problems(self, old: Any, new: Any, where: str) -> list[str]:

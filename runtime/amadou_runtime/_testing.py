@@ -359,7 +359,7 @@ class TestRun:
         :raises CheckpointError: the job cannot read it
         """
         now = described(job)
-        problem = state_problem(job.name, known, now)
+        problem = state_problem(job, known, now)
         if problem is not None:
             raise CheckpointError(of, problem)
         self._known = with_structures(known, now)

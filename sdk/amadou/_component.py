@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import cached_property
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
@@ -15,6 +16,7 @@ from amadou._spec import MISSING
 from amadou._state_spec import NEVER, StateSpec
 from amadou._subject import Batch, Subject
 from amadou._time import LAST_TIME, MICROSECOND, from_micros
+from amadou._wire import pack, unpack
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
@@ -194,6 +196,8 @@ class Component(StateSpec[Part]):
     :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17)
     """
 
+    noun: ClassVar[str] = "component"
+    """What messages call it."""
     wakes = True
     needs_sources: tuple[str, ...] = ()
     """The sources of the job that it cannot do without."""
@@ -295,15 +299,18 @@ class Component(StateSpec[Part]):
 
     def state_for(self, subject: Subject) -> Part:
         column = subject._columns.get(self._name)  # type: ignore[arg-type]
-        if column is None:
-            subject._batch.components[self.name] = self
-        else:
-            part: Part | None = column.states.get(subject.key)
-            if part is not None:
-                firing = subject._batch.firing_micros
-                if firing is not None:
-                    self.age(part, firing - 1)
-                return part
+        if column is None or column.component is not self:
+            column = column or subject._column(self.name)
+            batch = subject._batch
+            if batch.keeper is not None:
+                batch.keeper.take(self, subject.key)
+            batch.components[self.name] = column.component = self
+        part: Part | None = column.states.get(subject.key)
+        if part is not None:
+            firing = subject._batch.firing_micros
+            if firing is not None:
+                self.age(part, firing - 1)
+            return part
         part = super().state_for(subject)
         part._subject = subject
         if part.value is not None:
@@ -321,13 +328,18 @@ class Component(StateSpec[Part]):
         return repr(self) if type(self).__repr__ is not object.__repr__ else ""
 
     def structure(self) -> dict[str, Any]:
-        """What is stored under it: its ``kind`` and ``version``, its ``settings``, texts by name of which none may
-        change, and its ``aggregate``, where it has one.
+        """What is stored under it: its ``kind``, ``noun`` and ``version``, its ``settings``, texts by name of which
+        none may change, and its ``aggregate``, where it has one.
         """
-        return {**super().structure(), "settings": {}}
+        return {**super().structure(), "noun": self.noun, "settings": {}}
+
+    @cached_property
+    def packed_structure(self) -> bytes:
+        """Its `structure`, as it is kept beside what is stored."""
+        return pack(self.structure())
 
     def _encode_part(self, value: Any) -> Any:
-        return value
+        return unpack(pack(value))
 
     def _shown_part(self) -> Any:
         return type(self)

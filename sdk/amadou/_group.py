@@ -17,7 +17,7 @@ class Column:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("ages", "expires", "noted", "packed", "states", "wakes", "wires")
+    __slots__ = ("ages", "component", "expires", "noted", "packed", "states", "wakes", "wires")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
@@ -32,6 +32,8 @@ class Column:
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
         self.states: dict[Key, Any] = {}
         """What callbacks asked for, as they left it."""
+        self.component: Any = None
+        """The component that asked for it last, of those of that name."""
         self.noted: dict[Key, Any] = {}
         """What a component notes for the rest of the batch."""
 

@@ -90,12 +90,12 @@ class Handler(Generic[K]):
         """
 
     def on_recover_window(self, name: str, subject: Subject[K]) -> Any:
-        """Called where a window is due that was made while the run went on, and is not made yet in this worker: after
-        a restart, or where a key comes to another worker.
+        """Called where a window or join is due that was made while the run went on, and is not made yet in this worker:
+        after a restart, or where a key comes to another worker.
 
-        :param name: the window's name
-        :returns: the window, of that name, and of the size and aggregate that it had; one that is made here need not be
-            returned
+        :param name: its name
+        :returns: the window or join, of that name, and made as it was: one that cannot read what is stored ends the
+            run. One that is made here need not be returned
         """
         return None
 

@@ -89,7 +89,8 @@ class StateSpec(Spec, Generic[S]):
         version, aged, wire = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
             told = f"version {version} of it is stored, and the spec has version {self.version}"
-            raise StateDecodeError(wire, self._shown_part(), told, self.name, key)
+            advice = f"give the spec version={version} and its migrate= again"
+            raise StateDecodeError(wire, self._shown_part(), told, self.name, key, advice)
         changed = False
         if wire is not MISSING and aged and self.ttl is not None and subject is not None:
             now = self._ages_by(subject)
@@ -135,7 +136,7 @@ class StateSpec(Spec, Generic[S]):
             return self._encode_part(self._migrate(part, version))
         except Exception as error:
             why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
-            failed = StateDecodeError(part, self._shown_part(), why, self.name, key)
+            failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "mend migrate=")
             raise failed.with_traceback(error.__traceback__) from error  # it shows the lines of migrate=
 
     def structure(self) -> dict[str, Any]:

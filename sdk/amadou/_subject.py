@@ -1,6 +1,6 @@
 from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, Generic, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol
 
 from amadou._codec import check_text
 from amadou._event import K_co, Key, KeyedEvent
@@ -34,6 +34,20 @@ class Port:
         self.wires: list[Any] = []
 
 
+class Keeper(Protocol):
+    """Knows what components stored, also those that were made at run time."""
+
+    def take(self, component: Any, key: Key) -> None:
+        """Let a component have what is stored under its name.
+
+        :param key: the key in hand
+        :raises StateDecodeError: it cannot read it
+        """
+
+    def noun_of(self, name: str) -> str:
+        """What messages call the component that stored something under a name."""
+
+
 class Batch:
     """What all subjects of one key group share while a batch is processed.
 
@@ -42,6 +56,7 @@ class Batch:
     :param touched: the keys that have events or due timers
     :param components: the components that are known, by name
     :param job: the job's name
+    :param keeper: lets components have what is stored under their names; anything without it
     """
 
     __slots__ = (
@@ -52,6 +67,7 @@ class Batch:
         "handler",
         "has_timer_callback",
         "job",
+        "keeper",
         "ports",
         "stored",
         "timers",
@@ -72,8 +88,10 @@ class Batch:
         touched: Collection[Key],
         components: dict[str, Any] | None = None,
         job: str = "",
+        keeper: Keeper | None = None,
     ) -> None:
         self.handler = handler
+        self.keeper = keeper
         self.components = {} if components is None else components
         self.job = job
         self.counts: dict[str, int] = {}

@@ -16,7 +16,7 @@
     ├── HandlerAttributeError  a callback set an attribute of its handler, or something took a spec's place
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
     ├── KeylessError           state or timers were asked for where there is no key
-    ├── RecoverError           a window of a former run is due, and the handler has none of that name
+    ├── RecoverError           a window or join of a former run is due, and the handler has none of that name
     ├── SpecError              a spec does not hold together
     ├── CodecError
     │   ├── UnsupportedTypeError   no codec can be made for a type
@@ -319,28 +319,30 @@ class KeylessError(AmadouError):
 
 
 class RecoverError(AmadouError):
-    """A window of a former run is due, and the handler has none of that name.
+    """A window or join of a former run is due, and the handler has none of that name.
 
     :param handler: the handler's class name
     :param name: the window's name
     :param key: whose window it is
     :param why: what on_recover_window did instead of making it
+    :param noun: what it is: a window, or a join
     """
 
-    def __init__(self, handler: str, name: str, key: Any, why: str | None = None) -> None:
+    def __init__(self, handler: str, name: str, key: Any, why: str | None = None, noun: str = "window") -> None:
         self.handler = handler
         self.name = name
         self.key = key
         self.why = why
+        self.noun = noun
         lacks = f"{handler} has none of that name" if why is None else f"on_recover_window of {handler} {why}"
         super().__init__(
-            f"the window {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
-            "on_recover_window(self, name, subject). If you removed it, say what becomes of its open windows: "
+            f"the {noun} {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
+            "on_recover_window(self, name, subject). If you removed it, say what becomes of what it has open: "
             f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later. Nothing was changed'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.name, self.key, self.why)
+        return type(self), (self.handler, self.name, self.key, self.why, self.noun)
 
 
 class SpecError(AmadouError):
@@ -403,9 +405,18 @@ class StateDecodeError(CodecError):
     :param type_: the type that the spec expects
     :param spec: the spec's name
     :param key: the subject's key
+    :param advice: what to do
     """
 
-    def __init__(self, stored: Any, type_: Any, why: str = "", spec: str | None = None, key: Any = None) -> None:
+    def __init__(
+        self,
+        stored: Any,
+        type_: Any,
+        why: str = "",
+        spec: str | None = None,
+        key: Any = None,
+        advice: str = "give the spec a type, or a migrate=, that can read it",
+    ) -> None:
         self.stored = stored
         self.type = type_
         self.why = why
@@ -414,12 +425,11 @@ class StateDecodeError(CodecError):
         where = "" if spec is None else f"state {spec!r} of key {shown_value(key)}: "
         told = f": {why}" if why else ""
         self.mismatch = f"stored is {shown_value(stored, _LIMIT)}, expected is {_type_name(type_)}{told}"
-        super().__init__(
-            f"{where}{self.mismatch}. Nothing was changed; give the spec a type, or a migrate=, that can read it"
-        )
+        self.advice = advice
+        super().__init__(f"{where}{self.mismatch}. Nothing was changed; {advice}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stored, self.type, self.why, self.spec, self.key)
+        return type(self), (self.stored, self.type, self.why, self.spec, self.key, self.advice)
 
 
 class PortError(AmadouError):

@@ -9,7 +9,7 @@ from tests.conformance.handlers import SECOND, Recorder, at, event, job
 
 from amadou import KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError
-from amadou_plugins.aggregates import Last, RunningSpec
+from amadou_plugins.aggregates import Count, Last, RunningSpec
 from amadou_plugins.windows import TumblingWindow, Window
 
 MINUTE = timedelta(minutes=1)
@@ -179,6 +179,23 @@ class Migrated(Aged):
 def test_rule_17_what_a_ttl_removes_is_not_migrated(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(10, "a")).restart(Migrated).add_watermark(at(100)).end_batch()
     assert run.run().keys() == []
+
+
+class Remade(KeepsLast):
+    """Keeps more of the last events, with migrations that forget what there was."""
+
+    window = TumblingWindow(SECOND, {"last": Last(), "n": Count()}, version=1, migrate=lambda *_: None)
+
+    @window.on_close
+    def window_closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.found.collect(subject, value)
+
+
+def test_rule_17_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeRun) -> None:
+    run = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, "only window")).restart(Remade)
+    run.add_watermark(at(50)).end_batch()
+    with pytest.raises(CallbackError, match=r"state 'window' of key 'k'.*cannot go on from None, which migrate= gave"):
+        run.run()
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])

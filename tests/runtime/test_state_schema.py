@@ -181,7 +181,7 @@ def problems(before: Any, now: Any) -> list[str]:
         assert json.loads(json.dumps(structures)) == structures
         return structures
 
-    return misfits(with_structures({}, of(before)), of(now))
+    return [misfit.told for misfit in misfits(with_structures({}, of(before)), of(now))]
 
 
 def read(before: Any, now: Any, value: Any) -> Any:
@@ -266,8 +266,8 @@ def test_state_that_was_not_touched_since_is_as_the_first_code_left_it() -> None
         z: int
 
     needs = described(job(type("Kept", (Recorder,), {"kept": _named(Demanding)})()))
-    (told,) = misfits(known, needs)
-    assert "Demanding.z is new and has no default" in told
+    (misfit,) = misfits(known, needs)
+    assert "Demanding.z is new and has no default" in misfit.told
 
 
 def _named(type_: Any) -> ValueSpec[Any]:
@@ -347,7 +347,7 @@ def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
     assert "the aggregate['sum'] was Sum('a') and is now Sum('b')" in told
     assert "the aggregate['more']['n'] was Count() and is now Mean()" in told
     assert problems(RunningSpec(Sum()), RunningSpec({"sum": Sum()})) == [
-        "kept was RunningSpec RunningSpec(Sum()) and is now RunningSpec RunningSpec({'sum': 'Sum()'}): "
+        "kept was RunningSpec(Sum()) and is now RunningSpec({'sum': Sum()}): "
         "the aggregate was Sum() and is now several by name"
     ]
 

@@ -7,6 +7,7 @@ from typing_extensions import TypeVar
 from amadou import Key, KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._foreign import AggregateLike
+from amadou_plugins.aggregates._migrated import check_migrated
 from amadou_plugins.aggregates._several import aggregate_of
 
 R = TypeVar("R", default=Any)
@@ -126,6 +127,10 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         except Exception as error:
             raise self.unreadable(error, part, type(self.aggregate), key) from error
         return super()._migrated(accumulator, version, key)
+
+    def _encode_part(self, value: Any) -> Any:
+        check_migrated(self.aggregate, value)
+        return super()._encode_part(value)
 
     def result(self, subject: Subject) -> R:
         """What the events come to so far."""

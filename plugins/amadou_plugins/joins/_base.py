@@ -31,6 +31,7 @@ class JoinSpec(CallingComponent):
     :raises SpecError: a setting makes no sense
     """
 
+    noun = "join"
     hows: ClassVar[tuple[str, ...]] = ("left", "inner")
     """What `how` may be."""
 

@@ -23,6 +23,7 @@ from amadou_plugins._calling import (
 )
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._kinds import different
+from amadou_plugins.aggregates._migrated import check_migrated
 from amadou_plugins.aggregates._several import accumulators_of
 from amadou_plugins.windows._by_turns import ByTurns, turn_of
 from amadou_plugins.windows._errors import WindowEventError
@@ -133,6 +134,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     depends on its own events alone.
     """
 
+    noun = "window"
     by_keyword: ClassVar[str | None] = None
     """The parameter of the kind that one may have meant who gives no aggregate in the place of `value`."""
     _was_checked = False
@@ -464,6 +466,10 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         if not isinstance(self._kept, ByTurns):
             return lambda accumulator: migrated(accumulator, version, key)
         return lambda turns: [[turn, migrated(accumulator, version, key)] for turn, accumulator in turns]
+
+    def _encode_part(self, value: Any) -> Any:
+        check_migrated(self._kept.aggregate if isinstance(self._kept, ByTurns) else self._kept, value)
+        return super()._encode_part(value)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         """What is kept of a key, with each accumulator converted. It has them by time, each with a number of events,

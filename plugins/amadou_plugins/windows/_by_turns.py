@@ -17,7 +17,7 @@ class ByTurns(Aggregate[list[Any], Any]):
     """
 
     def __init__(self, aggregate: Aggregate[Any, Any]) -> None:
-        self._aggregate = aggregate
+        self.aggregate = aggregate
         self.has_kinds = aggregate.has_kinds
 
     def create(self) -> list[Any]:
@@ -30,9 +30,9 @@ class ByTurns(Aggregate[list[Any], Any]):
         """Take an event in, of a turn that is the last one of the accumulator or comes after it."""
         if turn_of(accumulator) == turn:
             last = accumulator[-1]
-            last[1] = self._aggregate.add(last[1], event)
+            last[1] = self.aggregate.add(last[1], event)
         else:
-            accumulator.append([turn, self._aggregate.add(self._aggregate.create(), event)])
+            accumulator.append([turn, self.aggregate.add(self.aggregate.create(), event)])
         return accumulator
 
     def add_each_in(self, column: list[Any], at: Sequence[int], events: Events, turns: list[int]) -> None:
@@ -40,7 +40,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         grouped: dict[tuple[int, int], list[KeyedEvent[Any]]] = {}
         for position, turn, event in zip(at, turns, events.each(), strict=True):
             grouped.setdefault((position, turn), []).append(event)
-        aggregate = self._aggregate
+        aggregate = self.aggregate
         for (position, turn), some in grouped.items():
             accumulator = column[position]
             if turn_of(accumulator) == turn:
@@ -52,7 +52,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         return sorted([*left, *right], key=itemgetter(0))
 
     def result(self, accumulator: list[Any]) -> Any:
-        aggregate = self._aggregate
+        aggregate = self.aggregate
         if len(accumulator) == 1:
             return aggregate.result(accumulator[0][1])
         whole = aggregate.create()
@@ -61,10 +61,10 @@ class ByTurns(Aggregate[list[Any], Any]):
         return aggregate.result(whole)
 
     def kind(self, accumulator: list[Any]) -> Any:
-        return joined([self._aggregate.kind(part) for _, part in accumulator])
+        return joined([self.aggregate.kind(part) for _, part in accumulator])
 
     def __repr__(self) -> str:
-        return repr(self._aggregate)
+        return repr(self.aggregate)
 
 
 def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[int, int]]) -> list[int]:

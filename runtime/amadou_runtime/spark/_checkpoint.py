@@ -129,7 +129,7 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Struc
             checkpoint,
             f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
         )
-    problem = state_problem(job.name, identity.specs, specs)
+    problem = state_problem(job, identity.specs, specs)
     if problem is not None:
         raise CheckpointError(checkpoint, problem)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from amadou.errors import StateDecodeError
 from amadou_runtime._dependencies import Held, all_held
 from amadou_runtime._events import Chunk
-from amadou_runtime._group import KeyGroup
+from amadou_runtime._group import OTHER_RELEASE, KeyGroup
 from amadou_runtime._operator import Operator, Processed, ReplayedGroup
 from amadou_runtime.spark._compressed import pack_compressed, unpack_compressed
 
@@ -52,7 +52,8 @@ class KeyRange:
         if stored is not None:
             version, *rest = unpack_compressed(stored)
             if version != _VERSION:
-                raise StateDecodeError(version, int, f"this release reads version {_VERSION} of a key range's state")
+                why = f"this release reads version {_VERSION} of a key range's state"
+                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
             groups, self.token = rest
             self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
 

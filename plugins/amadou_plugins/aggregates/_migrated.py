@@ -1,0 +1,76 @@
+"""What a `migrate=` gave in the place of an accumulator: whether the aggregate can go on from it."""
+
+from copy import deepcopy
+from typing import Any, Final
+
+from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._errors import AggregateError
+from amadou_plugins.aggregates._extremes import ArgMax, ArgMin
+from amadou_plugins.aggregates._foreign import Foreign
+from amadou_plugins.aggregates._reduce import Reduce
+from amadou_plugins.aggregates._several import Several
+from amadou_plugins.aggregates._times import Earliest, Latest
+
+_OURS: Final = f"{__package__.partition('.')[0]}."
+_ENTRIES: Final[dict[type, int]] = {Earliest: 2, Latest: 2, ArgMin: 3, ArgMax: 3}
+"""How long the accumulators are, besides `None`, of those that keep an entry of one event."""
+
+
+def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
+    """Refuse what an aggregate cannot go on from.
+
+    :raises AggregateError: it says what is needed
+    """
+    if isinstance(aggregate, Several):
+        _check_names(aggregate, accumulator)
+        for name, part in aggregate.aggregates.items():
+            check_migrated(part, accumulator[name])
+        return
+    new = aggregate.create()
+    if new is None and accumulator is not None and type(aggregate) in _ENTRIES:
+        new = [None] * _ENTRIES[type(aggregate)]
+    if (accumulator is None and new is not None) or (_is_ours(aggregate) and not _is_like(new, accumulator)):
+        raise _refused(aggregate, accumulator, f"it needs one like {new!r}")
+    try:
+        _try_out(aggregate, accumulator)
+    except Exception as error:
+        raise _refused(aggregate, accumulator, f"{type(error).__name__}: {error}") from error
+
+
+def _check_names(aggregate: Several, accumulator: Any) -> None:
+    names = ", ".join(map(repr, aggregate.aggregates))
+    if not isinstance(accumulator, dict):
+        raise _refused(aggregate, accumulator, f"it needs a mapping with accumulators of {names}")
+    lacking = [name for name in aggregate.aggregates if name not in accumulator]
+    if lacking:
+        told = f"it lacks {', '.join(map(repr, lacking))}: give the create() of an aggregate that is to begin anew"
+        raise _refused(aggregate, accumulator, told)
+
+
+def _refused(aggregate: Aggregate[Any, Any], accumulator: Any, why: str) -> AggregateError:
+    return AggregateError(repr(aggregate), f"cannot go on from {accumulator!r:.200}, which migrate= gave: {why}")
+
+
+def _is_ours(aggregate: Aggregate[Any, Any]) -> bool:
+    """Whether the form of accumulators is known by a new one: `Reduce` keeps what its function makes."""
+    return type(aggregate).__module__.startswith(_OURS) and not isinstance(aggregate, Reduce | Foreign)
+
+
+def _is_like(new: Any, accumulator: Any) -> bool:
+    if new is None:
+        return True
+    if type(new) is not type(accumulator):
+        return False
+    if type(new) is not list or not new:
+        return True
+    return len(new) == len(accumulator) and all(map(_is_like, new, accumulator))
+
+
+def _try_out(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
+    """Do with a copy what is done with accumulators."""
+    aggregate.result(deepcopy(accumulator))
+    aggregate.kind(accumulator)
+    if aggregate.mergeable:
+        merged = aggregate.merge(aggregate.create(), deepcopy(accumulator))
+        if _is_ours(aggregate):
+            aggregate.merge(merged, deepcopy(accumulator))

@@ -1,0 +1,146 @@
+"""Which changes newer code may make to open windows that are made at run time."""
+
+from typing import Any
+
+import pytest
+from tests.conformance.handlers import SECOND, at, event, job
+from tests.conformance.test_windows_made import Make, Making, closed, restarted, tumbling
+
+from amadou import KeyedEvent, Subject
+from amadou.errors import CallbackError
+from amadou_plugins.aggregates import Count, Max, Mean, Sum
+from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
+from amadou_runtime import TestRun
+
+ANOTHER: dict[str, tuple[Make, Make, str, str]] = {
+    "size": (
+        tumbling(10),
+        tumbling(20),
+        "stored is TumblingWindow(size=0:00:10, Count()), expected is TumblingWindow(size=0:00:20, Count())",
+        "make the window 'made' as it was until nothing of it is open, and the new one under another name",
+    ),
+    "aggregate": (
+        tumbling(10),
+        tumbling(10, Sum()),
+        "the aggregate was Count() and is now Sum()",
+        "give it version=1 and migrate=, or make the window 'made' as it was",
+    ),
+    "kind": (
+        tumbling(10),
+        lambda **given: SessionWindow(10 * SECOND, **given),
+        "stored is TumblingWindow(size=0:00:10, Count()), expected is SessionWindow(gap=0:00:10, Count())",
+        "make the window 'made' as it was",
+    ),
+    "session's kind": (
+        lambda **given: SessionWindow(10 * SECOND, **given),
+        lambda **given: SlidingWindow(10 * SECOND, **given),
+        "stored is SessionWindow(gap=0:00:10, Count())",
+        "make the window 'made' as it was",
+    ),
+    "an aggregate of a mapping": (
+        tumbling(10, {"n": Count(), "of": Sum()}),
+        tumbling(10, {"n": Count(), "of": Mean()}),
+        "the aggregate['of'] was Sum() and is now Mean()",
+        "give it version=1 and migrate=",
+    ),
+}
+
+
+@pytest.mark.parametrize("change", ANOTHER)
+@pytest.mark.parametrize("touched", ["by an event", "when it is due", "with another key alone"])
+def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(change: str, touched: str) -> None:
+    before, after, mismatch, advice = ANOTHER[change]
+    run = restarted(TestRun, before, after, on_error="dead_letter")
+    run.run()
+    snapshot = run.snapshot()
+    if touched == "when it is due":
+        run.add_watermark(at(500)).end_batch()
+    else:
+        run.add_record(event(3, 1, key="k" if touched == "by an event" else "other")).end_batch()
+    with pytest.raises(CallbackError, match="StateDecodeError: state 'made' of key 'k'") as caught:
+        run.run()
+    assert mismatch in caught.value.error
+    assert advice in caught.value.error
+    assert "Nothing was changed" in caught.value.error
+    back = TestRun(job(Making(before)), snapshot=snapshot)
+    assert len(closed(back.add_watermark(at(500)).end_batch())) == 1
+
+
+FITTING: dict[str, tuple[Make, Make, Any]] = {
+    "what does not decide which events it has": (tumbling(10), tumbling(10, early=5, max_active=3), 2),
+    "names of a mapping": (tumbling(10, {"n": Count(), "of": Sum()}), tumbling(10, {"n": Count(), "max": Max()}), None),
+    "an aggregate, with a migration": (
+        tumbling(10, Sum()),
+        tumbling(10, {"sum": Sum(), "n": Count()}, version=1, migrate=lambda total, _: {"sum": total, "n": 0}),
+        {"sum": 12, "n": 0},
+    ),
+}
+
+
+@pytest.mark.parametrize("change", FITTING)
+def test_what_may_change_of_a_declared_window_may_change_of_one_made_at_run_time(change: str) -> None:
+    before, after, value = FITTING[change]
+    found = closed(restarted(TestRun, before, after).add_watermark(at(500)).end_batch())
+    assert found == [{"n": 2, "max": None} if value is None else value]
+
+
+def test_hopping_windows_that_are_made_otherwise_are_refused() -> None:
+    def hopping(hop: int) -> Make:
+        return lambda **given: HoppingWindow(20 * SECOND, hop * SECOND, **given)
+
+    run = restarted(TestRun, hopping(10), hopping(5)).add_record(event(3))
+    with pytest.raises(CallbackError, match="hop was 0:00:10 and is now 0:00:05"):
+        run.run()
+
+
+class Lengthening(Making):
+    """Makes longer windows from an event on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes = [10]
+
+    def window(self) -> Any:
+        return TumblingWindow(self.sizes[-1] * SECOND, name="made", on_close=self.closed)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value == "longer":
+            self.sizes.append(20)
+        else:
+            super().on_event(subject, event)
+
+
+def test_a_window_may_be_made_otherwise_in_the_batch_that_closes_its_last_one() -> None:
+    run = TestRun(job(Lengthening())).add_records([event(1), event(2)]).add_watermark(at(100))
+    run.add_records([event(101, "longer"), event(102)]).add_watermark(at(500))
+    assert closed(run.end_batch()) == [2, 1]
+
+
+def test_a_window_that_is_made_otherwise_while_it_is_open_is_refused_within_a_run_too() -> None:
+    run = TestRun(job(Lengthening(), on_error="dead_letter"))
+    run.add_records([event(1, 1), event(2, "longer"), event(3, 1)])
+    with pytest.raises(CallbackError, match=r"stored is TumblingWindow.size=0:00:10"):
+        run.run()
+
+
+def test_a_window_that_was_migrated_for_one_key_is_known_in_both_forms() -> None:
+    summed = tumbling(10, {"sum": Sum()}, version=1, migrate=lambda total, _: {"sum": total})
+    run = TestRun(job(Making(tumbling(10, Sum())))).add_records([event(1, 5), event(1, 7, key="other")])
+    run.restart(Making(summed)).add_record(event(2, 5)).restart(Making(tumbling(10, {"sum": Sum()})))
+    with pytest.raises(CallbackError, match=r"version=1.*of it is stored|stored is TumblingWindow.* version 1"):
+        run.add_record(event(3, 5)).run()
+    assert sorted(closed(run.restart(Making(summed)).add_watermark(at(500)).end_batch()), key=str) == [
+        {"sum": 10},
+        {"sum": 7},
+    ]
+
+
+def test_a_window_may_be_made_otherwise_when_its_last_one_is_closed() -> None:
+    run = TestRun(job(Making())).add_record(event(1)).add_watermark(at(100)).end_batch().restart(Making(tumbling(20)))
+    assert closed(run.add_record(event(101)).add_watermark(at(500)).end_batch()) == [1, 1]
+
+
+def test_a_retired_name_is_not_made_again() -> None:
+    run = TestRun(job(Making(), retired={"made": "drop"})).add_record(event(1))
+    with pytest.raises(CallbackError, match="retired names 'made', which the handler makes"):
+        run.run()
