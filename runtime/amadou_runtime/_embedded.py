@@ -164,7 +164,7 @@ class Embedded:
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
         check_held(self._job, processed.held, verdict.down)
         stages["playing"] = perf_counter() - began
-        calls = added((_keyed_calls(counts), processed.calls))
+        calls = added((_keyed_calls(counts), judged.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state, self.memory = processed.state, processed.memory
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)

@@ -62,6 +62,17 @@ def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run:
     ]
 
 
+def test_a_snapshot_and_a_closed_run_go_on_with_the_count(test_run: MakeRun) -> None:
+    first = test_run(strict(3)).add_records([event(1, "event"), event(2, "record")])
+    first.run()
+    first.close()
+    assert len(first.add_record(event(3, "event")).run().dead_letters) == 3
+    run = test_run(strict(3), snapshot=first.snapshot()).add_record(event(4, "event"))
+    for played in (first.add_record(event(4, "event")), run):
+        with pytest.raises(TooManyDeadLettersError, match="dead letters: 4, more than max_dead_letters=3"):
+            played.run()
+
+
 def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
         test_run(strict(0)).add_record(event(1, "record")).run()
