@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job, KeyedEvent
-from amadou._wire import pack
-from amadou.errors import AmadouError, EngineDifferenceError
+from amadou.errors import AmadouError
 from amadou_runtime._dependencies import Held
+from amadou_runtime._difference import difference
 from amadou_runtime._embedded import BatchResult, Embedded
 from amadou_runtime._failure import cannot_travel
 from amadou_runtime._group import joined
@@ -178,11 +178,9 @@ class BothPlayer:
             raise embedded
         if isinstance(embedded, Played) and isinstance(spark, Played):
             _level_detail(embedded.trace, spark.trace)
-        if embedded != spark:
-            for field in attrs.fields(Played):
-                ours, theirs = (getattr(outcome, field.name, outcome) for outcome in (embedded, spark))
-                if ours != theirs and _packed(ours) != _packed(theirs):  # NaN is unequal to itself
-                    raise EngineDifferenceError(field.name, repr(ours), repr(theirs))
+        differing = difference(embedded, spark)
+        if differing is not None:
+            raise differing
         assert isinstance(embedded, Played)
         return embedded
 
@@ -220,15 +218,6 @@ def _for_worker(job: Job) -> Job:
     except Exception as error:
         raise cannot_travel(job, error) from error
     return attrs.evolve(job, handler=handler, sources=sources)
-
-
-def _packed(value: Any) -> Any:
-    """What a field of `Played` is packed as; the value itself where it cannot be."""
-    entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
-    try:
-        return pack([attrs.astuple(entry, recurse=False) for entry in value] if entries else value)
-    except AmadouError:
-        return value
 
 
 def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:

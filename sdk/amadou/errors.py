@@ -552,22 +552,24 @@ class TooManyHeldError(AmadouError):
 class EngineDifferenceError(AmadouError):
     """A test run that is played on both engines gave one thing here and another there.
 
-    :param what: what differs: `trace`, `state`, `newest` or `letters`
-    :param embedded: what the embedded engine gave, as its `repr`
-    :param spark: what Spark gave
+    :param what: what differs: `trace`, `state`, `newest`, `letters` or `outcome`, where one engine failed
+    :param embedded: what the embedded engine gave at the first difference, shortened
+    :param spark: what Spark gave there
+    :param where: the first entry that differs, and the number of entries on each engine
     """
 
-    def __init__(self, what: str, embedded: str, spark: str) -> None:
+    def __init__(self, what: str, embedded: str, spark: str, where: str = "") -> None:
         self.what = what
         self.embedded = embedded
         self.spark = spark
+        self.where = where
         super().__init__(
-            f"the engines differ in the {what} of a batch:\n  embedded  {embedded}\n  spark     {spark}\n"
-            "Is the handler deterministic: no clock, no chance, no order of a set?"
+            f"the engines differ in the {what} of a batch{where}:\n  embedded  {embedded}\n  spark     {spark}\n"
+            "Check that the handler is deterministic: it must not read the clock, use randomness or depend on set order"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, self.embedded, self.spark)
+        return type(self), (self.what, self.embedded, self.spark, self.where)
 
 
 class RunError(AmadouError):

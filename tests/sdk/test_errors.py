@@ -48,7 +48,7 @@ EXAMPLES: list[AmadouError] = [
     NaiveTimestampError(datetime(2025, 1, 1)),
     TimestampRangeError(datetime.max.replace(tzinfo=UTC)),
     TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
-    EngineDifferenceError("trace", "[]", "[1]"),
+    EngineDifferenceError("trace", "nothing", "1", ", first in entry 0"),
     HandlerAttributeError("Counter", "seen", "NoneType", None),
     KeylessError("on_dependency_down"),
     TooManyDeadLettersError(7, 0.5, ("7 × on_event: KeyError: 'x'",), "on_event", 7, 12),
