@@ -2,12 +2,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Generic
 
 from amadou._event import K, Key, KeyedEvent
 from amadou._spec import Spec
 from amadou._subject import Subject
-from amadou.errors import HandlerAttributeError
+from amadou.errors import HandlerAttributeError, NotRunError
 
 if TYPE_CHECKING:
     from amadou._job import Job
@@ -116,6 +117,20 @@ class Handler(Generic[K]):
                 usage = f"self.{name}.{spec._usage}" if hides_spec else None
                 raise HandlerAttributeError(type(self).__name__, name, type(spec).__name__, usage)
             super().__setattr__(name, value)
+
+
+def check_ran(callback: str, returned: Any) -> None:
+    """Refuse a generator or a coroutine that a callback returned. For components that call functions of the user's by
+    themselves; a `Call` does it.
+
+    :param callback: the callback's name
+    :param returned: what it returned
+    :raises NotRunError: it is one of these
+    """
+    if isinstance(returned, GeneratorType | CoroutineType | AsyncGeneratorType):
+        if not isinstance(returned, AsyncGeneratorType):
+            returned.close()  # else Python warns that it was never awaited
+        raise NotRunError(callback, type(returned).__name__)
 
 
 @contextmanager

@@ -299,8 +299,7 @@ class Job:
             or inspect.isasyncgenfunction(getattr(handler, callback))
         ]
         problems += [
-            f"{name}.{callback} has a yield, so that calling it does nothing: collect values with "
-            "self.<port>.collect(subject, value)"
+            f"{name}.{callback} has a yield, so that calling it does nothing: {_in_place_of_yield(callback)}"
             for callback in _callbacks(Handler)
             if callback != "key_event" and inspect.isgeneratorfunction(getattr(handler, callback))
         ]
@@ -416,6 +415,15 @@ def _problems_of_several(port: str, sinks: tuple[Any, ...]) -> list[str]:
 
 def _callbacks(handler: type) -> list[str]:
     return [name for name, value in vars(handler).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+def _in_place_of_yield(callback: str) -> str:
+    """What to do in a callback in place of a yield."""
+    if callback in ("open", "close"):
+        return "open() prepares and close() cleans up; take the yield out"
+    if callback in ("for_job", "key_all", "on_recover_window"):
+        return "return the value"
+    return "collect values with self.<port>.collect(subject, value)"
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:

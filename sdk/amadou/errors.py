@@ -14,6 +14,7 @@
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── HandlerAttributeError  a callback set an attribute of its handler, or something took a spec's place
+    ├── NotRunError            a callback returned a generator or coroutine, so that nothing in it ran
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
     ├── KeylessError           state or timers were asked for where there is no key
     ├── RecoverError           a window of a former run is due, and the handler has none of that name
@@ -282,6 +283,27 @@ class HandlerAttributeError(AmadouError):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.handler, self.attribute, self.kind, self.usage)
+
+
+class NotRunError(AmadouError):
+    """A callback returned a generator or a coroutine, so that nothing in it ran.
+
+    :param callback: the callback's name
+    :param kind: what it returned: ``generator``, ``coroutine`` or ``async_generator``
+    """
+
+    def __init__(self, callback: str, kind: str) -> None:
+        self.callback = callback
+        self.kind = kind
+        plain = "without yield" if kind == "generator" else "and not async"
+        super().__init__(
+            f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so that "
+            f"nothing in it ran: a callback is a plain function {plain}. Where a decorator makes it, let the decorator "
+            "run it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.callback, self.kind)
 
 
 class TimerError(AmadouError):
