@@ -219,20 +219,22 @@ class TimestampRangeError(EventError):
 
 
 class KeyTypeError(EventError):
-    """A key is not a `str`, `bytes`, `int` or a tuple of those.
+    """A key is not a `str`, `bytes`, `int` or a tuple of those, or is nested too deeply.
 
     :param key: what was given
+    :param why: what is wrong with it, where that is not its type
     """
 
-    def __init__(self, key: Any) -> None:
+    def __init__(self, key: Any, why: str | None = None) -> None:
         self.key = key
+        self.why = why
+        wrong = why or f"is of type {type(key).__name__}"
         super().__init__(
-            f"the key {shown_value(key, _LIMIT)} is of type {type(key).__name__}: a key is a str, bytes or int, or a "
-            "tuple of those"
+            f"the key {shown_value(key, _LIMIT)} {wrong}: a key is a str, bytes or int, or a tuple of those"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.key,)
+        return type(self), (self.key, self.why)
 
 
 class TooFarAheadError(EventError):

@@ -59,6 +59,7 @@ EXAMPLES: list[AmadouError] = [
     SpecError("ttl must be above zero"),
     TooFarAheadError(datetime(2030, 1, 1, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)),
     KeyTypeError(1.5),
+    KeyTypeError((1,), "is nested more than 64 tuples deep"),
     TimerError("MyHandler"),
     UnsupportedTypeError(complex, "no"),
     UnsupportedTypeError(list[complex], "no"),
