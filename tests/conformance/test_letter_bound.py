@@ -1,5 +1,6 @@
 """`Job(max_dead_letters=…)`: so many callbacks may fail, over batches and restarts; then the run ends."""
 
+import math
 from typing import Any
 
 import pytest
@@ -108,9 +109,21 @@ def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_r
 
 
 def test_a_job_tells_which_bounds_make_sense() -> None:
-    for bound in (-1, 1.0, 0.0, "many", True):
+    for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
         with pytest.raises(JobError, match="max_dead_letters must be a whole number, a share below 1"):
             strict(bound)
     with pytest.raises(JobError, match='max_dead_letters is for on_error="dead_letter"'):
         job(Strict(), max_dead_letters=5)
+    with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, and None for no bound"):
+        strict(1.0)
     assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
+
+
+def test_a_parameter_may_be_a_share_or_a_number(test_run: MakeRun) -> None:
+    bound = strict(Param("MOST", type=float))
+    assert bound.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
+    run = test_run(bound, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])
+    with pytest.raises(TooManyDeadLettersError, match="dead letters: 3, more than max_dead_letters=2"):
+        run.run()
+    with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
+        test_run(bound, params={"MOST": "0"}).add_record(event(1, "event")).run()
