@@ -147,8 +147,20 @@ class RawEntry:
     tag: str = ""
     before: Any = None
     after: Any = None
-    outputs: Any = ()
+    outputs: list[tuple[str, Any]] = attrs.field(factory=list)
     error: str | None = None
+
+    def parts(self) -> list[Any]:
+        """It as lists: an object or tuple around a value would count for how deep the value is nested."""
+        *parts, outputs, error = attrs.astuple(self, recurse=False)
+        return [*parts, [[*pair] for pair in outputs], error]
+
+    @classmethod
+    def of(cls, parts: list[Any]) -> "RawEntry":
+        """The entry that `parts` gave."""
+        entry = cls(*parts)
+        entry.outputs = [(port, wire) for port, wire in entry.outputs]
+        return entry
 
 
 class Trace:

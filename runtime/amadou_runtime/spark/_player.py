@@ -109,7 +109,7 @@ class SparkPlayer:
         return Played(
             whole.letters,
             whole.counts,
-            whole.trace,
+            [RawEntry.of(parts) for parts in whole.trace],
             whole.newest,
             self._state,
             held,
@@ -123,7 +123,7 @@ class SparkPlayer:
 
     def failed(self) -> list[RawEntry]:
         failed = self._running.failed
-        return [] if failed is None else failed.trace
+        return [] if failed is None else [RawEntry.of(parts) for parts in failed.trace]
 
     def close(self) -> None:
         """Stop the query and remove its files."""
