@@ -32,6 +32,7 @@ class StateSpec(Spec, Generic[S]):
     their wire form.
     """
 
+    _removal = "state_for(subject).clear()"
     _of_subjects: ClassVar[frozenset[str]] = frozenset()
     """Names that belong to the state of a subject, and are looked for here by mistake."""
     ttl: timedelta | None

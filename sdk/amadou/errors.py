@@ -261,30 +261,33 @@ class EventTypeError(EventError):
 
 
 class HandlerAttributeError(AmadouError):
-    """A callback set an attribute of its handler, or a spec's name was set to something else.
+    """A callback set or deleted an attribute of its handler, or a spec's name was set to something else.
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
     :param kind: the class of the spec of that name
     :param usage: how the spec is used; `None` where there is none of that name
+    :param did: what was done to the attribute: ``set`` or ``deleted``
     """
 
-    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None) -> None:
+    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None, did: str = "set") -> None:
         self.handler = handler
         self.attribute = attribute
         self.kind = kind
         self.usage = usage
+        self.did = did
         if usage is None:
             told = (
-                f"a callback set the attribute {handler}.{attribute}, which no other worker sees, nor this one after a "
-                f"restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
+                f"a callback {did} the attribute {handler}.{attribute}, which no other worker sees, nor this one after "
+                f"a restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
             )
         else:
-            told = f"{handler}.{attribute} is a {kind}, and nothing else can take its place: use {usage}"
+            why = "it cannot be deleted" if did == "deleted" else "nothing else can take its place"
+            told = f"{handler}.{attribute} is a {kind}, and {why}: use {usage}"
         super().__init__(told)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.attribute, self.kind, self.usage)
+        return type(self), (self.handler, self.attribute, self.kind, self.usage, self.did)
 
 
 class NotRunError(AmadouError):

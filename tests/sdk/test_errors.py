@@ -51,6 +51,7 @@ EXAMPLES: list[AmadouError] = [
     TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
     EngineDifferenceError("trace", "nothing", "1", ", first in entry 0"),
     HandlerAttributeError("Counter", "seen", "NoneType", None),
+    HandlerAttributeError("Counter", "seen", "ValueSpec", "…", "deleted"),
     KeylessError("on_dependency_down"),
     NotRunError("on_event", "generator"),
     TooManyDeadLettersError(7, 0.5, ("7 × on_event: KeyError: 'x'",), "on_event", 7, 12),
