@@ -9,7 +9,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
 from amadou._wire import TOO_DEEP, pack, unpack
@@ -191,6 +191,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     _usage = "state_for(subject)[…] = …"
     _of_subjects = names_of(MapState)
+    _operators = OPERATORS
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
     encode_key: Callable[[Any], Any]
     """Turns a key into its wire form."""

@@ -1,5 +1,6 @@
 """What a handler keeps in attributes: settings, which a test run leaves alone and callbacks cannot change."""
 
+import operator
 import sqlite3
 from collections.abc import Callable
 from functools import cached_property
@@ -143,6 +144,18 @@ def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
         (lambda handler: setattr(handler.total, "value", 5), "use self.total.state_for(subject).value"),
         (lambda handler: handler.names.get("a"), "use self.names.state_for(subject).get"),
         (lambda handler: handler.history.append(1), "use self.history.state_for(subject).append"),
+        (lambda handler: handler.total + 1, "use self.total.state_for(subject).value + …"),
+        (lambda handler: operator.iadd(handler.total, 1), "use self.total.state_for(subject).value += …"),
+        (lambda handler: handler.total["a"], "use self.total.state_for(subject).value[…]"),
+        (lambda handler: handler.names["a"], "use self.names.state_for(subject)[…]"),
+        (lambda handler: operator.setitem(handler.names, "a", 1), "use self.names.state_for(subject)[…] = …"),
+        (lambda handler: operator.delitem(handler.names, "a"), "use del self.names.state_for(subject)[…]"),
+        (lambda handler: "a" in handler.names, "use … in self.names.state_for(subject)"),
+        (lambda handler: list(handler.names), "use for … in self.names.state_for(subject)"),
+        (lambda handler: "some" if handler.names else "none", "use len(self.names.state_for(subject))"),
+        (lambda handler: len(handler.history), "use len(self.history.state_for(subject))"),
+        (lambda handler: handler.history[-1], "use self.history.state_for(subject)[…]"),
+        (lambda handler: operator.iadd(handler.history, [1]), "use self.history.state_for(subject).extend(…)"),
     ],
 )
 def test_a_spec_that_is_taken_for_state_says_state_for(test_run: MakeRun, deed: Deed, told: str) -> None:
