@@ -7,7 +7,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from types import MethodType
 from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
 
-from amadou import Component, KeyedEvent, Subject, to_micros
+from amadou import Component, KeyedEvent, Subject, check_ran, to_micros
 from amadou.errors import SpecError
 
 MICROSECOND = timedelta(microseconds=1)
@@ -86,7 +86,7 @@ class CallingComponent(Component):
             subject.divert(event, self.name)
         function = self.function("on_late", subject.handler)
         if function is not None:
-            function(subject, event)
+            check_ran("on_late", function(subject, event))
 
     def require(self, which: str) -> None:
         """Check that there is a function for something.
@@ -152,9 +152,9 @@ def _check_callable(which: str, function: Any) -> None:
         raise SpecError(f"{name} {what}, so that calling it does nothing: {which} takes a plain function")
 
 
-def direct(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+def direct(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
     """The `Call` of what happens inside a callback of the handler's: that fails with it."""
-    function(subject, *arguments)
+    check_ran(getattr(function, "__name__", type(function).__name__), function(subject, *arguments))
 
 
 def micros_of(name: str, length: Any, *, least: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer
+from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer, check_ran
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
 from amadou._text import shown_value
@@ -44,14 +44,14 @@ class DeadLetters:
         return failures
 
     def guarded_event(
-        self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
+        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
     ) -> Callable[[Subject, KeyedEvent[Any]], None]:
         """`on_event`, undone where it fails."""
 
         def guarded(subject: Subject, event: KeyedEvent[Any]) -> None:
             before = _Before(subject)
             try:
-                on_event(subject, event)
+                check_ran("on_event", on_event(subject, event))
                 before.store()
             except Exception as error:
                 _raise_unreadable(error)
@@ -62,14 +62,14 @@ class DeadLetters:
         return guarded
 
     def guarded_timer(
-        self, on_timer_expired: Callable[[Subject, datetime], None]
+        self, on_timer_expired: Callable[[Subject, datetime], Any]
     ) -> Callable[[Subject, datetime], None]:
         """`on_timer_expired`, undone where it fails. The timer has fired."""
 
         def guarded(subject: Subject, timestamp: datetime) -> None:
             before = _Before(subject)
             try:
-                on_timer_expired(subject, timestamp)
+                check_ran("on_timer_expired", on_timer_expired(subject, timestamp))
                 before.store()
             except Exception as error:
                 _raise_unreadable(error)
@@ -86,11 +86,11 @@ class DeadLetters:
         def guarded(name: str, subject: Subject, timestamp: datetime, _: Call) -> None:
             woken = _Before(subject)
 
-            def call(subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+            def call(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
                 before = _Before(subject)
                 before.store()
                 try:
-                    function(subject, *arguments)
+                    check_ran(called(function), function(subject, *arguments))
                     before.store()
                 except Exception as error:
                     _raise_unreadable(error)

@@ -5,6 +5,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_mi
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
+from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime._dependencies import check_held, downs
 from amadou_runtime._dropped import DroppedWarning
 from amadou_runtime._events import Chunk
@@ -26,6 +28,8 @@ from amadou_runtime._trace import Trace
 from amadou_runtime._watermark import END_OF_TIME, Newest, Watermark, newest_of
 
 _logger = logging.getLogger("amadou")
+_LONG_CHECKS = 10.0
+"""After so many seconds of checks the first mistake is enough."""
 
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
@@ -164,7 +168,7 @@ class Embedded:
         processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
         check_held(self._job, processed.held, verdict.down)
         stages["playing"] = perf_counter() - began
-        calls = added((_keyed_calls(counts), processed.calls))
+        calls = added((_keyed_calls(counts), judged.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state, self.memory = processed.state, processed.memory
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
@@ -242,13 +246,26 @@ def ends(job: Job) -> bool:
 def check_connectors(job: Job) -> None:
     """Let every source and sink look whether it can do its work.
 
-    :raises JobError: a port names a codec that no plugin has
+    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several mistakes
+    :raises AmadouError: a source or sink found the only mistake, or several are all of one kind
     """
     named_codecs(job)
-    for source in job.sources.values():
-        source.check()
-    for port in job.sinks:
-        sink_of(job, port).check(port, job.ports[port].type)
+    checks = [source.check for source in job.sources.values()]
+    checks += [partial(sink.check, port, job.ports[port].type) for port, sink in job.all_sinks]
+    began, problems = time.monotonic(), list[AmadouError]()
+    for check in checks:
+        if problems and time.monotonic() - began > _LONG_CHECKS:
+            break  # what does not answer has been waited for, and would be again by the next one
+        try:
+            check()
+        except AmadouError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        texts = tuple(str(problem).strip() for problem in problems)
+        kinds = {type(problem) for problem in problems}
+        raise SinkError("\n".join(texts)) if kinds == {SinkError} else JobError(job.name, texts)
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:

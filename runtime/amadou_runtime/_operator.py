@@ -8,7 +8,7 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
-from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, in_key_order
+from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, check_ran, in_key_order
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._group import Timers
@@ -111,8 +111,8 @@ class Operator:
         self.retired = job.retired
         """What becomes of state under names that the job has no spec of any more."""
         self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
-        self._on_event: Callable[[Subject, KeyedEvent[Any]], None] = handler.on_event
-        self._on_timer_expired: Callable[[Subject, datetime], None] = handler.on_timer_expired
+        self._on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
+        self._on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
         if trace is not None:
             self._on_event = trace.observed_event(self._on_event)
             self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
@@ -164,7 +164,7 @@ class Operator:
             calls[callback] = calls.get(callback, 0) + 1
             self.stopwatch.turn(callback)
             try:
-                self._changes[callback](dependency, checkpoint)
+                check_ran(callback, self._changes[callback](dependency, checkpoint))
             except Exception as error:
                 raise self._failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
@@ -486,7 +486,9 @@ class Operator:
             for subject.key, subject.timer_tag in expired:
                 fired += 1
                 try:
-                    on_timer_expired(subject, timestamp)
+                    returned = on_timer_expired(subject, timestamp)
+                    if returned is not None:
+                        check_ran("on_timer_expired", returned)
                 except Exception as error:
                     timer = Timer(timestamp, subject.timer_tag)
                     raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
@@ -558,10 +560,10 @@ class Operator:
         component = self._components.get(name) or self._recovered(name, subject)
         component.woken(subject, timestamp, call)
 
-    def _call(self, subject: Subject, function: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function of the user's for a component."""
         try:
-            function(subject, *arguments)
+            check_ran(called(function), function(subject, *arguments))
         except Exception as error:
             raise self._failed(error, called(function), subject._batch, None, subject.key, arguments)
 
@@ -570,6 +572,7 @@ class Operator:
         with known_components(self._components):
             try:
                 made = self.handler.on_recover_window(name, subject)
+                check_ran("on_recover_window", made)
             except Exception as error:
                 raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
         assert subject._batch.keeper is not None
@@ -595,7 +598,9 @@ class Operator:
                 subject.is_late = is_late = timestamp < watermark
                 late += is_late
             try:
-                on_event(subject, event)
+                returned = on_event(subject, event)
+                if returned is not None:
+                    check_ran("on_event", returned)
             except Exception as error:
                 raise self._failed(error, "on_event", subject._batch, run.source, event.key, event)
         return late
@@ -616,9 +621,9 @@ class Operator:
                     watermark=batch.watermark,
                 )
 
-    def _guarded(self, callback: str, function: Callable[[], None]) -> None:
+    def _guarded(self, callback: str, function: Callable[[], Any]) -> None:
         try:
-            function()
+            check_ran(callback, function())
         except Exception as error:
             raise callback_error(error, handler=self._name, callback=callback)
 

@@ -8,13 +8,14 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job, KeyedEvent
-from amadou._wire import pack
-from amadou.errors import AmadouError, EngineDifferenceError
+from amadou.errors import AmadouError
 from amadou_runtime._dependencies import Held
+from amadou_runtime._difference import difference
 from amadou_runtime._embedded import BatchResult, Embedded
 from amadou_runtime._failure import cannot_travel
 from amadou_runtime._group import joined
 from amadou_runtime._keying import KeyedSource
+from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._trace import RawEntry, SimulatedCrash, Trace
 from amadou_runtime._watermark import Newest
 
@@ -45,6 +46,7 @@ class ScriptedBatch:
     :param put: the key group's state, empty for none, instead of what the batch before left
     :param number: the batch's number
     :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
+    :param letter_count: what callbacks came to before it
     """
 
     records: Mapping[str, Mapping[str, list[Any]]]
@@ -54,6 +56,7 @@ class ScriptedBatch:
     put: bytes | None = None
     number: int = 0
     judged: bytes | None = None
+    letter_count: LetterCount = attrs.field(factory=LetterCount)
 
 
 @attrs.frozen
@@ -67,6 +70,7 @@ class Played:
     :param state: the key group's state after the batch
     :param held: what waits after it
     :param judged: what is kept of its judgement
+    :param letter_count: what callbacks came to
     """
 
     letters: list[Any]
@@ -76,6 +80,7 @@ class Played:
     state: bytes | None
     held: Held
     judged: bytes | None
+    letter_count: LetterCount
 
 
 class Player(Protocol):
@@ -122,9 +127,11 @@ class EmbeddedPlayer:
             joined(self._engine.state, self._engine.memory),
             played.processed.held,
             played.judged.verdict.kept,
+            self._engine.letters,
         )
 
     def _play(self, batch: ScriptedBatch) -> BatchResult:
+        self._engine.letters = batch.letter_count
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
         return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.judged)
 
@@ -141,20 +148,20 @@ class EmbeddedPlayer:
 
     def _begin_again(self) -> None:
         """Begin anew with what is stored."""
-        before = self._engine
+        state = self._engine.state
         self._begin()
-        self._engine.state, self._engine.letters = before.state, before.letters
+        self._engine.state = state
 
     def _begin(self) -> None:
         self._trace = Trace()
         self._engine = Embedded(_for_worker(self._job), self._trace, scripted)
 
     def _crash(self, batch: ScriptedBatch, after: int) -> None:
-        before = self._engine.state, self._engine.letters
+        before = self._engine.state
         self._trace.crash_after = after
         with suppress(SimulatedCrash):
             self._play(batch)
-        self._engine.state, self._engine.letters = before
+        self._engine.state = before
         self._begin_again()
 
 
@@ -171,11 +178,9 @@ class BothPlayer:
             raise embedded
         if isinstance(embedded, Played) and isinstance(spark, Played):
             _level_detail(embedded.trace, spark.trace)
-        if embedded != spark:
-            for field in attrs.fields(Played):
-                ours, theirs = (getattr(outcome, field.name, outcome) for outcome in (embedded, spark))
-                if ours != theirs and _packed(ours) != _packed(theirs):  # NaN is unequal to itself
-                    raise EngineDifferenceError(field.name, repr(ours), repr(theirs))
+        differing = difference(embedded, spark)
+        if differing is not None:
+            raise differing
         assert isinstance(embedded, Played)
         return embedded
 
@@ -213,15 +218,6 @@ def _for_worker(job: Job) -> Job:
     except Exception as error:
         raise cannot_travel(job, error) from error
     return attrs.evolve(job, handler=handler, sources=sources)
-
-
-def _packed(value: Any) -> Any:
-    """What a field of `Played` is packed as; the value itself where it cannot be."""
-    entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
-    try:
-        return pack([attrs.astuple(entry, recurse=False) for entry in value] if entries else value)
-    except AmadouError:
-        return value
 
 
 def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:

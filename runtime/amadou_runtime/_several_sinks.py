@@ -24,10 +24,6 @@ class SeveralSinks(Sink):
     def codec(self, type_: Any) -> Codec[Any]:
         return _SeveralCodecs([sink.codec(type_) for sink in self._sinks])
 
-    def check(self, port: str, type_: Any) -> None:
-        for sink in self._sinks:
-            sink.check(port, type_)
-
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         with ExitStack() as undo:
             writers = []

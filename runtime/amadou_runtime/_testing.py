@@ -18,8 +18,10 @@ from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime._group import KeyGroup
+from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
 from amadou_runtime._ports import port_codec
+from amadou_runtime._returned import check_returned
 from amadou_runtime._state_schema import Known, described, state_problem, with_structures
 from amadou_runtime._test_result import TestResult, named_spec, subject_of
 from amadou_runtime._trace import RawEntry
@@ -44,7 +46,7 @@ class Defaults:
 
 defaults = Defaults()
 _numbers = count()
-_SNAPSHOT = 3
+_SNAPSHOT = 4
 """The version of snapshots."""
 
 
@@ -75,7 +77,7 @@ class TestRun:
     :param snapshot: what the `snapshot` of another run gave, also one of an older release of the handler: the run goes
         on from there
     :raises ParamError: a parameter has no value
-    :raises CheckpointError: the state of the snapshot does not fit the job
+    :raises CheckpointError: the snapshot does not fit the job, as a run would say of its checkpoint
     """
 
     __test__ = False  # not a test class for pytest
@@ -118,6 +120,9 @@ class TestRun:
         self._state: bytes | None = None
         self._placed: bytes | None = None
         self._judged: bytes | None = None
+        self._letters = LetterCount()
+        self._read: set[str] = set()
+        self._last_sources: list[str] = []
         if snapshot is not None:
             self._resume(snapshot)
         if processing_time is not None:
@@ -275,13 +280,25 @@ class TestRun:
         return TestResult(self._job, self._codecs, self._raw, self._state, watermark, self._counts, new_from=before)
 
     def snapshot(self) -> bytes:
-        """State, timers, watermark and clock after what was played, for `TestRun(snapshot=…)`.
+        """State, timers, watermark, clock and the number of dead letters after what was played, for
+        `TestRun(snapshot=…)`.
 
         Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
         next release can take its state over.
         """
         return pack(
-            [_SNAPSHOT, self._state, self._watermark.to_json(), self._now, self._judged, self._job.name, self._known]
+            [
+                _SNAPSHOT,
+                self._state,
+                self._watermark.to_json(),
+                self._now,
+                self._judged,
+                attrs.asdict(self._letters),
+                sorted(self._read),
+                self._last_sources,
+                self._job.name,
+                self._known,
+            ]
         )
 
     def told(self, lines: int | None = None) -> str:
@@ -341,13 +358,15 @@ class TestRun:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
-            self._state, watermark, self._now, self._judged, name, known = rest
+            self._state, watermark, self._now, self._judged, letters, read, self._last_sources, name, known = rest
             self._watermark.load(watermark)
+            self._letters, self._read = LetterCount(**letters), set(read)
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"that is no snapshot of a test run: {error}") from error
         if name != self._job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
         self._take_over("of the snapshot", self._job, known)
+        check_returned("of the snapshot", self._job.sources, self._read, self._last_sources)
         self._current, self._stored = self._known, known
         self._placed = self._state
 
@@ -378,6 +397,7 @@ class TestRun:
             self._placed,
             self._batches,
             self._judged,
+            self._letters,
         )
         self._failed = []
         try:
@@ -392,6 +412,9 @@ class TestRun:
         self._watermark.observe(played.newest, self._now)
         self._watermark.hold(played.held)
         self._judged = played.judged
+        self._letters = played.letter_count
+        self._read |= {source for source, by_partition in records.items() if any(by_partition.values())}
+        self._last_sources = list(self._job.sources)
         trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
         self._raw += trace
         self._state = played.state

@@ -147,8 +147,20 @@ class RawEntry:
     tag: str = ""
     before: Any = None
     after: Any = None
-    outputs: Any = ()
+    outputs: list[tuple[str, Any]] = attrs.field(factory=list)
     error: str | None = None
+
+    def parts(self) -> list[Any]:
+        """It as lists: an object or tuple around a value would count for how deep the value is nested."""
+        *parts, outputs, error = attrs.astuple(self, recurse=False)
+        return [*parts, [[*pair] for pair in outputs], error]
+
+    @classmethod
+    def of(cls, parts: list[Any]) -> "RawEntry":
+        """The entry that `parts` gave."""
+        entry = cls(*parts)
+        entry.outputs = [(port, wire) for port, wire in entry.outputs]
+        return entry
 
 
 class Trace:
@@ -161,26 +173,28 @@ class Trace:
         """After how many further callbacks to crash."""
 
     def observed_event(
-        self, on_event: Callable[[Subject, KeyedEvent[Any]], None]
-    ) -> Callable[[Subject, KeyedEvent[Any]], None]:
+        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
+    ) -> Callable[[Subject, KeyedEvent[Any]], Any]:
         """`on_event`, watched."""
 
-        def observed(subject: Subject, event: KeyedEvent[Any]) -> None:
+        def observed(subject: Subject, event: KeyedEvent[Any]) -> Any:
             before = self._begin(subject, "on_event", event.timestamp, event.value)
-            on_event(subject, event)
+            returned = on_event(subject, event)
             self._end(subject, before)
+            return returned
 
         return observed
 
     def observed_timer(
-        self, on_timer_expired: Callable[[Subject, datetime], None]
-    ) -> Callable[[Subject, datetime], None]:
+        self, on_timer_expired: Callable[[Subject, datetime], Any]
+    ) -> Callable[[Subject, datetime], Any]:
         """`on_timer_expired`, watched."""
 
-        def observed(subject: Subject, timestamp: datetime) -> None:
+        def observed(subject: Subject, timestamp: datetime) -> Any:
             before = self._begin(subject, "on_timer_expired", timestamp, None)
-            on_timer_expired(subject, timestamp)
+            returned = on_timer_expired(subject, timestamp)
             self._end(subject, before)
+            return returned
 
         return observed
 
@@ -194,14 +208,15 @@ class Trace:
 
         return observed
 
-    def observed_change(self, callback: str, function: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    def observed_change(self, callback: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """What is told of a dependency, watched."""
 
-        def observed(dependency: Any, checkpoint: Any) -> None:
+        def observed(dependency: Any, checkpoint: Any) -> Any:
             come = {checkpoint.name: checkpoint.state_marker, dependency.name: dependency.checkpoint_marker}
             before = self._begin(checkpoint.subject, callback, None, come)
-            function(dependency, checkpoint)
+            returned = function(dependency, checkpoint)
             self._end(checkpoint.subject, before)
+            return returned
 
         return observed
 

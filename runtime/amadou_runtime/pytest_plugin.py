@@ -41,15 +41,22 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    errors = [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
-    torn_down = yield
+    errors = _close_all(item)  # before the fixtures go that handlers may use
+    try:
+        torn_down = yield
+    finally:
+        errors += _close_all(item)  # what fixtures played while they went
     if errors:
         raise errors[0]
     return torn_down
 
 
+def _close_all(item: pytest.Item) -> list[AmadouError]:
+    """Close the runs of a test. Returns what went wrong."""
+    return [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
+
+
 def _closed(run: TestRun) -> AmadouError | None:
-    """Close a run, before the fixtures go that its handler may use. Returns what went wrong."""
     try:
         run.close()
     except AmadouError as error:

@@ -9,7 +9,7 @@ from amadou._component import Call, Component, Events, Part, Whole
 from amadou._connector import Collecting, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
 from amadou._depends_on import DependsOn
 from amadou._event import Key, KeyedEvent, in_key_order
-from amadou._handler import Handler
+from amadou._handler import Handler, check_ran
 from amadou._job import Job
 from amadou._letters import DeadLetter, LateEvent
 from amadou._list import ListSpec, ListState
@@ -66,6 +66,7 @@ __all__ = [
     "ValueSpec",
     "ValueState",
     "Whole",
+    "check_ran",
     "codec_for",
     "errors",
     "from_micros",

@@ -5,6 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
+from amadou._wire import MAX_NESTING
 from amadou.errors import KeyTypeError
 
 Key: TypeAlias = str | bytes | int | tuple[Any, ...]
@@ -47,10 +48,20 @@ def check_key(key: Any) -> None:
     """Raise a `KeyTypeError` unless the key is of a supported type."""
     kind = type(key)
     if kind is tuple:
-        for part in key:
-            check_key(part)
+        _check_parts(key, key, 1)
     elif kind is not str and kind is not bytes and kind is not int:
         raise KeyTypeError(key)
+
+
+def _check_parts(parts: tuple[Any, ...], key: Any, depth: int) -> None:
+    if depth > MAX_NESTING:
+        raise KeyTypeError(key, f"is nested more than {MAX_NESTING} tuples deep")
+    for part in parts:
+        kind = type(part)
+        if kind is tuple:
+            _check_parts(part, key, depth + 1)
+        elif kind is not str and kind is not bytes and kind is not int:
+            raise KeyTypeError(part)
 
 
 def in_key_order(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:

@@ -2,18 +2,24 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
+from inspect import getattr_static
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
 from typing import TYPE_CHECKING, Any, Generic
 
 from amadou._event import K, Key, KeyedEvent
-from amadou._spec import Spec
+from amadou._spec import MISSING, Spec
 from amadou._subject import Subject
-from amadou.errors import HandlerAttributeError
+from amadou.errors import HandlerAttributeError, NotRunError
 
 if TYPE_CHECKING:
     from amadou._job import Job
 
 _running: ContextVar["Handler | None"] = ContextVar("running", default=None)
 """The handler whose callbacks run in this thread."""
+_assigned: dict[int, set[str]] = {}
+"""The attributes that something else set while a handler's callbacks run, such as a thread that `open` started; by the
+handler's identity.
+"""
 
 
 class Handler(Generic[K]):
@@ -116,13 +122,53 @@ class Handler(Generic[K]):
                 usage = f"self.{name}.{spec._usage}" if hides_spec else None
                 raise HandlerAttributeError(type(self).__name__, name, type(spec).__name__, usage)
             super().__setattr__(name, value)
+            _assigned.get(id(self), set()).add(name)
+
+        def __delattr__(self, name: str) -> None:
+            spec = getattr(type(self), name, None)
+            if isinstance(spec, Spec) or _running.get() is self:
+                usage = f"self.{name}.{spec._removal}" if isinstance(spec, Spec) else None
+                raise HandlerAttributeError(type(self).__name__, name, type(spec).__name__, usage, "deleted")
+            super().__delattr__(name)
+            _assigned.get(id(self), set()).add(name)
+
+
+def check_ran(callback: str, returned: Any) -> None:
+    """Refuse a generator or a coroutine that a callback returned. For components that call functions of the user's by
+    themselves; a `Call` does it.
+
+    :param callback: the callback's name
+    :param returned: what it returned
+    :raises NotRunError: it is one of these
+    """
+    if isinstance(returned, GeneratorType | CoroutineType | AsyncGeneratorType):
+        if not isinstance(returned, AsyncGeneratorType):
+            returned.close()  # else Python warns that it was never awaited
+        raise NotRunError(callback, type(returned).__name__)
 
 
 @contextmanager
 def callbacks_of(handler: Handler) -> Iterator[None]:
-    """The callbacks of a handler run in this thread: they may not set its attributes."""
-    token = _running.set(handler)
+    """The callbacks of a handler run in this thread: they may not set its attributes.
+
+    :raises HandlerAttributeError: they did, past the handler
+    """
+    token, before = _running.set(handler), dict(vars(handler))
+    elsewhere = _assigned.setdefault(id(handler), set())
     try:
         yield
     finally:
         _running.reset(token)
+        _assigned.pop(id(handler), None)
+    after = vars(handler)
+    for name in {**before, **after}:
+        is_changed = before.get(name, MISSING) is not after.get(name, MISSING)
+        if is_changed and name not in elsewhere and not _is_cached(type(handler), name):
+            did = "set" if name in after else "deleted"
+            raise HandlerAttributeError(type(handler).__name__, name, "NoneType", None, did)
+
+
+def _is_cached(kind: type, name: str) -> bool:
+    """Whether an attribute belongs to something on the class that fills it, such as a `functools.cached_property`."""
+    found = getattr_static(kind, name, None)
+    return hasattr(type(found), "__get__") and not isinstance(found, FunctionType)

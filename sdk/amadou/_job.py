@@ -30,6 +30,11 @@ def _timeout(value: Any) -> Any:
     return None if value is None else _delay(value)
 
 
+def _letter_bound(value: Any) -> Any:
+    """A number as an `int`, which a `Param` with `type=float` is not; 1.0 could be the share of all, too."""
+    return int(value) if type(value) is float and value.is_integer() and value != 1 else value
+
+
 def _tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
 
@@ -109,7 +114,7 @@ class Job:
     idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     late_events: Literal["deliver", "drop", "divert"] = attrs.field(default="deliver", kw_only=True)
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
-    max_dead_letters: float | Param | None = attrs.field(default=None, kw_only=True)
+    max_dead_letters: float | Param | None = attrs.field(default=None, converter=_letter_bound, kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_frozen_mapping, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
@@ -268,8 +273,9 @@ class Job:
         most = self.max_dead_letters
         is_number, is_share = type(most) is int and most >= 0, type(most) is float and 0 < most < 1
         if most is not None and not isinstance(most, Param) and not is_number and not is_share:
+            advice = ": write 1 for one dead letter, and None for no bound" if type(most) is float and most == 1 else ""
             problems.append(
-                f"max_dead_letters must be a whole number, a share below 1 such as 0.01, or None, not {most!r}"
+                f"max_dead_letters must be a whole number, a share below 1 such as 0.01, or None, not {most!r}{advice}"
             )
         if most is not None and self.on_error == "fail":
             problems.append('max_dead_letters is for on_error="dead_letter": without it the first failure ends the run')
@@ -299,8 +305,7 @@ class Job:
             or inspect.isasyncgenfunction(getattr(handler, callback))
         ]
         problems += [
-            f"{name}.{callback} has a yield, so that calling it does nothing: collect values with "
-            "self.<port>.collect(subject, value)"
+            f"{name}.{callback} has a yield, so that calling it does nothing: {_in_place_of_yield(callback)}"
             for callback in _callbacks(Handler)
             if callback != "key_event" and inspect.isgeneratorfunction(getattr(handler, callback))
         ]
@@ -416,6 +421,15 @@ def _problems_of_several(port: str, sinks: tuple[Any, ...]) -> list[str]:
 
 def _callbacks(handler: type) -> list[str]:
     return [name for name, value in vars(handler).items() if inspect.isfunction(value) and not name.startswith("_")]
+
+
+def _in_place_of_yield(callback: str) -> str:
+    """What to do in a callback in place of a yield."""
+    if callback in ("open", "close"):
+        return "open() prepares and close() cleans up; take the yield out"
+    if callback in ("for_job", "key_all", "on_recover_window"):
+        return "return the value"
+    return "collect values with self.<port>.collect(subject, value)"
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:

@@ -7,7 +7,7 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError
 
@@ -153,6 +153,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
 
     _usage = "state_for(subject).append(…)"
     _of_subjects = names_of(ListState)
+    _operators = {**OPERATORS, "__iadd__": "{}.extend(…)"}
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
     """Turns an item into its wire form."""

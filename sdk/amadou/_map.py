@@ -1,6 +1,7 @@
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from datetime import datetime, timedelta
 from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
+from functools import partial
 from typing import Any, Generic, TypeVar, cast, get_origin
 
 from typing_extensions import TypeForm
@@ -8,10 +9,10 @@ from typing_extensions import TypeForm
 from amadou._codec import SCALARS, Codec, codec_for
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
+from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou._time import from_micros, to_micros
-from amadou._wire import pack, unpack
+from amadou._wire import TOO_DEEP, pack, unpack
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 
 K = TypeVar("K")
@@ -190,6 +191,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     _usage = "state_for(subject)[…] = …"
     _of_subjects = names_of(MapState)
+    _operators = OPERATORS
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
     encode_key: Callable[[Any], Any]
     """Turns a key into its wire form."""
@@ -261,7 +263,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             if self.scalar_key is not None:
                 self.encode_key, self.decode_key = keys.encode, keys.decode
             else:
-                self.encode_key = lambda key: pack(_one_form(keys.encode(_one_form(key))))
+                self.encode_key = partial(_packed_key, keys.encode, self.key_type)
                 self.decode_key = lambda wire: keys.decode(unpack(wire))
         values = self._codec or codec_for(self.value_type)
         self.encode_value, self.decode_value = values.encode, values.decode
@@ -292,6 +294,13 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _LARGE = Decimal("1E+30")
 """From where on a decimal's zeros are left to its exponent."""
+
+
+def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
+    try:
+        return pack(_one_form(encode(_one_form(key))))
+    except RecursionError as error:
+        raise EncodeError(key, type_, TOO_DEEP) from error
 
 
 def _one_form(key: Any) -> Any:

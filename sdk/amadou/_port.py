@@ -20,7 +20,7 @@ class SinkSpec(Spec, Generic[T]):
         that a plugin registers, such as ``"json"``
     """
 
-    _usage = "collect(subject, …)"
+    _usage = _removal = "collect(subject, …)"
 
     def __init__(self, type: TypeForm[T], *, name: str | None = None, codec: Codec[T] | str | None = None) -> None:
         self.type: Any = type

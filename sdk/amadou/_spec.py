@@ -14,6 +14,8 @@ class Spec:
     _name: str | None
     _usage: ClassVar[str] = "…"
     """How a callback uses it, after its name and a dot."""
+    _removal: ClassVar[str] = "…"
+    """How a callback forgets what it holds, likewise."""
     _functions: ClassVar[tuple[str, ...]] = ()
     """Attributes that `_resolve` makes when the first of them is called, since codecs take long to make. Attributes of
     the instance alone, since Python looks a property up three times as long, in every event.

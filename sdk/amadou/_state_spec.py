@@ -1,7 +1,9 @@
 """What the specs of state have in common: how a subject's state is found, ages, and comes from older versions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partialmethod
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from amadou._event import Key
@@ -15,6 +17,15 @@ S = TypeVar("S")
 NEVER: Final = -(1 << 62)
 """Before all times."""
 
+OPERATORS: Final = {
+    "__getitem__": "{}[…]",
+    "__setitem__": "{}[…] = …",
+    "__delitem__": "del {}[…]",
+    "__contains__": "… in {}",
+    "__iter__": "for … in {}",
+    "__len__": "len({})",
+}
+"""Those of containers; see `StateSpec._operators`."""
 Migrate = Callable[[Any, int], Any]
 """From what an older version stored, as msgpack carries it, and that version, to a value of the type."""
 
@@ -32,12 +43,31 @@ class StateSpec(Spec, Generic[S]):
     their wire form.
     """
 
+    _removal = "state_for(subject).clear()"
     _of_subjects: ClassVar[frozenset[str]] = frozenset()
     """Names that belong to the state of a subject, and are looked for here by mistake."""
+    _operators: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Operators that are used here by mistake, and in which way the state of a subject is."""
     ttl: timedelta | None
     version: int
     wakes = False
     """Whether it wants to be woken at times; see `Component`."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        for operator, use in vars(cls).get("_operators", {}).items():
+            setattr(cls, operator, partialmethod(cls._refuse, use))
+
+    def _refuse(self, use: str, *_: Any) -> Any:
+        raise TypeError(self._said_of_subjects(use))
+
+    def _said_of_subjects(self, use: str) -> str:
+        """What to do in the place of taking the spec for the state of a subject.
+
+        :param use: how to use that state, with braces where it stands
+        """
+        kind, state = type(self).__name__, f"self.{self._name}.state_for(subject)"
+        return f"{self._name or 'this'} is a {kind}, and each subject has a state of its own: use {use.format(state)}"
 
     def _set_life(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
         self._name = name
@@ -193,10 +223,7 @@ class StateSpec(Spec, Generic[S]):
 
         def _check_attribute(self, name: str) -> None:
             if name in type(self)._of_subjects:
-                raise AttributeError(
-                    f"{self._name or 'this'} is a {type(self).__name__}, and each subject has a state of its own: use "
-                    f"self.{self._name}.state_for(subject).{name}"
-                )
+                raise AttributeError(self._said_of_subjects(f"{{}}.{name}"))
 
     def _check_life(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):

@@ -125,6 +125,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
 
     _usage = "state_for(subject).value = …"
     _of_subjects = names_of(ValueState)
+    _operators = {"__add__": "{}.value + …", "__iadd__": "{}.value += …", "__getitem__": "{}.value[…]"}
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
     """Turns a value into its wire form."""

@@ -14,6 +14,7 @@
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
     ├── HandlerAttributeError  a callback set an attribute of its handler, or something took a spec's place
+    ├── NotRunError            a callback returned a generator or coroutine, so that nothing in it ran
     ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
     ├── KeylessError           state or timers were asked for where there is no key
     ├── RecoverError           a window or join of a former run is due, and the handler has none of that name
@@ -218,20 +219,22 @@ class TimestampRangeError(EventError):
 
 
 class KeyTypeError(EventError):
-    """A key is not a `str`, `bytes`, `int` or a tuple of those.
+    """A key is not a `str`, `bytes`, `int` or a tuple of those, or is nested too deeply.
 
     :param key: what was given
+    :param why: what is wrong with it, where that is not its type
     """
 
-    def __init__(self, key: Any) -> None:
+    def __init__(self, key: Any, why: str | None = None) -> None:
         self.key = key
+        self.why = why
+        wrong = why or f"is of type {type(key).__name__}"
         super().__init__(
-            f"the key {shown_value(key, _LIMIT)} is of type {type(key).__name__}: a key is a str, bytes or int, or a "
-            "tuple of those"
+            f"the key {shown_value(key, _LIMIT)} {wrong}: a key is a str, bytes or int, or a tuple of those"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.key,)
+        return type(self), (self.key, self.why)
 
 
 class TooFarAheadError(EventError):
@@ -258,30 +261,54 @@ class EventTypeError(EventError):
 
 
 class HandlerAttributeError(AmadouError):
-    """A callback set an attribute of its handler, or a spec's name was set to something else.
+    """A callback set or deleted an attribute of its handler, or a spec's name was set to something else.
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
     :param kind: the class of the spec of that name
     :param usage: how the spec is used; `None` where there is none of that name
+    :param did: what was done to the attribute: ``set`` or ``deleted``
     """
 
-    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None) -> None:
+    def __init__(self, handler: str, attribute: str, kind: str, usage: str | None, did: str = "set") -> None:
         self.handler = handler
         self.attribute = attribute
         self.kind = kind
         self.usage = usage
+        self.did = did
         if usage is None:
             told = (
-                f"a callback set the attribute {handler}.{attribute}, which no other worker sees, nor this one after a "
-                f"restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
+                f"a callback {did} the attribute {handler}.{attribute}, which no other worker sees, nor this one after "
+                f"a restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
             )
         else:
-            told = f"{handler}.{attribute} is a {kind}, and nothing else can take its place: use {usage}"
+            why = "it cannot be deleted" if did == "deleted" else "nothing else can take its place"
+            told = f"{handler}.{attribute} is a {kind}, and {why}: use {usage}"
         super().__init__(told)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.attribute, self.kind, self.usage)
+        return type(self), (self.handler, self.attribute, self.kind, self.usage, self.did)
+
+
+class NotRunError(AmadouError):
+    """A callback returned a generator or a coroutine, so that nothing in it ran.
+
+    :param callback: the callback's name
+    :param kind: what it returned: ``generator``, ``coroutine`` or ``async_generator``
+    """
+
+    def __init__(self, callback: str, kind: str) -> None:
+        self.callback = callback
+        self.kind = kind
+        plain = "without yield" if kind == "generator" else "and not async"
+        super().__init__(
+            f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so that "
+            f"nothing in it ran: a callback is a plain function {plain}. Where a decorator makes it, let the decorator "
+            "run it"
+        )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.callback, self.kind)
 
 
 class TimerError(AmadouError):
@@ -562,22 +589,24 @@ class TooManyHeldError(AmadouError):
 class EngineDifferenceError(AmadouError):
     """A test run that is played on both engines gave one thing here and another there.
 
-    :param what: what differs: `trace`, `state`, `newest` or `letters`
-    :param embedded: what the embedded engine gave, as its `repr`
-    :param spark: what Spark gave
+    :param what: what differs: `trace`, `state`, `newest`, `letters` or `outcome`, where one engine failed
+    :param embedded: what the embedded engine gave at the first difference, shortened
+    :param spark: what Spark gave there
+    :param where: the first entry that differs, and the number of entries on each engine
     """
 
-    def __init__(self, what: str, embedded: str, spark: str) -> None:
+    def __init__(self, what: str, embedded: str, spark: str, where: str = "") -> None:
         self.what = what
         self.embedded = embedded
         self.spark = spark
+        self.where = where
         super().__init__(
-            f"the engines differ in the {what} of a batch:\n  embedded  {embedded}\n  spark     {spark}\n"
-            "Is the handler deterministic: no clock, no chance, no order of a set?"
+            f"the engines differ in the {what} of a batch{where}:\n  embedded  {embedded}\n  spark     {spark}\n"
+            "Check that the handler is deterministic: it must not read the clock, use randomness or depend on set order"
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, self.embedded, self.spark)
+        return type(self), (self.what, self.embedded, self.spark, self.where)
 
 
 class RunError(AmadouError):

@@ -1,7 +1,10 @@
 """What a handler keeps in attributes: settings, which a test run leaves alone and callbacks cannot change."""
 
+import operator
 import sqlite3
 from collections.abc import Callable
+from functools import cached_property
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -9,7 +12,7 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
-from amadou.errors import CallbackError, HandlerAttributeError, JobError
+from amadou.errors import AmadouError, CallbackError, HandlerAttributeError, JobError
 
 Deed = Callable[[Any], Any]
 
@@ -45,6 +48,18 @@ def count(handler: Any) -> None:
     handler.events = 1
 
 
+def forget(handler: Any) -> None:
+    del handler.callback
+
+
+def set_past_it(handler: Any) -> None:
+    handler.__dict__["events"] = 1
+
+
+def forget_past_it(handler: Any) -> None:
+    vars(handler).pop("callback", None)
+
+
 def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
     run = test_run(job(handler)).add_record(event(0)).add_watermark(at(1))
     with pytest.raises(CallbackError) as caught:
@@ -59,6 +74,54 @@ def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: M
     assert error.error.startswith("HandlerAttributeError: a callback set the attribute Doing.events, which no")
     assert "events = ValueSpec(…) on the class" in error.error
     assert "handler.events = 1" in error.user_traceback
+
+
+def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run: MakeRun) -> None:
+    error = fail(test_run, Doing(forget))
+    assert error.error.startswith("HandlerAttributeError: a callback deleted the attribute Doing.callback, which no")
+    error = fail(test_run, Doing(lambda handler: delattr(handler, "total")))
+    assert error.error == (
+        "HandlerAttributeError: Doing.total is a ValueSpec, and it cannot be deleted: use "
+        "self.total.state_for(subject).clear()"
+    )
+
+
+@pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        (set_past_it, r"a callback set the attribute Doing\.events"),
+        (forget_past_it, r"a callback deleted the attribute Doing\.callback"),
+    ],
+)
+def test_an_attribute_that_a_callback_changes_past_the_handler_ends_the_run(
+    test_run: MakeRun, callback: str, deed: Deed, told: str
+) -> None:
+    run = test_run(job(Doing(deed, callback), on_error="dead_letter")).add_record(event(0)).add_watermark(at(1))
+    with pytest.raises(AmadouError, match=told):
+        run.end_batch().run()
+
+
+class Caching(Recorder):
+    """Keeps what it works out, and what a thread of its own brings."""
+
+    def open(self) -> None:
+        self.rates = 1
+
+    @cached_property
+    def factor(self) -> int:
+        return 2
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        thread = Thread(target=lambda: setattr(self, "rates", self.rates + 1))
+        thread.start()
+        thread.join()
+        self.report("event", subject, event.timestamp, (self.factor, self.rates))
+
+
+def test_what_is_worked_out_once_and_what_a_thread_brings_may_be_kept(test_run: MakeRun) -> None:
+    result = test_run(job(Caching())).add_records([event(0), event(1)]).run()
+    assert [seen[4] for seen in result.records("seen")] == [(2, 2), (2, 3)]
 
 
 def test_a_value_in_the_place_of_a_spec_is_told_how_the_spec_is_used(test_run: MakeRun) -> None:
@@ -81,6 +144,18 @@ def test_a_spec_keeps_its_place_outside_of_callbacks_too() -> None:
         (lambda handler: setattr(handler.total, "value", 5), "use self.total.state_for(subject).value"),
         (lambda handler: handler.names.get("a"), "use self.names.state_for(subject).get"),
         (lambda handler: handler.history.append(1), "use self.history.state_for(subject).append"),
+        (lambda handler: handler.total + 1, "use self.total.state_for(subject).value + …"),
+        (lambda handler: operator.iadd(handler.total, 1), "use self.total.state_for(subject).value += …"),
+        (lambda handler: handler.total["a"], "use self.total.state_for(subject).value[…]"),
+        (lambda handler: handler.names["a"], "use self.names.state_for(subject)[…]"),
+        (lambda handler: operator.setitem(handler.names, "a", 1), "use self.names.state_for(subject)[…] = …"),
+        (lambda handler: operator.delitem(handler.names, "a"), "use del self.names.state_for(subject)[…]"),
+        (lambda handler: "a" in handler.names, "use … in self.names.state_for(subject)"),
+        (lambda handler: list(handler.names), "use for … in self.names.state_for(subject)"),
+        (lambda handler: "some" if handler.names else "none", "use len(self.names.state_for(subject))"),
+        (lambda handler: len(handler.history), "use len(self.history.state_for(subject))"),
+        (lambda handler: handler.history[-1], "use self.history.state_for(subject)[…]"),
+        (lambda handler: operator.iadd(handler.history, [1]), "use self.history.state_for(subject).extend(…)"),
     ],
 )
 def test_a_spec_that_is_taken_for_state_says_state_for(test_run: MakeRun, deed: Deed, told: str) -> None:

@@ -1,5 +1,6 @@
 """`Job(max_dead_letters=…)`: so many callbacks may fail, over batches and restarts; then the run ends."""
 
+import math
 from typing import Any
 
 import pytest
@@ -62,6 +63,17 @@ def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run:
     ]
 
 
+def test_a_snapshot_and_a_closed_run_go_on_with_the_count(test_run: MakeRun) -> None:
+    first = test_run(strict(3)).add_records([event(1, "event"), event(2, "record")])
+    first.run()
+    first.close()
+    assert len(first.add_record(event(3, "event")).run().dead_letters) == 3
+    run = test_run(strict(3), snapshot=first.snapshot()).add_record(event(4, "event"))
+    for played in (first.add_record(event(4, "event")), run):
+        with pytest.raises(TooManyDeadLettersError, match="dead letters: 4, more than max_dead_letters=3"):
+            played.run()
+
+
 def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
     with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
         test_run(strict(0)).add_record(event(1, "record")).run()
@@ -97,9 +109,21 @@ def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_r
 
 
 def test_a_job_tells_which_bounds_make_sense() -> None:
-    for bound in (-1, 1.0, 0.0, "many", True):
+    for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
         with pytest.raises(JobError, match="max_dead_letters must be a whole number, a share below 1"):
             strict(bound)
     with pytest.raises(JobError, match='max_dead_letters is for on_error="dead_letter"'):
         job(Strict(), max_dead_letters=5)
+    with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, and None for no bound"):
+        strict(1.0)
     assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
+
+
+def test_a_parameter_may_be_a_share_or_a_number(test_run: MakeRun) -> None:
+    bound = strict(Param("MOST", type=float))
+    assert bound.with_params({"MOST": "0.5"}).max_dead_letters == 0.5
+    run = test_run(bound, params={"MOST": "2"}).add_records([event(second, "event") for second in range(3)])
+    with pytest.raises(TooManyDeadLettersError, match="dead letters: 3, more than max_dead_letters=2"):
+        run.run()
+    with pytest.raises(TooManyDeadLettersError, match="dead letters: 1, more than max_dead_letters=0"):
+        test_run(bound, params={"MOST": "0"}).add_record(event(1, "event")).run()

@@ -10,6 +10,7 @@ from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import KeyedEvent, MapSpec, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError
+from amadou_plugins.windows import TumblingWindow, Window
 
 EAST = timezone(timedelta(hours=2))
 WEST = timezone(-timedelta(hours=2))
@@ -104,6 +105,12 @@ class Odd(Recorder):
     def many_lists(self, subject: Subject) -> None:
         self.anything.state_for(subject).value = lists(2000)
 
+    def many_tuples_as_key(self, subject: Subject) -> None:
+        self.by_any.state_for(subject)[tuples(2000)] = 1
+
+    def many_sets_as_key(self, subject: Subject) -> None:
+        self.by_any.state_for(subject).get((sets(65),))
+
     def half_an_error(self, subject: Subject) -> None:
         raise ValueError(HALF)
 
@@ -115,6 +122,12 @@ class Odd(Recorder):
 
     def much_too_deep(self) -> Any:
         return event(3, tuples(2000))
+
+    def much_too_deep_a_key(self) -> Any:
+        return event(3, key=tuples(2000))
+
+    def too_deep_a_key(self) -> Any:
+        return event(3, key=tuples(65))
 
     def half_a_key(self) -> Any:
         return KeyedEvent(HALF, at(0))
@@ -148,6 +161,8 @@ MISTAKES = {
     "many_tuples": "EncodeError: anything: ",
     "many_sets": "EncodeError: anything: ",
     "many_lists": "EncodeError: anything: ",
+    "many_tuples_as_key": "EncodeError: by_any: ",
+    "many_sets_as_key": "EncodeError: by_any: ",
     "half_an_error": "ValueError: half \\ud83d",
     "silent_error": "SilentError: <its message failed: ValueError>",
 }
@@ -158,6 +173,8 @@ RECORDS: dict[Any, str] = {
     "much_too_deep": "EncodeError",
     "no_key_at_all": "KeyTypeError",
     "half_a_key": "UnicodeEncodeError",
+    "much_too_deep_a_key": "KeyTypeError",
+    "too_deep_a_key": "KeyTypeError",
 }
 
 
@@ -184,6 +201,8 @@ def test_each_record_that_cannot_be_an_event_is_a_letter(test_run: MakeRun) -> N
     letters = result.dead_letters
     assert [letter.callback for letter in letters] == ["key_event"] * len(RECORDS)
     assert [letter.error.partition(":")[0] for letter in letters] == list(RECORDS.values())
+    deep = [letter.error for letter in letters if letter.record in ("much_too_deep_a_key", "too_deep_a_key")]
+    assert all("is nested more than 64 tuples deep" in told for told in deep)
 
 
 @pytest.mark.parametrize(
@@ -199,6 +218,36 @@ def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun,
 def test_what_is_nested_deep_comes_back(test_run: MakeRun) -> None:
     run = test_run(job(Odd())).add_record(event(1, "keep_sets")).end_batch()
     assert run.add_record(event(2, "tell_sets")).run().records("texts")[-1] == "True"
+
+
+class Deep(Recorder):
+    """Counts events in state and in a window, but for those that fail."""
+
+    total = ValueSpec(int, 0)
+    window = TumblingWindow(timedelta(seconds=10))
+    counts = SinkSpec(int)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.total.state_for(subject).value += 1
+        self.window.add(subject, event)
+        subject.set_timer(at(20))
+        if event.value == "fail":
+            raise ValueError("no")
+
+    @window.on_close
+    def window_closed(self, subject: Subject, window: Window, count: int) -> None:
+        self.counts.collect(subject, count)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.counts.collect(subject, self.total.state_for(subject).value)
+
+
+def test_a_key_as_deep_as_may_be_is_like_any_other(test_run: MakeRun) -> None:
+    key = tuples(63)  # 64, with the one inside
+    run = test_run(job(Deep(), on_error="dead_letter")).add_records([event(0, key=key), event(1, "fail", key)])
+    result = run.restart().add_record(event(2, key=key)).add_watermark(at(20)).end_batch().run()
+    assert (result.keys(), result.records("counts")) == ([key], [2, 2])
+    assert [letter.key for letter in result.dead_letters] == [key]
 
 
 def test_keys_that_are_equal_are_one_entry(test_run: MakeRun) -> None:

@@ -7,6 +7,7 @@ from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Keeper, Recorder, TimerSetter, at, event, job
 
 from amadou import KeyedEvent, MemorySink, Subject, ValueSpec
+from amadou.errors import CheckpointError
 
 
 class Counter(Recorder):
@@ -104,3 +105,28 @@ def test_runs_go_on_from_a_snapshot(test_run: MakeRun) -> None:
         assert run.add_watermark().run().records("seen", new=True) == [("timer", "k", 100, 100, "")]
     assert test_run(job(Counter()), snapshot=snapshot, processing_time=at(8)).snapshot() != snapshot
     assert test_run(job(Counter()), snapshot=snapshot).snapshot() == snapshot
+
+
+def test_a_snapshot_refuses_a_source_that_a_later_run_did_without(test_run: MakeRun) -> None:
+    both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
+    begun = test_run(both).add_record(event(0, "add_one"), "a").add_record(event(0, "add_one"), "b")
+    begun.run()
+    with_both = begun.snapshot()
+    alone = test_run(first, snapshot=with_both)
+    assert test_run(both, snapshot=alone.snapshot()).run().state("total", "k") == 2  # nothing was read without it
+    alone.add_record(event(1, "add_one")).run()
+    with pytest.raises(CheckpointError, match="earlier runs read the source 'b', which a later run did without"):
+        test_run(both, snapshot=alone.snapshot())
+    renamed = test_run(job(Keeper(), "a", "c"), snapshot=alone.snapshot())
+    assert renamed.add_record(event(2, "add_one"), "c").run().state("total", "k") == 4
+    assert test_run(both, snapshot=with_both).add_record(event(1, "add_one"), "b").run().state("total", "k") == 3
+
+
+def test_a_source_that_never_brought_anything_may_leave_and_come_back(test_run: MakeRun) -> None:
+    both, first = job(Keeper(), "a", "b"), job(Keeper(), "a")
+    begun = test_run(both).add_record(event(0, "add_one"), "a")
+    begun.run()
+    alone = test_run(first, snapshot=begun.snapshot()).add_record(event(1, "add_one"))
+    alone.run()
+    run = test_run(both, snapshot=alone.snapshot()).add_record(event(2, "add_one"), "b")
+    assert run.run().state("total", "k") == 3

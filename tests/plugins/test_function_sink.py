@@ -108,6 +108,14 @@ def test_a_function_that_fails_is_named_and_ends_the_run() -> None:
     assert "in refuse" in "".join(traceback.format_exception(caught.value))
 
 
+async def waiting(values: list[Any], batch: SinkBatch) -> None: ...
+
+
+def test_a_function_of_which_nothing_ran_fails() -> None:
+    with pytest.raises(SinkError, match=r"test_function_sink\.waiting returned a coroutine, so that nothing in it ran"):
+        run(job(FunctionSink(waiting), 1), engine="embedded")
+
+
 def bare(values: list[Any]) -> None: ...
 
 

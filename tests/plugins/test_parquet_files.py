@@ -1,6 +1,7 @@
 """How the rows of a `ParquetSink` are spread over files and directories."""
 
 import pickle
+import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -14,7 +15,7 @@ import pytest
 from attrs import frozen
 
 from amadou import Handler, Job, KeyedEvent, Param, SinkBatch, SinkSpec, Subject
-from amadou.errors import SinkError
+from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors import LinesSource, ParquetSink, ParquetSource
 from amadou_plugins.connectors import _parquet_partitions as partitions_module
 from amadou_runtime import run
@@ -30,6 +31,16 @@ class View:
     day: date
     channel: str | None
     views: int
+
+
+class Counting(Handler):
+    views = SinkSpec(View)
+
+    def key_event(self, record: bytes) -> KeyedEvent[str]:
+        return KeyedEvent("all", datetime(2025, 1, 1, tzinfo=UTC), record.decode())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.views.collect(subject, view(channel=event.value))
 
 
 def view(day: int = 1, channel: str | None = "a", views: int = 0) -> View:
@@ -91,7 +102,6 @@ def test_files_lie_in_directories_named_by_fields(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "name"),
     [
-        ("", "__HIVE_DEFAULT_PARTITION__"),
         ("a/b=c%", "a%2Fb%3Dc%25"),
         ("é .", "é ."),
         (7, "7"),
@@ -107,6 +117,32 @@ def test_values_become_names_as_spark_has_them(tmp_path: Path, value: Any, name:
     sink = ParquetSink(tmp_path, partition_by="by")
     commit(sink, batch(sink, type_=Row), [Row(value, 1)])
     assert by_directory(tmp_path) == {f"by={name}": [1]}
+
+
+@pytest.mark.parametrize("channel", ["", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_text_that_would_be_read_as_null_is_refused(tmp_path: Path, channel: str) -> None:
+    by_channel, by_day = (batch(ParquetSink(tmp_path, partition_by=by)).codec for by in ("channel", "day"))
+    why = f"as View: channel is {channel!r}, and partition_by names directories by it, where that is read as null: give"
+    with pytest.raises(EncodeError, match=re.escape(why)):
+        by_channel.encode(view(channel=channel))
+    assert by_day.encode(view(channel=channel))[1] == channel
+    assert by_channel.encode(view(channel=None))[1] is None
+
+
+def test_it_is_a_letter_of_its_record_and_the_others_are_read_as_they_were_written(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("a\n\n__HIVE_DEFAULT_PARTITION__\nb\n None\n")
+    sinks = {
+        "views": ParquetSink(tmp_path / "out", partition_by="channel"),
+        "dead_letters": ParquetSink(tmp_path / "letters", partition_by="tag"),
+    }
+    source = {"in": LinesSource(tmp_path / "in")}
+    run(Job("views", Counting(), source, sinks, on_error="dead_letter"), engine="embedded")
+    channels = ds.dataset(tmp_path / "out", partitioning="hive").to_table()["channel"].to_pylist()
+    assert sorted(channels) == [" None", "a", "b"]
+    letters = ds.dataset(tmp_path / "letters").to_table().to_pylist()
+    assert [letter["callback"] for letter in letters] == ["on_event", "on_event"]
+    assert all("EncodeError: views: cannot store View(" in letter["error"] for letter in letters)
 
 
 @pytest.mark.parametrize(

@@ -375,6 +375,15 @@ def test_a_missing_table_is_told_with_one_that_fits(database: Database, type_: A
     checked(sink, type_)
 
 
+def test_all_missing_tables_of_a_job_are_named_at_once(database: Database) -> None:
+    both = attrs.evolve(job(database.sink("sums"), []), sinks={"sums": [database.sink("gone"), database.sink("lost")]})
+    with pytest.raises(SinkError) as told:
+        run(both, engine="embedded")
+    for name in ("gone", "lost"):
+        assert f"there is no table {name} in the database" in str(told.value)
+        assert f'CREATE TABLE "{name}" (' in str(told.value)
+
+
 def test_the_table_that_is_suggested_holds_everything(database: Database) -> None:
     sink = database.sink("missing", upsert_key=("name", "id"))
     database.ask(suggested(sink, Everything))

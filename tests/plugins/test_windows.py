@@ -264,6 +264,7 @@ def test_no_event_is_late_for_a_count_window() -> None:
     window = windowing(CountWindow, 2, Collect(), allowed_lateness=SECOND, late="drop")
     run = TestRun(job(window)).add_record(event(10, 1)).add_watermark(at(10)).add_record(event(0, 2))
     assert (results(run.run()), run.run().records("late")) == ([(0, 10, [1, 2])], [])
+    assert CountWindow(2, allowed_lateness=SECOND).structure() == CountWindow(2).structure()
 
 
 def test_sliding_windows_give_early_results_as_time_goes_by() -> None:

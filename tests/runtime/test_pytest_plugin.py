@@ -157,6 +157,50 @@ def test_each_test_closes_its_runs_before_its_fixtures_go_and_keeps_none(pyteste
     pytester.runpytest_subprocess().assert_outcomes(passed=14)
 
 
+TEARDOWN = """
+import pytest
+from test_connected import NOON, Connected, connections, job, server
+
+from amadou_runtime import TestRun
+
+
+@pytest.fixture(scope="module")
+def shared():
+    server.append("here")
+    run = TestRun(job)
+    yield run
+    assert run.add_record("a").run().state("count", "a") == 3
+    assert connections["open"] == 1
+
+
+@pytest.fixture
+def counted(shared):
+    yield shared
+    shared.add_record("a").run()
+    {fails}
+
+
+def test_first(counted):
+    counted.add_record("a").run()
+
+
+def test_second():
+    assert connections["open"] == 0
+"""
+
+
+def test_runs_that_a_fixture_plays_while_it_goes_are_closed_too(pytester: pytest.Pytester) -> None:
+    after = "def test_third(): assert connections['open'] == 0"
+    for fails, outcome in (("", {"passed": 3}), ("raise OSError", {"passed": 3, "errors": 1})):
+        pytester.makepyfile(
+            test_connected=CONNECTED,
+            test_teardown=TEARDOWN.format(fails=fails),
+            test_after=f"from test_connected import connections\n\n\n{after}\n",
+        )
+        result = pytester.runpytest_subprocess("test_teardown.py", "test_after.py")
+        result.assert_outcomes(**outcome)
+
+
 def test_a_handler_that_fails_to_close_is_an_error_of_its_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CONNECTED.replace('server.append("here")', "pass"))
     result = pytester.runpytest_subprocess("-k", "test_one and 0")

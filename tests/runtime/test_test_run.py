@@ -328,7 +328,7 @@ def test_new_records_are_those_since_the_run_before() -> None:
 
 
 @pytest.mark.parametrize(
-    "snapshot", [b"", b"nothing", pack([3, None, {}, 0]), pack([2, None, {}, 0, None, "adder", {}]), pack(5)]
+    "snapshot", [b"", b"nothing", pack([4, None, {}, 0]), pack([3, None, {}, 0, None, "adder", {}]), pack(5)]
 )
 def test_what_is_no_snapshot_is_refused(snapshot: bytes) -> None:
     with pytest.raises(ValueError, match="that is no snapshot of a test run: "):

@@ -58,6 +58,7 @@ def test_amadou_exports() -> None:
         "ValueSpec",
         "ValueState",
         "Whole",
+        "check_ran",
         "codec_for",
         "errors",
         "from_micros",

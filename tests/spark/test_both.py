@@ -59,3 +59,16 @@ def test_engines_that_tell_the_state_of_more_or_fewer_callbacks_do_not_differ(
     result = run.add_records([event(0, 1.0), event(1, 2.0)]).run()
     assert [entry.before is None for entry in result.trace] == [False, True]
     run.close()
+
+
+class Silent(Recorder):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        if event.value == "fail":
+            raise ValueError("no")
+
+
+def test_callbacks_that_collect_nothing_do_not_differ(spark: Any) -> None:
+    run = TestRun(job(Silent(), on_error="dead_letter"), engine="both", spark=spark)
+    result = run.add_records([event(0), event(1, "fail"), event(2)]).run()
+    assert [len(entry.outputs) for entry in result.trace] == [0, 1, 0]
+    run.close()

@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter
+from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter, check_ran
 from amadou.errors import SinkError
 from amadou_plugins.connectors._function import Function, loaded_function
 
@@ -21,8 +21,8 @@ class FunctionSink(Sink):
     The function stays where the run was started, and may hold what cannot be sent to workers, such as a connection.
 
     :param function: ``function(values, batch)`` takes the list of values, which are of the port's type, and their
-        `SinkBatch`; what it returns is not looked at. Where it fails, the run ends, and begins with this batch when it
-        is started again. Or the function's name, ``module:function``
+        `SinkBatch`; what it returns is not looked at, but it may not be async. Where it fails, the run ends, and begins
+        with this batch when it is started again. Or the function's name, ``module:function``
     :raises SinkError: there is no such function, or it takes other arguments
     """
 
@@ -42,7 +42,7 @@ class FunctionSink(Sink):
             return
         assert isinstance(self.function, Function)
         try:
-            self.function.call(values, batch)
+            check_ran(repr(self.function), self.function.call(values, batch))
         except Exception as error:
             what = f"{self.function} failed with the values of port {batch.port!r} in batch {batch.number}"
             raise SinkError(f"{what}: {type(error).__name__}: {error}") from error

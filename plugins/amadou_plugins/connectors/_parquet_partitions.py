@@ -6,7 +6,8 @@ from contextlib import ExitStack
 from typing import Any
 
 from amadou import SinkWriter
-from amadou.errors import SinkError
+from amadou.errors import EncodeError, SinkError
+from amadou_plugins.connectors._arrow import ArrowCodec
 
 _MOST_OPEN = 100
 """Files of a part that are open at a time."""
@@ -44,6 +45,25 @@ class Partitions:
     def directory(self, row: Sequence[Any]) -> str:
         """The directory of a row, with those above it."""
         return "/".join(f"{_SPECIAL.sub(_escaped, name)}={_text(row[index])}" for name, index in self._cells)
+
+
+class PartitionedCodec(ArrowCodec):
+    """Refuses what a reader of directories cannot tell from null.
+
+    :param names: the fields that name directories
+    """
+
+    def __init__(self, type_: Any, names: Sequence[str]) -> None:
+        super().__init__(type_)
+        self._by = [(name, self.schema.names.index(name)) for name in names if name in self.schema.names]
+
+    def encode(self, value: Any) -> list[Any]:
+        row = super().encode(value)
+        for name, index in self._by:
+            if row[index] in ("", _NONE):
+                why = f"{name} is {row[index]!r}, and partition_by names directories by it, where that is read as null"
+                raise EncodeError(value, self.type, f"{why}: give it another value, or None")
+        return row
 
 
 class PartitionedWriter(SinkWriter):
@@ -92,7 +112,7 @@ class PartitionedWriter(SinkWriter):
 
 
 def _text(cell: Any) -> str:
-    if cell is None or cell == "":
+    if cell is None or cell == "":  # that of a dead letter, which may not fail
         return _NONE
     return str(cell).lower() if isinstance(cell, bool) else _SPECIAL.sub(_escaped, str(cell))
 

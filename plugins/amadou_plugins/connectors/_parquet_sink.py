@@ -3,13 +3,13 @@ from typing import IO, Any
 
 import attrs
 
-from amadou import Codec, Param, SinkBatch, SinkWriter
+from amadou import Codec, DeadLetter, Param, SinkBatch, SinkWriter
 from amadou.errors import SinkError
 from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._column_names import column_names
 from amadou_plugins.connectors._file_sink import FileSink
 from amadou_plugins.connectors._json import json_lines
-from amadou_plugins.connectors._parquet_partitions import PartitionedWriter, Partitions
+from amadou_plugins.connectors._parquet_partitions import PartitionedCodec, PartitionedWriter, Partitions
 from amadou_plugins.connectors._parquet_rows import joined
 from amadou_plugins.connectors._part_files import Content
 from amadou_plugins.connectors._settings import check_count
@@ -36,7 +36,8 @@ class ParquetSink(FileSink):
         must be one that all machines share
     :param partition_by: fields by whose values files lie in directories below, such as ``day=2025-01-01/channel=a/``,
         as Hive and Spark read them; a list, or a text with commas. These fields are in the directories' names alone.
-        They may be texts, whole numbers, dates, booleans, and what becomes a text
+        They may be texts, whole numbers, dates, booleans, and what becomes a text. An empty text, which such a
+        directory cannot tell from null, is an error of the callback that collects it
     :param rows_per_file: join the parts of a batch into files of so many rows, when the batch is committed, in the
         driver. Without it each part of a batch is a file
     :raises SinkError: there is no path, or another setting is of no use
@@ -52,7 +53,7 @@ class ParquetSink(FileSink):
         check_count(SinkError, "rows_per_file", self.rows_per_file, optional=True)
 
     def codec(self, type_: Any) -> Codec[Any]:
-        return ArrowCodec(type_)
+        return ArrowCodec(type_) if type_ is DeadLetter else PartitionedCodec(type_, self._names)
 
     def check(self, port: str, type_: Any) -> None:
         try:

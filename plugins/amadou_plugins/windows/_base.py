@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, overl
 
 from typing_extensions import TypeVar
 
-from amadou import Call, Events, Key, KeyedEvent, Part, Subject, from_micros
+from amadou import Call, Events, Key, KeyedEvent, Part, Subject, check_ran, from_micros
 from amadou.errors import SpecError
 from amadou_plugins._calling import (
     BEGINNING_OF_TIME,
@@ -111,9 +111,9 @@ class Emission:
         self._aggregate = aggregate
         self._accumulators = accumulators
 
-    def __call__(self, subject: Subject, window: Window) -> None:
+    def __call__(self, subject: Subject, window: Window) -> Any:
         self._accumulators = [merged(self._aggregate, self._accumulators)]
-        self._function(subject, window, self._aggregate.result(self._accumulators[0]))
+        return self._function(subject, window, self._aggregate.result(self._accumulators[0]))
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
@@ -379,7 +379,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         values = self._kept.results(column)
         together = self.function("on_close_all", subject.handler)
         if together is not None:
-            together(subject, keys, starts, ends, values)
+            check_ran("on_close_all", together(subject, keys, starts, ends, values))
             return
         function = self.function("on_close", subject.handler)
         wait = min(self._lateness, END_OF_TIME - BEGINNING_OF_TIME)
@@ -387,7 +387,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         events = map(from_micros, firsts), map(from_micros, lasts)
         for key, start, end, first, last, value in zip(keys, starts, ends, *events, values, strict=True):
             subject.key, subject.timestamp = key, min(end, limit) + lateness
-            function(subject, Window(start, end, key, False, first, last), value)
+            returned = function(subject, Window(start, end, key, False, first, last), value)
+            if returned is not None:
+                check_ran("on_close", returned)
 
     def _on_time(self, subject: Subject, events: Events, first: int) -> Events:
         """The events from a time on. The others have come too late, and are dealt with."""

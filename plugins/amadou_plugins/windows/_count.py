@@ -75,6 +75,7 @@ class CountWindow(WindowSpec[V_co]):
             on_early=on_early,
             on_late=on_late,
         )
+        self._lateness = 0  # it has no effect, so that a checkpoint does not mind another one
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

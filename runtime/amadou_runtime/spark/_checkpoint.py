@@ -5,13 +5,13 @@ to those before a run resumes.
 import json
 import time
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 
 import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou_runtime._returned import check_returned
 from amadou_runtime._state_schema import Known, Structure, described, state_problem, with_structures
 from amadou_runtime.spark._clock import planned_offsets, stream_name
 from amadou_runtime.spark._files import Files
@@ -60,7 +60,8 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     else:
         identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
-        _check_sources(checkpoint, identity, job, read)
+        ever, last = ([name for name in job.sources if stream_name(name) in of] for of in (identity.streams, read))
+        check_returned(checkpoint, job.sources, ever, last)
     streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
     return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
 
@@ -132,22 +133,6 @@ def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Struc
     problem = state_problem(job, identity.specs, specs)
     if problem is not None:
         raise CheckpointError(checkpoint, problem)
-
-
-def _check_sources(checkpoint: str, identity: Identity, job: Job, read: Mapping[str, str]) -> None:
-    """Refuse a source that earlier runs read and the last one had not: where it was is not known any more.
-
-    :param read: how far the last run read each stream
-    """
-    streams = {name: stream_name(name) for name in job.sources}
-    returned = [name for name, stream in streams.items() if stream in identity.streams and stream not in read]
-    if returned:
-        raise CheckpointError(
-            checkpoint,
-            f"earlier runs read the source {', '.join(map(repr, returned))}, which a later run did without. How far it "
-            "was read is lost: read from its beginning, its events would count twice. Where you want that, give the "
-            "source another name",
-        )
 
 
 def absolute(checkpoint: str) -> str:

@@ -79,7 +79,7 @@ class SparkPlayer:
     def play(self, batch: ScriptedBatch) -> Played:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.crash_after = batch.crash_after
-        self._clock.put, self._clock.judged = batch.put, batch.judged
+        self._clock.put, self._clock.judged, self._clock.letters = batch.put, batch.judged, batch.letter_count
         self._whole = Summary()
         self._bring(
             [
@@ -106,7 +106,16 @@ class SparkPlayer:
         if whole.states:
             (self._state,) = whole.states.values()
         held = all_held(kept[4] for kept in whole.ranges.values())
-        return Played(whole.letters, whole.counts, whole.trace, whole.newest, self._state, held, self._clock.judged)
+        return Played(
+            whole.letters,
+            whole.counts,
+            [RawEntry.of(parts) for parts in whole.trace],
+            whole.newest,
+            self._state,
+            held,
+            self._clock.judged,
+            self._clock.letters,
+        )
 
     def restart(self, job: Job) -> None:
         self._stop()
@@ -114,7 +123,7 @@ class SparkPlayer:
 
     def failed(self) -> list[RawEntry]:
         failed = self._running.failed
-        return [] if failed is None else failed.trace
+        return [] if failed is None else [RawEntry.of(parts) for parts in failed.trace]
 
     def close(self) -> None:
         """Stop the query and remove its files."""

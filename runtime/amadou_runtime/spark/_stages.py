@@ -290,7 +290,7 @@ class StatefulStage:
             "kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held],
         }
         if worker.trace is not None:
-            result["trace"] = worker.trace.take()
+            result["trace"] = _traced(worker.trace)
             result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
         return pack_compressed(result)
 
@@ -427,6 +427,7 @@ class Summary:
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters of records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
+    """Parts of raw entries, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
     @classmethod
@@ -474,7 +475,11 @@ def packed_error(error: AmadouError, trace: Trace | None = None) -> bytes:
 
     :param trace: has the callbacks that led to it, in test runs
     """
-    return pack_compressed({"error": error_fields(error), "trace": [] if trace is None else trace.take()})
+    return pack_compressed({"error": error_fields(error), "trace": [] if trace is None else _traced(trace)})
+
+
+def _traced(trace: Trace) -> list[Any]:
+    return [entry.parts() for entry in trace.take()]
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:

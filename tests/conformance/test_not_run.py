@@ -1,0 +1,133 @@
+"""A callback of which nothing ran, since a decorator hides its `yield` or `async`, is an error and not silence."""
+
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import SECOND, Recorder, at, event, job
+
+from amadou import Handler, KeyedEvent, Subject
+from amadou.errors import CallbackError, JobError
+from amadou_plugins.joins import IntervalJoin
+from amadou_plugins.windows import TumblingWindow
+
+
+def logged(function: Callable[..., Any]) -> Any:
+    """A decorator that calls what it decorates, and hides what that is."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+def unnamed(function: Callable[..., Any]) -> Any:
+    return lambda *arguments: function(*arguments)
+
+
+def yielding(*_: Any) -> Iterator[int]:
+    yield 1
+
+
+async def waiting(*_: Any) -> None: ...
+
+
+async def streaming(*_: Any) -> AsyncIterator[int]:
+    yield 1
+
+
+TOLD = {
+    yielding: "returned a generator, so that nothing in it ran: a callback is a plain function without yield",
+    waiting: "returned a coroutine, so that nothing in it ran: a callback is a plain function and not async",
+    streaming: "returned an async generator, so that nothing in it ran: a callback is a plain function and not async",
+}
+
+
+class Timed(Recorder):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        subject.set_timer(at(1))
+
+
+@pytest.mark.parametrize("callback", ["open", "on_event", "on_timer_expired"])
+@pytest.mark.parametrize("function", [yielding, waiting, streaming])
+def test_a_callback_of_which_nothing_ran_fails(test_run: MakeRun, callback: str, function: Callable[..., Any]) -> None:
+    handler: Handler = type("Odd", (Timed,), {callback: logged(function), "__module__": __name__})()
+    run = test_run(job(handler)).add_record(event(0)).add_watermark(at(1))
+    with pytest.raises(CallbackError) as caught:
+        run.run()
+    assert caught.value.callback == callback
+    assert caught.value.error.startswith(f"NotRunError: {callback} {TOLD[function]}")
+    assert caught.value.error.endswith("Where a decorator makes it, let the decorator run it")
+
+
+class Yielding(Timed):
+    on_timer_expired = logged(yielding)
+
+    @logged
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> Any:
+        subject.set_timer(at(1))
+        return yielding() if event.value else None
+
+
+def test_it_becomes_a_letter_and_what_did_run_is_undone(test_run: MakeRun) -> None:
+    run = test_run(job(Yielding(), on_error="dead_letter"))
+    run.add_records([event(0, None, "good"), event(0, "odd", "bad")]).add_watermark(at(1)).end_batch()
+    letters = run.run().dead_letters
+    assert [(letter.callback, letter.key) for letter in letters] == [("on_event", "bad"), ("on_timer_expired", "good")]
+    assert all(letter.error.startswith("NotRunError: ") for letter in letters)
+
+
+class Late(Recorder):
+    window = TumblingWindow(10 * SECOND, on_close=unnamed(yielding), on_late=unnamed(yielding))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+
+class Early(Recorder):
+    window = TumblingWindow(10 * SECOND, early=1, on_close=unnamed(yielding))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+
+class Joining(Recorder):
+    join = IntervalJoin(left="a", right="b", lower=-SECOND, upper=SECOND, on_match=unnamed(yielding))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.join.add(subject, event)
+
+
+def test_functions_of_windows_and_joins_fail_likewise(test_run: MakeRun) -> None:
+    closing = test_run(job(Late())).add_record(event(0)).add_watermark(at(10)).end_batch()
+    late = test_run(job(Late())).add_watermark(at(10)).add_record(event(0))
+    early = test_run(job(Early())).add_record(event(0))
+    joining = test_run(job(Joining(), "a", "b")).add_record(event(0), "a").add_record(event(0), "b")
+    for run in (closing, late, early, joining):
+        with pytest.raises(CallbackError, match=r"NotRunError: .* returned a generator"):
+            run.run()
+
+
+class Answering(Recorder):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> int:  # type: ignore[override]
+        super().on_event(subject, event)
+        return 5
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> int:  # type: ignore[override]
+        return 5
+
+
+def test_anything_else_that_a_callback_returns_is_left_alone(test_run: MakeRun) -> None:
+    run = test_run(job(Answering())).add_record(event(0)).set_timer("k", at(1)).add_watermark(at(1)).end_batch()
+    assert len(run.run().records("seen")) == 1
+
+
+def test_a_yield_that_can_be_seen_is_told_with_what_to_do_there() -> None:
+    for callback, advice in (("open", "open.. prepares and close.. cleans up"), ("on_recover_window", "return the")):
+        handler: Handler = type("Odd", (Recorder,), {callback: yielding, "__module__": __name__})()
+        with pytest.raises(JobError, match=f"Odd.{callback} has a yield, so that calling it does nothing: {advice}"):
+            job(handler)

@@ -1,0 +1,52 @@
+"""What sources and sinks find before a run: all of it at once."""
+
+from typing import Any
+
+import pytest
+from tests.runtime.test_several_sinks import Numbers
+
+from amadou import Job, MemorySink, MemorySource, Sink
+from amadou.errors import AmadouError, JobError, SinkError, SourceError
+from amadou_runtime import _embedded, run
+
+
+class BadSink(MemorySink):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def check(self, port: str, type_: Any) -> None:
+        raise SinkError(f"there is no table {self.name}")
+
+
+class BadSource(MemorySource):
+    def check(self) -> None:
+        raise SourceError("there is no topic views")
+
+
+def fails(*sinks: Sink, source: MemorySource | None = None) -> AmadouError:
+    job = Job("numbers", Numbers(), {"in": source or MemorySource([1])}, {"seen": list(sinks)})
+    with pytest.raises(AmadouError) as caught:
+        run(job, engine="embedded")
+    return caught.value
+
+
+def test_one_mistake_is_raised_as_it_is() -> None:
+    error = fails(MemorySink(), BadSink("a"))
+    assert (type(error), str(error)) == (SinkError, "there is no table a")
+
+
+def test_the_mistakes_of_several_sinks_are_told_together() -> None:
+    error = fails(BadSink("a"), MemorySink(), BadSink("b"))
+    assert (type(error), str(error)) == (SinkError, "there is no table a\nthere is no table b")
+
+
+def test_the_mistakes_of_sources_and_sinks_are_told_together() -> None:
+    error = fails(BadSink("a"), source=BadSource())
+    assert isinstance(error, JobError)
+    assert error.problems == ("there is no topic views", "there is no table a")
+
+
+def test_what_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_embedded, "_LONG_CHECKS", -1.0)
+    assert str(fails(BadSink("a"), BadSink("b"))) == "there is no table a"

@@ -1,0 +1,101 @@
+"""What a test run on both engines says where they differ."""
+
+from typing import Any
+
+import attrs
+import pytest
+from tests.conformance.handlers import at
+
+from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
+from amadou_runtime._letter_bound import LetterCount
+from amadou_runtime._players import BothPlayer, Played, ScriptedBatch
+from amadou_runtime._trace import RawEntry
+
+NOTHING = Played([], {}, [], {}, None, {}, None, LetterCount())
+BATCH = ScriptedBatch({}, None, 0)
+
+
+@attrs.define
+class Playing:
+    """Plays what it is given; see `Player`."""
+
+    outcome: Played | AmadouError
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        if isinstance(self.outcome, AmadouError):
+            raise self.outcome
+        return self.outcome
+
+    def restart(self, job: Any) -> None: ...
+
+    def failed(self) -> list[RawEntry]:
+        return []
+
+    def close(self) -> None: ...
+
+
+def told(embedded: Played | AmadouError, spark: Played | AmadouError) -> EngineDifferenceError:
+    with pytest.raises(EngineDifferenceError) as caught:
+        BothPlayer(Playing(embedded), Playing(spark)).play(BATCH)
+    return caught.value
+
+
+def entry(number: int, *outputs: tuple[str, Any]) -> RawEntry:
+    return RawEntry("on_event", f"key {number}", at(number), None, "events", number, outputs=list(outputs))
+
+
+def traced(*entries: RawEntry) -> Played:
+    return attrs.evolve(NOTHING, trace=list(entries))
+
+
+def test_the_first_entry_that_differs_is_told_and_how_many_there_are() -> None:
+    entries = [entry(number, ("seen", number)) for number in range(5_000)]
+    spark = [*entries[:3_000], entry(3_000, ("seen", -1)), *entries[3_001:4_000]]
+    assert str(told(traced(*entries), traced(*spark))).splitlines() == [
+        "the engines differ in the trace of a batch, first in entry 3000: on_event of 'key 3000' (entries: 5,000 on "
+        "the embedded engine, 4,000 on Spark):",
+        "  embedded  outputs=[('seen', 3000)]",
+        "  spark     outputs=[('seen', -1)]",
+        "Check that the handler is deterministic: it must not read the clock, use randomness or depend on set order",
+    ]
+
+
+def test_an_entry_that_one_engine_lacks_is_told() -> None:
+    error = told(traced(entry(0)), traced(entry(0), entry(1)))
+    assert "first in entry 1 (entries: 1 on the embedded engine, 2 on Spark)" in str(error)
+    assert error.embedded == "nothing"
+    assert error.spark.startswith("RawEntry(callback='on_event', key='key 1'")
+
+
+def test_long_values_are_cut_around_the_difference() -> None:
+    long = "same" * 10_000
+    error = told(traced(entry(0, ("seen", f"{long}A{long}"))), traced(entry(0, ("seen", f"{long}B{long}"))))
+    assert len(str(error)) < 1_000
+    assert "sameAsame" in error.embedded
+    assert "sameBsame" in error.spark
+
+
+def test_counts_and_state_are_told_too() -> None:
+    error = told(attrs.evolve(NOTHING, counts={"a": 1, "b": 2}), attrs.evolve(NOTHING, counts={"a": 1, "b": 3}))
+    assert (error.what, error.embedded, error.spark) == ("counts", "2", "3")
+    assert "first in entry 'b' (entries: 2 on the embedded engine, 2 on Spark)" in str(error)
+    error = told(attrs.evolve(NOTHING, state=b"a"), attrs.evolve(NOTHING, state=None))
+    assert (error.what, error.embedded, error.spark) == ("state", "b'a'", "None")
+
+
+def test_an_engine_that_alone_fails_is_told() -> None:
+    error = told(NOTHING, RunError("no Java"))
+    assert (error.what, error.embedded, error.spark) == ("outcome", "no error", "RunError('no Java')")
+
+
+def test_what_fails_on_both_is_the_error_of_the_embedded_engine() -> None:
+    failed = CallbackError(handler="H", callback="on_event", error="E", user_traceback="")
+    with pytest.raises(CallbackError):
+        BothPlayer(Playing(failed), Playing(RunError("other words"))).play(BATCH)
+
+
+def test_numbers_that_are_none_do_not_differ() -> None:
+    played = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
+    assert BothPlayer(*map(Playing, played)).play(BATCH) is played[0]
+    error = told(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(played)))
+    assert "entry 2: on_event" in str(error)
