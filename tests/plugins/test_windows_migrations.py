@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
+from tests.ids import shown
 
 from amadou import KeyedEvent, Subject
 from amadou.errors import CallbackError
@@ -110,7 +111,7 @@ class Longest(Aggregate[int, int]):
         (Count(), object(), "Count() cannot go on from <object object"),
         (Reduce(max, mergeable=True), object(), "EncodeError"),
     ],
-    ids=str,
+    ids=shown,
 )
 @pytest.mark.parametrize("kind", ["tumbling", "count"])
 def test_what_an_aggregate_cannot_go_on_from_ends_the_run(kind: str, aggregate: Any, given: Any, told: str) -> None:

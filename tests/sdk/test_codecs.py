@@ -1,7 +1,6 @@
 """What a codec takes comes back through msgpack with the type that it went in with, and nothing is shared."""
 
 import enum
-import re
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.ids import shown
 from tests.sdk import postponed
 
 from amadou import KeyedEvent, codec_for
@@ -453,7 +453,7 @@ def test_the_wire_form_shares_nothing_with_the_value(
         (Any, lambda: None),
         (Any, "\ud800"),
     ],
-    ids=lambda value: re.sub(" at 0x[^>]*", "", str(value)),
+    ids=shown,
 )
 def test_a_value_that_does_not_fit_is_refused_with_value_and_type(type_: Any, value: Any) -> None:
     with pytest.raises(EncodeError) as caught:

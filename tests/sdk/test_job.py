@@ -1,5 +1,4 @@
 import pickle
-import re
 import sys
 from datetime import timedelta
 from types import ModuleType
@@ -7,6 +6,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.ids import shown
 
 from amadou import (
     DependsOn,
@@ -227,7 +227,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
             "sources depend on each other in a circle: in → other → in",
         ),
     ],
-    ids=lambda value: re.sub(" object at 0x[^>]*", "", str(value))[:60],
+    ids=shown,
 )
 def test_a_mistake_is_named(settings: dict[str, Any], told: str) -> None:
     (problem,) = problems_of(**settings)
