@@ -279,14 +279,27 @@ class Component(StateSpec[Part]):
         """The time up to which all has come that the component takes in, in microseconds; `None` before the first
         watermark. It is the watermark for the batch's events. What is due comes before them, in the order of its times:
         then it is the time in hand, or just before it while the component may still be woken at that time. What a
-        component gives itself at a flush comes too late: else it would go on to the end of time.
+        component gives itself at a flush, by way of others or not, comes too late: else it would go on to the end of
+        time.
         """
         batch = subject._batch
-        gives_itself = batch.woken is not None and batch.woken[-1:] == [self.name]
-        if batch.firing_micros is None or (gives_itself and batch.watermark == LAST_TIME):
+        if batch.firing_micros is None:
+            return batch.watermark_micros
+        if batch.watermark == LAST_TIME and batch.woken and self._has_fed(batch.woken[-1], subject):
             return batch.watermark_micros
         is_over = batch.woken is None or self.name in batch.woken
         return batch.firing_micros - (not is_over)
+
+    def _has_fed(self, giver: str, subject: Subject) -> bool:
+        """Whether the component in hand has something of this one, by way of others or not. If it has not, note that it
+        feeds this one.
+        """
+        fed_by = subject._batch.fed_by.setdefault(subject.key, {})
+        givers = fed_by.get(giver, frozenset()) | {giver}
+        if self.name in givers:
+            return True
+        fed_by[self.name] = fed_by.get(self.name, frozenset()) | givers
+        return False
 
     def woken_before(self, subject: Subject) -> str | None:
         """The name of the component in hand, where this one was woken before it at the same time."""

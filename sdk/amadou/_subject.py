@@ -63,6 +63,7 @@ class Batch:
         "columns",
         "components",
         "counts",
+        "fed_by",
         "firing_micros",
         "handler",
         "has_timer_callback",
@@ -101,6 +102,8 @@ class Batch:
         """The components of the key in hand that were woken at that time, the one in hand last, if there is one."""
         self.stored: set[str] = set()
         """The components that stored something since the callback in hand began, while timers fire."""
+        self.fed_by: dict[Key, dict[str, frozenset[str]]] = {}
+        """The components that gave something to others at a flush, also by way of others, by key and taker."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

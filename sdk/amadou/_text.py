@@ -27,3 +27,8 @@ def shown_error(error: BaseException) -> str:
     except Exception as failed:
         told = f"<its message failed: {type(failed).__name__}>"
     return valid(f"{type(error).__name__}: {told}")
+
+
+def error_type(shown: str) -> str:
+    """The name of the type of an error that `shown_error` made a text of."""
+    return shown.partition(":")[0]

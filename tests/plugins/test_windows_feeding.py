@@ -183,3 +183,54 @@ def test_a_window_that_feeds_itself_goes_on_with_the_watermark_and_ends_at_a_flu
     run = TestRun(job(Carrying())).add_record(event(1)).add_watermark(at(35))
     assert [seconds(start) for start, *_ in run.run().records("results")] == [0, 10, 20]
     assert [seconds(start) for start, *_ in run.run(flush=True).records("results")] == [0, 10, 20, 30]
+
+
+class Circle(Recorded):
+    """Two windows that give their results to each other."""
+
+    ticks = TumblingWindow(10 * SECOND, Count())
+    tocks = TumblingWindow(10 * SECOND, Count())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.ticks.add(subject, event)
+
+    @ticks.on_close
+    def tick(self, subject: Subject, window: Window, count: int) -> None:
+        self.closed(subject, window, count)
+        self.tocks.add(subject, KeyedEvent(subject.key, window.end, "tick"))
+
+    @tocks.on_close
+    def tock(self, subject: Subject, window: Window, count: int) -> None:
+        self.closed(subject, window, count)
+        self.ticks.add(subject, KeyedEvent(subject.key, window.end, "tock"))
+
+
+def test_so_do_windows_that_feed_each_other() -> None:
+    run = TestRun(job(Circle())).add_records([event(1), event(2, key="b")]).add_watermark(at(35))
+    assert [seconds(start) for start, *_ in run.run().records("results")] == [0, 0, 10, 10, 20, 20]
+    result = run.run(flush=True)
+    assert [seconds(start) for start, *_ in result.records("results", new=True)] == [30, 30, 40, 40]
+    assert (result.keys(), result.counters) == ([], {"tocks.late": 2})
+
+
+class Backwards(Recorded):
+    """Gives the counts of a window to one that is declared before it."""
+
+    second = TumblingWindow(60 * SECOND, Count())
+    first = TumblingWindow(10 * SECOND, Count())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.first.add(subject, event)
+
+    @first.on_close
+    def feed(self, subject: Subject, window: Window, count: int) -> None:
+        self.second.add(subject, KeyedEvent(subject.key, window.start, count))
+
+    @second.on_close
+    def done(self, subject: Subject, window: Window, count: int) -> None:
+        self.closed(subject, window, count)
+
+
+def test_a_flush_takes_what_goes_one_way_whatever_the_order_of_the_windows() -> None:
+    result = TestRun(job(Backwards())).add_records([event(1), event(12), event(31)]).run(flush=True)
+    assert [(seconds(start), count) for start, *_, count in result.records("results")] == [(0, 3)]
