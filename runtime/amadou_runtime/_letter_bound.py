@@ -7,6 +7,7 @@ import attrs
 
 from amadou import Job
 from amadou._report import added
+from amadou._text import error_type
 from amadou.errors import TooManyDeadLettersError
 
 Failures: TypeAlias = dict[str, dict[str, list[Any]]]
@@ -24,7 +25,7 @@ def note_failure(failures: Failures, callback: str, error: str) -> None:
 
     :param error: its type and text, as a dead letter has it
     """
-    noted = failures.setdefault(callback, {}).setdefault(error.partition(":")[0], [0, error[:_LONGEST]])
+    noted = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
     noted[0] += 1
 
 

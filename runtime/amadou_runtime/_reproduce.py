@@ -12,6 +12,7 @@ import attrs
 
 from amadou import Component, Job
 from amadou._letters import LATE_EVENTS
+from amadou._text import error_type
 from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import LoadError
@@ -41,15 +42,11 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     for letter in letters:
         told = letter.told
         frames = _FRAME.findall(told["traceback"])
-        what = (_error_type(told), *frames[-1]) if frames else (told["error"],)
+        what = (error_type(told["error"]), *frames[-1]) if frames else (told["error"],)
         kind = (told["handler"], told["callback"], *what)
         known = found.get(kind)
         found[kind] = Case(letter) if known is None else attrs.evolve(known, alike=known.alike + 1)
     return list(found.values())
-
-
-def _error_type(told: Mapping[str, Any]) -> str:
-    return str(told["error"].partition(":")[0])
 
 
 def find_job(letter: Letter) -> str:
@@ -129,7 +126,7 @@ def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
 
 
 def _name(letter: Letter) -> str:
-    error = _error_type(letter.told).rpartition(".")[2]
+    error = error_type(letter.told["error"]).rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
     return f"test_{letter.told['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
 

@@ -11,6 +11,8 @@ _TRIED_AGAIN = (
     "%s: %s during batch %s. Spark has tried its task again; state and outputs are as if nothing had happened"
 )
 _DIED = "Python worker exited unexpectedly"
+_MANY = 10_000
+"""How many tasks of a stage are looked at, at most."""
 
 
 class LostTasks:
@@ -48,9 +50,6 @@ class LostTasks:
         for task in tasks:
             if task.status() == "FAILED" and task.errorMessage().isDefined():
                 _logger.warning(_TRIED_AGAIN, self._job, what_died(task.errorMessage().get()), number)
-
-
-_MANY = 10_000
 
 
 def what_died(told: str) -> str:
