@@ -2,9 +2,12 @@
 
 import logging
 import re
+import subprocess
+import sys
 import traceback
 from datetime import UTC, datetime
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -82,3 +85,27 @@ def test_what_ends_a_run_comes_without_sparks_plans(spark: Any, tmp_path: Path) 
     assert "it is so" in shown(caught.value)
     assert "StreamingQueryException" not in shown(caught.value)
     assert "Streaming Query" not in shown(caught.value)
+
+
+SHOWS_OPTIONS = """
+    from amadou_runtime.spark._session import session
+
+    spark = session("options", master="local[1]", conf={"spark.ui.enabled": "false", **%r})
+    for name in ("log4j2.configurationFile", "zone", "moon"):
+        print(name, spark._jvm.System.getProperty(name))
+    """
+
+
+def test_options_for_java_leave_what_is_logged_as_it_is() -> None:
+    options = {"spark.driver.extraJavaOptions": "-Dzone=Mars", "spark.driver.defaultJavaOptions": "-Dmoon=Phobos"}
+    ended = subprocess.run(
+        [sys.executable, "-c", dedent(SHOWS_OPTIONS % options)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    logged, *own = ended.stdout.splitlines()
+    assert re.fullmatch(r"log4j2.configurationFile file:.*/amadou_runtime/spark/log4j2.properties", logged)
+    assert own == ["zone Mars", "moon Phobos"]

@@ -75,7 +75,9 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
-        settings.setdefault("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log}")
+        # Java takes these before the user's own spark.driver.extraJavaOptions, which so win.
+        default = settings.get("spark.driver.defaultJavaOptions", "")
+        settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
     for name, value in settings.items():
         builder = builder.config(name, value)
     try:
