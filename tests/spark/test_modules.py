@@ -52,7 +52,7 @@ JOB = """
 
     from dataclasses import dataclass
     from datetime import datetime, timezone
-    from functools import lru_cache
+    from functools import cached_property, lru_cache
     from pathlib import Path
     from typing import Any
 
@@ -76,6 +76,10 @@ JOB = """
             rank: int
             since: datetime
 
+            @cached_property
+            def is_high(self) -> bool:
+                return self.rank > 3
+
         last = ValueSpec(View)
         anything = ValueSpec(Any)
         places = MapSpec(Place, Kind)
@@ -91,7 +95,7 @@ JOB = """
             view = event.value
             place = self.Place(rank(view.channel), view.at)
             was = self.anything.state_for(subject)
-            found = [type(view) is View, isinstance(view, MODELS.View), view.kind is Kind.SEEN]
+            found = [place.is_high, type(view) is View, isinstance(view, MODELS.View), view.kind is Kind.SEEN]
             if was.value is not None:
                 found += [was.value == [view.kind, place], type(was.value[1]) is self.Place]
                 found += [self.places.state_for(subject)[place] is Kind.SEEN]

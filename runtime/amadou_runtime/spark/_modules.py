@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import _lru_cache_wrapper, lru_cache  # the type of cached functions has no public name
+from functools import _lru_cache_wrapper, cached_property, lru_cache  # the type of cached functions has no public name
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import SOURCE_SUFFIXES, ModuleSpec, PathFinder
 from importlib.util import decode_source, spec_from_loader
@@ -85,6 +85,8 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
                 first.add(value.__module__)  # where the names in its annotations are looked up
             if isinstance(value, _lru_cache_wrapper) and (value.__module__ in by_value or not _is_there(value)):
                 return _cached, (value.__wrapped__, value.cache_parameters())
+            if type(value) is cached_property:  # which holds a lock in Python 3.11
+                return _property, (value.func, value.attrname)
             reduced = super().reducer_override(value)
             if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2:
                 reduced[2][0]["__qualname__"] = value.__qualname__  # which a class by value would lose
@@ -186,3 +188,9 @@ def _is_there(value: Any) -> bool:
 
 def _cached(function: Any, parameters: dict[str, Any]) -> Any:
     return lru_cache(**parameters)(function)
+
+
+def _property(function: Any, name: str | None) -> Any:
+    made = cached_property(function)
+    made.attrname = name  # a class that is made of its pickle does not tell it
+    return made
