@@ -82,6 +82,8 @@ class CallingComponent(Component):
     def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         """Deal with an event that has come too late: it is counted as ``<name>.late``, whatever else happens."""
         subject.count(f"{self.name}.late")
+        if self.drops_late:
+            subject.drop(event)
         if self.diverts:
             subject.divert(event, self.name)
         function = self.function("on_late", subject.handler)

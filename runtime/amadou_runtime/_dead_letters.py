@@ -192,14 +192,14 @@ def _raise_unreadable(error: BaseException) -> None:
 class _Before:
     """What a subject was before a callback."""
 
-    __slots__ = ("_changes", "_collected", "_counts", "_removed", "packed", "subject", "wakes")
+    __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "packed", "subject", "wakes")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         key, columns = subject.key, subject._batch.columns
         self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
         self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
-        self._counts = dict(subject._batch.counts)
+        self._counts, self._dropped = dict(subject._batch.counts), subject._batch.dropped
         timers = subject._timers
         if timers.changes is None:
             timers.changes = []
@@ -241,7 +241,7 @@ class _Before:
     def restore(self) -> None:
         """Undo what the callback did."""
         subject, batch = self.subject, self.subject._batch
-        batch.counts = self._counts
+        batch.counts, batch.dropped = self._counts, self._dropped
         for column in batch.columns.values():
             column.undo(subject.key)
         timers, changes = subject._timers, self._undone()

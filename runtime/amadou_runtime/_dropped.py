@@ -1,34 +1,66 @@
 """Warns of runs that drop many events."""
 
 import logging
+from collections import deque
+from datetime import datetime, timedelta
 
-from amadou import Counts, Job
+from amadou import BatchReport, Job
 
 _SHARE = 0.01
+_STRETCH = 1_000
+"""How many of the last events are looked at, at least."""
+_SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
 
 class DroppedWarning:
-    """Warns once where more than one event in a hundred is dropped because it came too late.
+    """Warns where more than one of a hundred events is dropped because it came too late, be it of the last events only.
+    While that goes on, it warns again after a minute, after two more, and so on up to an hour.
 
     :param job: the job
     """
 
     def __init__(self, job: Job) -> None:
         self._job = job
-        self._has_warned = False
+        self._events = self._dropped = 0
+        self._last: deque[tuple[int, int]] = deque()
+        """Events of the last batches, and how many of them were dropped."""
+        self._seen: datetime | None = None
+        self._next = datetime.min
+        self._pause = _SHORTEST
 
-    def look(self, counts: Counts) -> None:
-        """Look at what the run came to so far."""
-        if self._has_warned or counts.dropped <= counts.events * _SHARE:
-            return
-        self._has_warned = True
+    def look(self, batch: BatchReport) -> None:
+        """Look at a batch that is completed."""
+        self._events += batch.counts.events
+        self._dropped += batch.counts.dropped
+        self._last.append((batch.counts.events, batch.counts.dropped))
+        events, dropped = map(sum, zip(*self._last, strict=True))
+        while events - self._last[0][0] >= _STRETCH:
+            first = self._last.popleft()
+            events, dropped = events - first[0], dropped - first[1]
+        if batch.counts.dropped and dropped > events * _SHARE and self._is_due(batch.completed):
+            self._warn(events, dropped)
+
+    def _is_due(self, now: datetime) -> bool:
+        begins = self._seen is None or now - self._seen >= _LONGEST
+        self._seen = now
+        if begins:
+            self._next, self._pause = now, _SHORTEST
+        if now < self._next:
+            return False
+        self._next, self._pause = now + self._pause, min(2 * self._pause, _LONGEST)
+        return True
+
+    def _warn(self, events: int, dropped: int) -> None:
+        is_all = events == self._events
         _logger.warning(
-            "job %s: %s of %s events (%.1f %%) were dropped because they came too late. %s",
+            "job %s: %s of %s%s events (%.1f %%) were dropped because they came too late%s. %s",
             self._job.name,
-            f"{counts.dropped:,}",
-            f"{counts.events:,}",
-            100 * counts.dropped / max(counts.events, 1),
+            f"{dropped:,}",
+            "" if is_all else "the last ",
+            f"{events:,}",
+            100 * dropped / max(events, 1),
+            "" if is_all else f", {self._dropped:,} of {self._events:,} in all",
             _advice(self._job),
         )
 

@@ -67,14 +67,14 @@ class BatchResult(NamedTuple):
         letters = {DEAD_LETTERS: self.letters} if self.letters else {}
         return together((letters, self.judged.outputs, self.processed.outputs))
 
-    def counts(self, job: Job) -> Counts:
+    def counts(self) -> Counts:
         """What it came to."""
         played = self.processed
         return Counts(
             records=self.records,
             events=played.events,
             late=played.late,
-            dropped=Counts.dropped_of(job, played.late, played.counts),
+            dropped=played.dropped,
             timers_set=played.timers_set,
             timers_fired=played.fired,
             outputs={port: len(wires) for port, wires in self.outputs.items()},
@@ -216,7 +216,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         reached = None if watermark.current is None else from_micros(watermark.current)
         report = BatchReport(
             number,
-            batch.counts(job),
+            batch.counts(),
             reached,
             time.monotonic() - began,
             from_micros(clock_time()),
@@ -227,7 +227,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             watermark.reports(now),
         )
         summary = summary.with_batch(report)
-        warning.look(summary.counts)
+        warning.look(report)
         hooks.batch_completed(report)
         judged = batch.judged.verdict.kept
         records = {}

@@ -57,6 +57,8 @@ class Processed(NamedTuple):
     """What callbacks and components counted."""
     events: int
     late: int
+    dropped: int
+    """Events that were dropped because they came too late, by the job or by components."""
     fired: int
     keys: int
     """Keys that have state or timers."""
@@ -264,7 +266,7 @@ class Operator:
         runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late_events != "deliver" and watermark is not None:
-            runs, late = self._without_late(runs, watermark, batch.ports)
+            runs, late = self._without_late(runs, watermark, batch)
         fired = 0
         if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
             self.stopwatch.turn(taker.name)
@@ -315,7 +317,7 @@ class Operator:
         subject = Subject(batch)
         late = 0
         if again is None and self._late_events != "deliver" and watermark is not None:
-            runs, late = self._without_late(runs, watermark, batch.ports)
+            runs, late = self._without_late(runs, watermark, batch)
         calls: dict[str, int] = {}
         fired = self._fire(due, waking, subject, calls) if due or waking else 0
         if watermark is not None and fired:
@@ -364,6 +366,7 @@ class Operator:
             batch.counts,
             events,
             late,
+            batch.dropped,
             fired,
             keys,
             pending,
@@ -399,7 +402,7 @@ class Operator:
             group,
         )
 
-    def _without_late(self, runs: list[Run], micros: int, ports: dict[str, Port]) -> tuple[list[Run], int]:
+    def _without_late(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
         """The events that are not late, and how many others there were, which are dropped or diverted."""
         late = 0
         left = []
@@ -415,14 +418,15 @@ class Operator:
                     continue
                 late += 1
                 if self._encode_late is None:
+                    batch.dropped += 1
                     self._not_delivered("dropped", run.source, event, watermark)
                     continue
                 try:
                     wire = self._encode_late(LateEvent(self._job.name, run.source, *event, watermark))
                 except Exception as error:
-                    self._bury_late(error, run.source, KeyedEvent(*event), watermark, ports)
+                    self._bury_late(error, run.source, KeyedEvent(*event), watermark, batch.ports)
                     continue
-                ports[LATE_EVENTS].wires.append(wire)
+                batch.ports[LATE_EVENTS].wires.append(wire)
                 self._not_delivered("diverted", run.source, event, watermark, wire)
             if on_time:
                 left.append(Run.of(run.source, on_time))

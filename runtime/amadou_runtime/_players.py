@@ -65,6 +65,7 @@ class Played:
 
     :param letters: dead letters of records that could not be keyed, in wire form
     :param counts: what callbacks and components counted
+    :param dropped: how many events were dropped because they came too late
     :param trace: raw entries of the callbacks
     :param newest: the newest event times that it brought
     :param state: the key group's state after the batch
@@ -75,6 +76,7 @@ class Played:
 
     letters: list[Any]
     counts: dict[str, int]
+    dropped: int
     trace: list[RawEntry]
     newest: Newest
     state: bytes | None
@@ -122,6 +124,7 @@ class EmbeddedPlayer:
         return Played(
             played.letters,
             played.processed.counts,
+            played.processed.dropped,
             self._trace.take(),
             played.newest,
             joined(self._engine.state, self._engine.memory),

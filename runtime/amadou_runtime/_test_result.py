@@ -26,6 +26,7 @@ class TestResult:
         state: bytes | None,
         watermark: int | None,
         counters: Mapping[str, int],
+        dropped: int = 0,
         new_from: int = 0,
     ) -> None:
         self._job = job
@@ -37,6 +38,8 @@ class TestResult:
         """Where the watermark stands after the last batch."""
         self.counters = dict(counters)
         """What callbacks and components counted, by name."""
+        self.dropped = dropped
+        """How many events were dropped because they came too late, by the job, its windows and its joins."""
 
     def records(self, port: str, *, new: bool = False) -> list[Any]:
         """The values that a port collected, in the order of the callbacks.

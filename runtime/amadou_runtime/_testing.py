@@ -116,6 +116,7 @@ class TestRun:
         self._player: Player | None = None
         self._raw: list[RawEntry] = []
         self._counts: dict[str, int] = {}
+        self._dropped = 0
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
         self._placed: bytes | None = None
@@ -277,7 +278,8 @@ class TestRun:
             self._play(player, {})
         watermark = self._watermark.follow(self._now)
         before, self._played = self._played, len(self._raw)
-        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, self._counts, new_from=before)
+        counted = self._counts, self._dropped
+        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
 
     def snapshot(self) -> bytes:
         """State, timers, watermark, clock and the number of dead letters after what was played, for
@@ -409,6 +411,7 @@ class TestRun:
         self._placed = None
         self._stored = self._current
         self._counts = added((self._counts, played.counts))
+        self._dropped += played.dropped
         self._watermark.observe(played.newest, self._now)
         self._watermark.hold(played.held)
         self._judged = played.judged

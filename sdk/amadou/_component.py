@@ -204,7 +204,7 @@ class Component(StateSpec[Part]):
     diverts = False
     """Whether it gives late events to `Subject.divert`."""
     drops_late = False
-    """Whether events that come too late for it are dropped. It counts those as ``<name>.late``."""
+    """Whether it gives late events to `Subject.drop`."""
     in_memory = False
     """Whether what it keeps stays in memory, and out of checkpoints: it is gone with the process that has it. How many
     keys lost something is counted then, as ``<name>.lost``."""

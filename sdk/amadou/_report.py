@@ -6,14 +6,11 @@ from typing import Literal, TypeVar
 
 import attrs
 
-from amadou._handler import Handler
 from amadou._job import Job
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
 
 N = TypeVar("N", int, float)
-_LATE = ".late"
-"""The end of the counters of events that came too late for a component."""
 
 
 def added(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
@@ -32,8 +29,8 @@ class Counts:
     :param records: how many were read, by source
     :param events: how many were processed
     :param late: how many of them were behind the watermark
-    :param dropped: how many events were dropped because they came too late: by the job, or by a component such as a
-        window
+    :param dropped: how many events were dropped because they came too late: by the job, or by components such as
+        windows. An event that several windows drop counts once
     :param timers_set: how many timers callbacks set that were not set already
     :param timers_fired: how many timers fired, and how many times components were woken
     :param outputs: values that were collected, by port
@@ -61,19 +58,6 @@ class Counts:
     def dead_letters(self) -> int:
         """How many records and callbacks failed and became dead letters."""
         return self.outputs.get(DEAD_LETTERS, 0)
-
-    @classmethod
-    def dropped_of(cls, job: Job, late: int, counters: Mapping[str, int]) -> int:
-        """How many events a job has dropped, by how many were late and by what its components counted."""
-        by_job = late if job.late_events == "drop" else 0
-        known = job.components
-        may_make_some = type(job.handler).on_recover_window is not Handler.on_recover_window
-        return by_job + sum(
-            count
-            for name, count in counters.items()
-            if name.endswith(_LATE)
-            and (known[name.removesuffix(_LATE)].drops_late if name.removesuffix(_LATE) in known else may_make_some)
-        )
 
     def then(self, later: "Counts") -> "Counts":
         """These and what came after them, as one."""

@@ -63,12 +63,14 @@ class Batch:
         "columns",
         "components",
         "counts",
+        "dropped",
         "fed_by",
         "firing_micros",
         "handler",
         "has_timer_callback",
         "job",
         "keeper",
+        "last_dropped",
         "ports",
         "stored",
         "timers",
@@ -96,6 +98,9 @@ class Batch:
         self.components = {} if components is None else components
         self.job = job
         self.counts: dict[str, int] = {}
+        self.dropped = 0
+        """How many events were dropped because they came too late."""
+        self.last_dropped: KeyedEvent[Any] | None = None
         self.firing_micros: int | None = None
         """The time of the timers in hand, in microseconds; `None` while there are none."""
         self.woken: list[str] | None = None
@@ -202,6 +207,15 @@ class Subject(Generic[K_co]):
         """Add to a counter of the run, which its summary shows."""
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
+
+    def drop(self, event: KeyedEvent[Any]) -> None:
+        """Count an event as dropped, as a component does for which it came too late. An event that several components
+        drop counts once.
+        """
+        batch = self._batch
+        if event is not batch.last_dropped:
+            batch.dropped += 1
+            batch.last_dropped = event
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:
         """Send an event to the run's output of late events, as a component does for which it came too late.

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 from tests.conformance.conftest import MakeRun
-from tests.conformance.handlers import LateCounter, LateReporter, Recorder, at, event, job
+from tests.conformance.handlers import SECOND, LateCounter, LateReporter, Recorder, at, event, job
 
-from amadou import Job, LateEvent, MemorySink, MemorySource, to_micros
+from amadou import Job, KeyedEvent, LateEvent, MemorySink, MemorySource, Subject, to_micros
 from amadou.errors import CallbackError, EncodeError
+from amadou_plugins.windows import HoppingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
 from amadou_runtime._events import Chunk, pack_events
 from amadou_runtime._operator import Operator
@@ -61,6 +62,50 @@ def test_rule_13_diverted_events_go_to_the_late_output_with_all_that_is_known_of
 def late_run(test_run: MakeRun, policy: str) -> TestRun:
     run = test_run(job(LateCounter(), late_events=policy)).add_record(event(9, "first")).add_watermark(at(10))
     return run.add_records([event(9, "behind"), event(10, "at"), event(0, "far behind", "other")])
+
+
+@pytest.mark.parametrize(("policy", "dropped"), [("deliver", 0), ("drop", 2), ("divert", 0)])
+def test_what_the_job_drops_is_counted(test_run: MakeRun, policy: str, dropped: int) -> None:
+    assert late_run(test_run, policy).run().dropped == dropped
+
+
+class Windowing(Recorder):
+    """Gives its events to windows, of which one diverts what is late and one takes it."""
+
+    tens = TumblingWindow(10 * SECOND)
+    overlapping = HoppingWindow(10 * SECOND, 2 * SECOND)
+    diverting = TumblingWindow(10 * SECOND, late="divert")
+    long = TumblingWindow(100 * SECOND)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for window in (self.tens, self.overlapping, self.diverting, self.long):
+            window.add(subject, event)
+        subject.count("orders.late")
+        if event.value == "fails":
+            raise ValueError("it is so")
+
+    def on_recover_window(self, name: str, subject: Subject) -> None: ...
+
+    @tens.on_close
+    @overlapping.on_close
+    @diverting.on_close
+    @long.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None: ...
+
+
+def test_an_event_that_several_windows_drop_counts_once_and_what_a_handler_counts_is_no_such_event(
+    test_run: MakeRun,
+) -> None:
+    run = test_run(job(Windowing())).add_record(event(21)).add_watermark(at(21))
+    result = run.add_records([event(9, "late"), event(8, "late"), event(22)]).run()
+    assert result.dropped == 2
+    assert result.counters == {"tens.late": 2, "overlapping.late": 2, "diverting.late": 2, "orders.late": 4}
+
+
+def test_what_a_callback_dropped_that_failed_is_not_counted(test_run: MakeRun) -> None:
+    run = test_run(job(Windowing(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
+    result = run.add_records([event(9, "fails"), event(8, "late")]).run()
+    assert (result.dropped, len(result.dead_letters)) == (1, 1)
 
 
 class Picky(MemorySink):

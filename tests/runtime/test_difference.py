@@ -11,7 +11,7 @@ from amadou_runtime._letter_bound import LetterCount
 from amadou_runtime._players import BothPlayer, Played, ScriptedBatch
 from amadou_runtime._trace import RawEntry
 
-NOTHING = Played([], {}, [], {}, None, {}, None, LetterCount())
+NOTHING = Played([], {}, 0, [], {}, None, {}, None, LetterCount())
 BATCH = ScriptedBatch({}, None, 0)
 
 

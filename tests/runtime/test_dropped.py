@@ -1,12 +1,12 @@
 """Events that are dropped because they came too late are named, and warned of where they are many."""
 
 import logging
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from amadou import Counts, Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, Subject
+from amadou import BatchReport, Counts, Handler, Job, KeyedEvent, MemorySink, MemorySource, RunSummary, Subject
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime._dropped import DroppedWarning
@@ -19,35 +19,72 @@ def job_with(late: Any = "drop", handler: Handler | None = None, **settings: Any
     return Job("counts", handler, {"records": MemorySource()}, sinks, **settings)
 
 
-def test_what_the_job_drops_and_what_its_windows_drop_is_added_up() -> None:
-    assert Counts.dropped_of(job_with(), 7, {"minutes.late": 5, "other.late": 3, "minutes.lost": 2}) == 5
-    assert Counts.dropped_of(job_with(late_events="drop"), 7, {}) == 7
-
-
-def test_what_is_diverted_or_handed_on_is_not_dropped() -> None:
-    assert Counts.dropped_of(job_with(late="divert"), 7, {"minutes.late": 5}) == 0
-    window = TumblingWindow(timedelta(minutes=1), value=Count(), name="minutes", on_late=lambda subject, event: None)
-    handler = windowed(key="key", timestamp="time", window=window)
-    assert Counts.dropped_of(job_with(handler=handler), 7, {"minutes.late": 5}) == 0
-
-
 def test_the_summary_says_dropped() -> None:
     summary = RunSummary("counts", 1, Counts(events=1000, late=20, dropped=15, outputs={"late_events": 5}))
     assert "late: 20 (5 diverted, 15 dropped);" in str(summary)
     assert "late: 20;" in str(RunSummary("counts", 1, Counts(events=1000, late=20)))
 
 
-def test_a_run_is_warned_of_once_when_more_than_one_event_in_a_hundred_is_dropped(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    warning = DroppedWarning(job_with())
-    warning.look(Counts(events=100, late=50, dropped=1))
-    assert caplog.records == []
-    warning.look(Counts(events=200, dropped=3))
-    warning.look(Counts(events=300, dropped=30))
-    [record] = caplog.records
-    assert record.levelno == logging.WARNING
-    assert "job counts: 3 of 200 events (1.5 %) were dropped because they came too late" in record.getMessage()
+NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
+
+
+class Batches:
+    """Batches of a run, a second apart, and what the run warns of."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._warning = DroppedWarning(job_with())
+        self._now = NOON
+        self._caplog = caplog
+
+    def bring(self, events: int, dropped: int = 0, after: timedelta = timedelta(seconds=1)) -> list[str]:
+        """Complete a batch. Returns the warnings that come with it."""
+        self._now += after
+        self._warning.look(BatchReport(0, Counts(events=events, dropped=dropped), None, 1.0, self._now))
+        told = [record.getMessage() for record in self._caplog.records if record.levelno == logging.WARNING]
+        self._caplog.clear()
+        return told
+
+
+@pytest.fixture
+def batches(caplog: pytest.LogCaptureFixture) -> Batches:
+    return Batches(caplog)
+
+
+def test_a_run_that_drops_more_than_one_event_in_a_hundred_is_warned_of(batches: Batches) -> None:
+    assert batches.bring(100, 1) == []
+    [told] = batches.bring(100, 2)
+    assert told.startswith("job counts: 3 of 200 events (1.5 %) were dropped because they came too late. Raise ")
+
+
+def test_so_is_one_that_begins_to_after_very_many_events(batches: Batches) -> None:
+    for _ in range(100):
+        assert batches.bring(10_000_000) == []
+    [told] = batches.bring(1_200, 30)
+    assert told.startswith("job counts: 30 of the last 1,200 events (2.5 %) were dropped because they came too late, ")
+    assert ", 30 of 1,000,001,200 in all. Raise " in told
+
+
+def test_the_last_thousand_events_count_however_small_batches_are(batches: Batches) -> None:
+    batches.bring(10_000)
+    assert [bool(batches.bring(100, 2)) for _ in range(10)] == [False] * 9 + [True]
+
+
+def test_while_events_are_dropped_warnings_become_rare(batches: Batches) -> None:
+    warned = [minute for minute in range(300) if batches.bring(2_000, 1_000, after=timedelta(minutes=1))]
+    assert warned == [0, 1, 3, 7, 15, 31, 63, 123, 183, 243]
+
+
+def test_what_was_warned_of_is_not_told_again_without_another_dropped_event(batches: Batches) -> None:
+    assert batches.bring(500, 50)
+    assert batches.bring(10, after=timedelta(minutes=5)) == []
+
+
+@pytest.mark.parametrize(("pause", "begins"), [(timedelta(minutes=59), False), (timedelta(minutes=60), True)])
+def test_an_hour_without_it_makes_a_new_beginning(batches: Batches, pause: timedelta, begins: bool) -> None:
+    for _ in range(10):
+        batches.bring(2_000, 1_000, after=timedelta(minutes=1))
+    assert batches.bring(2_000, 1_000, after=pause)
+    assert bool(batches.bring(2_000, 1_000, after=timedelta(minutes=1))) is begins
 
 
 class Plain(Handler):
@@ -81,6 +118,6 @@ class Plain(Handler):
     ids=["windows drop", "the job drops", "no windows", "both drop"],
 )
 def test_the_warning_names_settings_that_the_job_has(job: Job, advice: str, caplog: pytest.LogCaptureFixture) -> None:
-    DroppedWarning(job).look(Counts(events=10, dropped=5))
+    DroppedWarning(job).look(BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON))
     [record] = caplog.records
     assert record.getMessage().endswith(f"because they came too late. {advice}")

@@ -109,6 +109,7 @@ class SparkPlayer:
         return Played(
             whole.letters,
             whole.counts,
+            whole.dropped,
             [RawEntry.of(parts) for parts in whole.trace],
             whole.newest,
             self._state,

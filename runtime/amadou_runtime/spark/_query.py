@@ -297,7 +297,7 @@ class RunningJob:
             records=whole.records,
             events=whole.events,
             late=whole.late,
-            dropped=Counts.dropped_of(self._job, whole.late, whole.counts),
+            dropped=whole.dropped,
             timers_set=whole.timers_set,
             timers_fired=whole.fired,
             outputs=whole.outputs,
@@ -324,7 +324,7 @@ class RunningJob:
     def _note(self, batch: BatchReport) -> None:
         self._summary = self._summary.with_batch(batch)
         self._partitions = batch.partitions
-        self._dropped.look(self._summary.counts)
+        self._dropped.look(batch)
         self._held_back.look(batch)
         for name, keys in batch.counts.counters.items():
             for end, told in _LOSSES.items():

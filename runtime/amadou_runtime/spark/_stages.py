@@ -280,6 +280,7 @@ class StatefulStage:
             "outputs": outputs,
             "events": sum(processed.events for processed in given),
             "late": sum(processed.late for processed in given),
+            "dropped": sum(processed.dropped for processed in given),
             "timers_set": sum(processed.timers_set for processed in given),
             "fired": sum(processed.fired for processed in given),
             "counts": added(processed.counts for processed in given),
@@ -389,6 +390,7 @@ _TOLD = (
     "events",
     "failures",
     "late",
+    "dropped",
     "timers_set",
     "fired",
     "error",
@@ -412,6 +414,7 @@ class Summary:
     records: dict[str, int] = attrs.field(factory=dict)
     events: int = 0
     late: int = 0
+    dropped: int = 0
     timers_set: int = 0
     fired: int = 0
     counts: dict[str, int] = attrs.field(factory=dict)
@@ -445,6 +448,7 @@ class Summary:
         self.outputs = added((self.outputs, other.outputs))
         self.events += other.events
         self.late += other.late
+        self.dropped += other.dropped
         self.timers_set += other.timers_set
         self.fired += other.fired
         for name in _ADDED:
