@@ -1,10 +1,12 @@
 """What is said when a run starts, or cannot."""
 
+import gc
 import logging
 import re
 import subprocess
 import sys
 import traceback
+import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -60,6 +62,21 @@ def test_a_run_that_goes_on_without_a_checkpoint_says_so(
         start(job(LinesSource(tmp_path)), spark, trigger="available-now").await_termination()
         start(job(LinesSource(tmp_path)), spark, checkpoint=str(tmp_path / "checkpoint")).stop()
         assert told not in caplog.text
+
+
+@pytest.mark.parametrize("stops", [False, True], ids=["by itself", "when it is stopped"])
+def test_nothing_holds_a_run_that_has_ended(spark: Any, tmp_path: Path, stops: bool) -> None:
+    """Else Spark's part of each run would stay in memory until the program ends."""
+    (tmp_path / "in.txt").write_text("one\n")
+    running = start(job(LinesSource(tmp_path / "in.txt")), spark, trigger=None if stops else "available-now")
+    if stops:
+        running.stop()
+    else:
+        running.await_termination()
+    held = weakref.ref(running)
+    del running
+    gc.collect()
+    assert held() is None
 
 
 def test_what_spark_refuses_at_the_start_comes_without_its_plans(spark: Any, tmp_path: Path) -> None:

@@ -146,8 +146,7 @@ class SparkPlayer:
         return run_query(running, [keyed], payload, identity, self._checkpoint, None)
 
     def _stop(self) -> None:
-        if self._running.query.isActive:
-            self._running.query.stop()
+        self._running.halt()
 
     def _note(self, whole: Summary) -> None:
         self._whole.merge(whole)

@@ -99,6 +99,9 @@ class RunningJob:
         self._telling = threading.Lock()
         self._done = self._told = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
+        self._itself = [self]
+        """How Spark refers to the run until it ends. Java holds what it calls in Python, and Python what it has of
+        Java: without an end neither would ever let go of the other."""
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
@@ -166,6 +169,7 @@ class RunningJob:
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
             cause = error
         if ended or cause is not None:
+            self._itself.clear()
             self._end(cause)  # not in the handler: Spark's error, with its plans, would stand above the run's own
         return ended
 
@@ -184,10 +188,15 @@ class RunningJob:
         self._stopping = True
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
-        self.query.stop()
+        self.halt()
         self._tell_spark_progress()
         if self.on_end is not None and self._error is None:
             self.on_end(self._summary)
+
+    def halt(self) -> None:
+        """End the run in the middle of a batch, if need be."""
+        self.query.stop()
+        self._itself.clear()
 
     def raise_error(self, cause: BaseException | None) -> None:
         """Raise what ended the run, if anything did."""
@@ -449,7 +458,7 @@ def run_query(
         results.writeStream.queryName(identity.job)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(lambda frame, number: running._commit(identity, frame, number))
+        .foreachBatch(lambda frame, number, itself=running._itself: itself[0]._commit(identity, frame, number))
     )
     if trigger == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
