@@ -13,6 +13,7 @@ from amadou._text import shown_value
 from amadou._time import from_micros
 from amadou._wire import pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
+from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._failure import callback_error, called, shown_state
 from amadou_runtime._letter_bound import Failures, note_failure
 from amadou_runtime._ports import port_codec
@@ -80,11 +81,16 @@ class DeadLetters:
 
         return guarded
 
-    def guarded_wake(self, wake: Wake) -> Wake:
-        """What wakes a component, with functions of the user's undone where they fail. The component has been woken."""
+    def guarded_wake(self, wake: Wake, again: FailedCall | None = None) -> Wake:
+        """What wakes a component, with functions of the user's undone where they fail. The component has been woken.
+
+        :param again: what is called again
+        """
 
         def guarded(name: str, subject: Subject, timestamp: datetime, _: Call) -> None:
             woken = _Before(subject)
+            if again is not None:
+                woken.had(again)
 
             def call(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
                 before = _Before(subject)
@@ -95,7 +101,9 @@ class DeadLetters:
                 except Exception as error:
                     _raise_unreadable(error)
                     failed = self._failed(called(function), error, subject, arguments)
-                    self._bury(before, woken, failed, record=None, timestamp=timestamp)
+                    watermark = subject.watermark_micros if again is None else again.watermark
+                    call = [name, list(arguments), watermark]
+                    self._bury(before, woken, failed, record=None, timestamp=timestamp, call=call)
                     note_failure(self._failures, name, failed.error)
 
             wake(name, subject, timestamp, call)
@@ -121,13 +129,22 @@ class DeadLetters:
         )
 
     def _bury(
-        self, before: "_Before", told: "_Before", failed: CallbackError, record: Any, timestamp: datetime
+        self,
+        before: "_Before",
+        told: "_Before",
+        failed: CallbackError,
+        record: Any,
+        timestamp: datetime,
+        call: list[Any] | None = None,
     ) -> None:
-        """Undo what came after `before`, and write a letter with what `told` had."""
+        """Undo what came after `before`, and write a letter with what `told` had.
+
+        :param call: what a component called: its name, the arguments and the watermark
+        """
         subject, key, state = before.subject, before.subject.key, told.packed
         before.restore()
         timers = told.timers()
-        packed = {"key": key, "record": record, "state": state, "timers": timers, "wakes": told.wakes}
+        packed = {"key": key, "record": record, "state": state, "timers": timers, "wakes": told.wakes, "call": call}
         letter = attrs.evolve(
             self._letter(failed, subject.source, record, packed),
             key=key,
@@ -207,6 +224,12 @@ class _Before:
         self._removed = timers.removed
         self._collected = [len(port.wires) for port in subject._batch.ports.values()]
 
+    def had(self, call: FailedCall) -> None:
+        """Show what the subject had when a call failed first, of the component that made it."""
+        self.packed[call.component] = call.state
+        if call.wake_at is not None:
+            self.wakes[call.component] = call.wake_at
+
     def store(self) -> None:
         """Pack what the callback changed: all of it or nothing."""
         key = self.subject.key
@@ -259,4 +282,4 @@ def _packed(parts: dict[str, Any]) -> bytes:
     try:
         return pack(parts)
     except AmadouError:  # a raw record may be anything
-        return pack({**parts, "record": None})
+        return pack({**parts, "record": None, "call": None})

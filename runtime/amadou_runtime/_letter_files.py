@@ -19,7 +19,8 @@ class Letter:
 
     :param line: the line that it was read from
     :param told: the letter as JSON
-    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers` and `wakes`
+    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `wakes`, and `call` for what a
+        component called
     """
 
     line: bytes

@@ -21,6 +21,7 @@ from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerErro
 from amadou_runtime._dead_letters import DeadLetters, Wake
 from amadou_runtime._dependencies import Held, Verdict, judge
 from amadou_runtime._events import Chunk, Run
+from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._failure import callback_error, called, shown_traceback
 from amadou_runtime._group import KeyGroup
 from amadou_runtime._held import admitted
@@ -79,6 +80,8 @@ class ReplayedGroup(NamedTuple):
     chunks: list[Chunk]
     timers: list[tuple[Key, int, str]]
     """Timers that fire again: key, time in microseconds, tag."""
+    calls: list[FailedCall]
+    """What components called."""
 
 
 class Judged(NamedTuple):
@@ -212,7 +215,7 @@ class Operator:
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         with callbacks_of(self.handler):
-            played = self.process_one_by_one(state, again.chunks, watermark, memory, limits, again.timers)
+            played = self.process_one_by_one(state, again.chunks, watermark, memory, limits, again)
             return played._replace(late=0)
 
     def _process(
@@ -293,16 +296,17 @@ class Operator:
         watermark: int | None,
         memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
-        again: Iterable[tuple[Key, int, str]] | None = None,
+        again: ReplayedGroup | None = None,
     ) -> Processed:
         """Play one batch, callback by callback.
 
-        :param again: timers that fire again, in a replay
+        :param again: what is replayed besides events
         """
         group = KeyGroup(state, memory, self._job.retired)
         timers = group.timers
-        for timer in again or ():
+        for timer in () if again is None else again.timers:
             timers.add(*timer)
+        failed = [] if again is None else again.calls
         due = timers.due(watermark)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
@@ -313,13 +317,18 @@ class Operator:
         aging = self._aging()
         expired = _expired(aging, group, watermark) if aging else {}
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
-        touched.update(*waking.values())
+        touched.update(*waking.values(), (call.key for call in failed))
         subject = Subject(batch)
         late = 0
         if again is None and self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch)
         calls: dict[str, int] = {}
+        for call in failed:
+            self._call_again(call, subject)
         fired = self._fire(due, waking, subject, calls) if due or waking else 0
+        for call in failed:
+            fired += 1
+            calls[call.component] = calls.get(call.component, 0) + 1
         if watermark is not None and fired:
             aging = self._aging()  # a component may have been made
             _age(aging, group, watermark)
@@ -570,6 +579,23 @@ class Operator:
             check_ran(called(function), function(subject, *arguments))
         except Exception as error:
             raise self._failed(error, called(function), subject._batch, None, subject.key, arguments)
+
+    def _call_again(self, failed: FailedCall, subject: Subject) -> None:
+        """Call what a component called, and failed, after the watermark went on: windows that have closed take nothing
+        from it.
+        """
+        subject.key, subject.timestamp = failed.key, from_micros(failed.micros)
+        component = self._components.get(failed.component) or self._recovered(failed.component, subject)
+        again = failed.again(component, self._batch(KeyGroup(None), failed.watermark, (failed.key,)))
+
+        def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+            call(subject, again, *failed.arguments)
+
+        watched: Wake = wake if self._trace is None else self._trace.observed_wake(wake)
+        if self._letters is not None:
+            watched = self._letters.guarded_wake(watched, failed)
+        self.stopwatch.turn(failed.component)
+        watched(failed.component, subject, subject.timestamp, self._call)
 
     def _recovered(self, name: str, subject: Subject) -> Component:
         """A component of a former run, made anew by the handler."""

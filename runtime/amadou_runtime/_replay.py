@@ -9,14 +9,17 @@ from typing import Any
 
 import attrs
 
-from amadou import Job
+from amadou import Handler, Job
 from amadou._time import to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import LoadError
+from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._letter_files import Letter
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
-"""Whose letters can be replayed. A window's function cannot be called again: the window is closed."""
+"""Whose letters can be replayed, besides what components called."""
+CALL = "call"
+"""What components called, whatever its name."""
 _STEP = 10_000
 """How many letters go into a batch at most."""
 
@@ -26,9 +29,10 @@ class Replayed:
     """A letter that is replayed.
 
     :param id: names the letter: the same for the same line in the same files
-    :param callback: what failed
+    :param callback: what failed: one of `CALLBACKS`, or `CALL`
     :param source: the source of the record or event
-    :param content: the record; or key, timestamp and value of the event; or key, microseconds and tag of the timer
+    :param content: the record; or key, timestamp and value of the event; or key, microseconds and tag of the timer; or
+        the fields of a `FailedCall`
     """
 
     id: str
@@ -76,9 +80,9 @@ def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str
         if told["job"] != job.name:
             raise LoadError(job.name, f"the letters are of the job {told['job']!r}")
         callback = told["callback"]
-        if callback not in CALLBACKS:
+        if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1
-        elif callback != "on_timer_expired" and letter.packed["record"] is None:
+        elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
             others[f"{callback} without records, which could not be carried"] += 1
         else:
             found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
@@ -93,14 +97,36 @@ def _replayed(name: str, letter: Letter, job: Job) -> Replayed:
         return Replayed(
             name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
         )
+    if callback not in CALLBACKS:
+        return Replayed(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
         raise LoadError(job.name, f"a letter is of the source {source!r}, which the job lacks: give a source that name")
     return Replayed(name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"]))
 
 
+def _failed_call(letter: Letter, job: Job) -> FailedCall:
+    told, packed = letter.told, letter.packed
+    component, arguments, watermark = packed["call"]
+    is_made_by_name = type(job.handler).on_recover_window is not Handler.on_recover_window
+    if component not in job.components and not is_made_by_name:
+        raise LoadError(
+            job.name, f"a letter is of {component!r}, which the handler lacks: give a window or join that name"
+        )
+    return FailedCall(
+        packed["key"],
+        to_micros(datetime.fromisoformat(told["timestamp"])),
+        component,
+        told["callback"],
+        arguments,
+        watermark,
+        packed["state"][component],
+        packed["wakes"].get(component),
+    )
+
+
 def _steps(letters: Iterable[Replayed]) -> list[list[Replayed]]:
-    """The letters batch by batch, cut where one batch would change the order of a key's callbacks: in a batch timers
-    come first, by time and tag, and events of several sources are merged.
+    """The letters batch by batch, cut where one batch would change the order of a key's callbacks: in a batch what
+    components called comes first, then timers by time and tag, and events of several sources are merged.
     """
     steps: list[list[Replayed]] = []
     step = _Step()
@@ -128,6 +154,8 @@ class _Step:
         if self._has_records or letter.callback == "key_event":  # of keys that are not known yet
             return self._sources <= {letter.source}
         last = self._last.get(letter.content[0])
+        if letter.callback == CALL:
+            return last is None
         if letter.callback == "on_event":
             return last is None or isinstance(last, tuple) or last == letter.source
         return last is None or (isinstance(last, tuple) and last < tuple(letter.content[1:]))
@@ -137,6 +165,6 @@ class _Step:
         self._sources.add(letter.source)
         if letter.callback == "key_event":
             self._has_records = True
-        else:
+        elif letter.callback != CALL:
             of_timer = letter.callback == "on_timer_expired"
             self._last[letter.content[0]] = tuple(letter.content[1:]) if of_timer else letter.source

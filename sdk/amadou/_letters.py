@@ -50,7 +50,8 @@ class DeadLetter:
     :param watermark: the watermark of the batch; `None` before the first, and in `key_event`
     :param state: what the key had before the callback, by spec
     :param timers: the key's pending timers before the callback, as pairs of timestamp and tag
-    :param packed: all that it takes to play the callback again, for `amadou reproduce`
+    :param packed: all that it takes to play the callback again, for `amadou reproduce` and
+        `amadou replay`
     """
 
     job: str

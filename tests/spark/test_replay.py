@@ -10,6 +10,8 @@ import pytest
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import CallbackError, CheckpointError, LoadError
+from amadou_plugins.aggregates import Sum
+from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import start
 from amadou_runtime._letter_files import read_letters
 from amadou_runtime._run import Replay, replay
@@ -131,6 +133,48 @@ def test_a_replay_that_is_cut_short_is_finished_by_the_next_run(
     assert play(Mended(), records) == [("a", ["one", "bad"], False)]
     outcome, told = replay_all(checkpoint, f"{checkpoint}/dead_letters", records)
     assert (outcome.letters, outcome.before, told) == (0, 1, [])
+
+
+class Sums(Handler):
+    """Sums up what each key brought in a minute."""
+
+    sums = SinkSpec(tuple)
+    minutes = TumblingWindow(timedelta(minutes=1), value=Sum())
+
+    def key_event(self, record: str) -> KeyedEvent[int]:
+        key, second, value = record.split(",")
+        return KeyedEvent(key, NOON + int(second) * SECOND, int(value))
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        self.minutes.add(subject, event)
+
+    @minutes.on_close
+    def minute_closed(self, subject: Subject, window: Window, value: int) -> None:
+        self.sums.collect(subject, (subject.key, (window.start - NOON) // SECOND, value))
+
+
+class BrokenSums(Sums):
+    """Cannot take large sums."""
+
+    def minute_closed(self, subject: Subject, window: Window, value: int) -> None:
+        if value > 10:
+            raise ValueError("too much")
+        super().minute_closed(subject, window, value)
+
+
+def test_what_a_window_called_is_called_again_though_the_window_is_closed(spark: Any, checkpoint: str) -> None:
+    def summing(handler: Handler) -> tuple[Job, MemorySink]:
+        records = MemorySource(["a,0,7", "a,50,7", "b,1,5", "a,200,1"])
+        sink = MemorySink()
+        return Job("sums", handler, {"in": records}, {"sums": sink}, on_error="dead_letter"), sink
+
+    broken, found = summing(BrokenSums())
+    start(broken, spark, checkpoint=checkpoint).await_termination()
+    assert found.records == [("b", 0, 5)]
+    mended, found = summing(Sums())
+    outcome = replay(mended, read_letters([Path(f"{checkpoint}/dead_letters")]), checkpoint=checkpoint)
+    assert found.records == [("a", 0, 14)]
+    assert (outcome.letters, dict(outcome.others)) == (1, {})
 
 
 def test_letters_of_another_job_and_a_checkpoint_without_a_run_are_told(

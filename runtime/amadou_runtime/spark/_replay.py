@@ -14,9 +14,10 @@ import attrs
 from amadou._letters import DEAD_LETTERS
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime._events import Chunk, pack_events
+from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._keying import key_group
 from amadou_runtime._operator import ReplayedGroup
-from amadou_runtime._replay import Replayed
+from amadou_runtime._replay import CALL, Replayed
 from amadou_runtime.spark._checkpoint import absolute
 from amadou_runtime.spark._clock import BatchTime
 from amadou_runtime.spark._compressed import pack_compressed
@@ -97,11 +98,13 @@ class ReplayStage:
         groups, ranges = self.payload.groups, self.payload.ranges
 
         def of(group: int) -> ReplayedGroup:
-            return by_range.setdefault(group * ranges // groups, {}).setdefault(group, ReplayedGroup([], []))
+            return by_range.setdefault(group * ranges // groups, {}).setdefault(group, ReplayedGroup([], [], []))
 
         for position, letter in enumerate(letters):
             source, content, at = letter.source, letter.content, order + position.to_bytes(8)
-            if source is None:
+            if letter.callback == CALL:
+                of(key_group(content[0], groups)).calls.append(FailedCall(*content))
+            elif source is None:
                 of(key_group(content[0], groups)).timers.append(tuple(content))
             elif letter.callback == "on_event":
                 of(key_group(content[0], groups)).chunks.append(Chunk(source, at, pack_events(content)))

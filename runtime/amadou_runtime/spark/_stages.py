@@ -17,6 +17,7 @@ from amadou._report import added
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime._dependencies import judge, watched
 from amadou_runtime._events import Chunk
+from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._group import joined
 from amadou_runtime._letter_bound import Failures, all_failures
 from amadou_runtime._operator import Judged, ReplayedGroup, together
@@ -317,10 +318,11 @@ def _unpacked(
     for row in filter(None, packed):  # what is empty only calls
         source, first, second = unpack_compressed(row)
         if source is None:
-            for group, (replayed, timers) in second.items():
-                into = again.setdefault(group, ReplayedGroup([], []))
+            for group, (replayed, timers, calls) in second.items():
+                into = again.setdefault(group, ReplayedGroup([], [], []))
                 into.chunks.extend(Chunk(*chunk) for chunk in replayed)
                 into.timers.extend(map(tuple, timers))
+                into.calls.extend(FailedCall(*call) for call in calls)
         elif isinstance(first, int):
             newest[source] = max(first, newest.get(source, first))
             if second is not None:

@@ -1,0 +1,68 @@
+"""A function that a component called and that failed, such as a window's `on_close`, on its way back into a job."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from amadou import Component, Key, Subject
+from amadou._group import Column
+from amadou._subject import Batch
+from amadou._text import shown_value
+from amadou._time import from_micros
+from amadou._wire import pack
+from amadou.errors import RunError
+
+
+class FailedCall(NamedTuple):
+    """What it takes to make the call again: the component is woken with what it had then, apart from the state of the
+    job, and what it calls with the same arguments is the function.
+
+    :param key: the subject's key
+    :param micros: the time for which the component was woken
+    :param component: its name
+    :param callback: what the function was called
+    :param arguments: the function's arguments after the subject
+    :param watermark: the watermark of the batch, in microseconds
+    :param state: what the component had of the subject, packed
+    :param wake_at: when it was to be woken
+    """
+
+    key: Key
+    micros: int
+    component: str
+    callback: str
+    arguments: list[Any]
+    watermark: int
+    state: bytes
+    wake_at: int | None
+
+    def again(self, component: Component, batch: Batch) -> Callable[..., None]:
+        """A function of the subject that makes the call.
+
+        :param batch: an empty one, of a watermark that had been reached
+        """
+
+        def again(subject: Subject, *_: Any) -> None:
+            function, arguments = self._found(component, batch)
+            function(subject, *arguments)
+
+        again.__name__ = self.callback
+        return again
+
+    def _found(self, component: Component, batch: Batch) -> tuple[Callable[..., None], tuple[Any, ...]]:
+        column = batch.columns[self.component] = Column({self.key: self.state})
+        if self.wake_at is not None:
+            column.wakes[self.key] = self.wake_at
+        batch.firing_micros, batch.woken = self.micros, [self.component]
+        subject: Subject = Subject(batch)
+        subject.key, subject.timestamp = self.key, from_micros(self.micros)
+        calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
+        component.woken(subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments)))
+        for call in calls:
+            if list(call[1]) == self.arguments or pack(list(call[1])) == pack(
+                self.arguments
+            ):  # NaN is unequal to itself
+                return call
+        raise RunError(
+            f"{self.component} does not call {self.callback} with {shown_value(tuple(self.arguments))} any more, with "
+            "what it had when that failed: its settings, or the code of its aggregate, are others now"
+        )

@@ -1,0 +1,272 @@
+"""Functions of windows and joins that failed are called again by a replay, with what they were called with."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.plugins.windows import SECOND, at, count, event, seconds, streams
+
+from amadou import DeadLetter, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
+from amadou._wire import unpack
+from amadou.errors import LoadError
+from amadou_plugins.aggregates import Collect, Count, Max
+from amadou_plugins.joins import AsOfJoin
+from amadou_plugins.windows import (
+    HoppingWindow,
+    SessionWindow,
+    SlidingWindow,
+    TumblingWindow,
+    Window,
+    WindowSpec,
+)
+from amadou_runtime import TestResult, TestRun
+from amadou_runtime._failed_call import FailedCall
+from amadou_runtime._letter_files import Letter
+from amadou_runtime._operator import Operator, ReplayedGroup
+from amadou_runtime._ports import port_codec
+from amadou_runtime._replay import Replayed, plan_of
+
+DISORDER = 5
+
+
+class Recorded(Handler):
+    """Records results; fails for some while it is broken."""
+
+    results = SinkSpec(tuple)
+
+    def __init__(self, is_broken: bool) -> None:
+        self.is_broken = is_broken
+
+    def key_event(self, record: KeyedEvent[Any]) -> KeyedEvent[Any]:
+        return record
+
+    def take(self, subject: Subject, *result: Any, fails: bool = False) -> None:
+        if fails and self.is_broken:
+            raise ValueError("not this one")
+        self.results.collect(subject, (subject.timestamp, subject.key, result))
+
+
+class Several(Recorded):
+    """Gives events to a window of each kind; what has a third value fails."""
+
+    tumbling = TumblingWindow(7 * SECOND, Collect())
+    early = TumblingWindow(10 * SECOND, Collect(), early=3 * SECOND)
+    hopping = HoppingWindow(10 * SECOND, 5 * SECOND, Collect())
+    sliding = SlidingWindow(5 * SECOND, Collect())
+    session = SessionWindow(5 * SECOND, Collect(), max_duration=20 * SECOND)
+    in_memory = TumblingWindow(7 * SECOND, Collect(), storage="memory")
+    short_lived = SessionWindow(5 * SECOND, Collect(), ttl=100 * SECOND)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        for window in self.windows():
+            window.add(subject, event)
+
+    def windows(self) -> list[WindowSpec]:
+        kinds = self.tumbling, self.early, self.hopping, self.sliding, self.session, self.in_memory, self.short_lived
+        return list(kinds)
+
+    @tumbling.on_close
+    @early.on_close
+    @hopping.on_close
+    @sliding.on_close
+    @session.on_close
+    @in_memory.on_close
+    @short_lived.on_close
+    def closed(self, subject: Subject, window: Window, values: list[Any]) -> None:
+        span = seconds(window.start), seconds(window.end), seconds(window.first), seconds(window.last)
+        self.take(subject, span, values, fails=any(value % 3 == 0 for value in values))
+
+
+def job(handler: Handler, sources: Iterable[str] = ("in",), **settings: Any) -> Job:
+    kept = {name: MemorySource() for name in sources}
+    return Job(
+        "windows",
+        handler,
+        kept,
+        {"results": MemorySink(), "dead_letters": MemorySink()},
+        on_error="dead_letter",
+        **settings,
+    )
+
+
+def letters_of(given: Iterable[DeadLetter]) -> list[Letter]:
+    """Letters as files have them."""
+    return [
+        Letter(
+            json.dumps([number, letter.shown]).encode(),
+            {
+                "job": letter.job,
+                "callback": letter.callback,
+                "source": letter.source,
+                "timestamp": None if letter.timestamp is None else letter.timestamp.isoformat(),
+                "tag": letter.tag,
+            },
+            unpack(letter.packed),
+        )
+        for number, letter in enumerate(given)
+    ]
+
+
+def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLetter]) -> dict[str, list[Any]]:
+    """What comes out of each port when letters are replayed into a job, with what a test run has stored."""
+    plan = plan_of(letters_of(letters), mended, set())
+    assert not plan.others
+    calls = [FailedCall(*Replayed.of_line(each.line()).content) for step in plan.steps for each in step]
+    operator = Operator(mended)
+    operator.open()
+    assert result.watermark is not None
+    group = ReplayedGroup([], [], calls)
+    processed = operator.replay(run._state, group, to_micros(result.watermark), None, {})
+    assert (processed.late, processed.fired) == (0, len(calls))
+    outputs = {
+        port: [port_codec(mended, port).decode(wire) for wire in wires] for port, wires in processed.outputs.items()
+    }
+    return outputs | {"counts": [processed.counts]}
+
+
+def results(given: Iterable[Any]) -> Any:
+    return count((key, result) for _, key, result in given)
+
+
+@given(streams(DISORDER), st.booleans())
+def test_what_failed_and_what_did_not_is_what_comes_of_a_handler_that_is_whole(batches: Any, flush: bool) -> None:
+    made = {}
+    for is_broken in (True, False):
+        run = TestRun(job(Several(is_broken), watermark_delay=DISORDER))
+        for batch in batches:
+            run.add_records(batch).end_batch()
+        made[is_broken] = run, run.run(flush=flush)
+    (run, broken), (_, whole) = made[True], made[False]
+    letters = broken.dead_letters
+    again = replayed(job(Several(False)), run, broken, letters) if letters else {}
+    assert again.get("dead_letters", []) == []
+    assert results([*broken.records("results"), *again.get("results", [])]) == results(whole.records("results"))
+    assert {letter.timestamp for letter in letters} == {at for at, _, _ in again.get("results", [])}
+
+
+class Plain(Recorded):
+    """Has a window with a function of no class."""
+
+    def __init__(self, is_broken: bool) -> None:
+        super().__init__(is_broken)
+        self.window = HoppingWindow(10 * SECOND, 5 * SECOND, Max(None), name="window", on_close=_take)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+
+def _take(subject: Subject, window: Window, value: Any) -> None:
+    subject.handler.take(subject, value, fails=True)
+
+
+def test_a_function_that_is_no_method_is_called_again() -> None:
+    run = TestRun(job(Plain(True))).add_records([event(1, 3), event(2, 5)])
+    result = run.run(flush=True)
+    again = replayed(job(Plain(False)), run, result, result.dead_letters)
+    assert [value for *_, (value,) in again["results"]] == [5, 5]
+
+
+class Priced(Recorded):
+    prices = AsOfJoin(left="trades", right="quotes")
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.prices.add(subject, event)
+
+    @prices.on_match
+    def priced(self, subject: Subject, trade: KeyedEvent[Any], quote: KeyedEvent[Any] | None) -> None:
+        self.take(subject, trade.value, quote and quote.value, fails=trade.value > 1)
+
+
+def test_so_is_that_of_a_join() -> None:
+    sources = "trades", "quotes"
+    run = TestRun(job(Priced(True), sources)).add_record(event(1, 100), "quotes")
+    run.add_records([event(second, second) for second in (1, 2, 3)], "trades").add_watermark(at(60))
+    result = run.run()
+    again = replayed(job(Priced(False), sources), run, result, result.dead_letters)
+    assert [found for *_, found in again["results"]] == [(2, 100), (3, 100)]
+
+
+class Feeding(Recorded):
+    """Gives the results of a window to itself and to a longer one."""
+
+    short = TumblingWindow(10 * SECOND, Count())
+    long = TumblingWindow(60 * SECOND, Count())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.short.add(subject, event)
+
+    @short.on_close
+    def short_closed(self, subject: Subject, window: Window, number: int) -> None:
+        self.long.add(subject, KeyedEvent(subject.key, window.start))
+        self.take(subject, "short", number, subject.set_timer(window.end), fails=True)
+
+    @long.on_close
+    def long_closed(self, subject: Subject, window: Window, number: int) -> None:
+        self.take(subject, "long", seconds(window.start), number)
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None: ...
+
+
+def test_windows_that_have_closed_take_nothing_from_it_and_open_ones_do() -> None:
+    run = TestRun(job(Feeding(True))).add_records([event(1), event(61)]).add_watermark(at(80))
+    result = run.run()
+    assert len(result.dead_letters) == 2
+    again = replayed(job(Feeding(False)), run, result, result.dead_letters)
+    assert [found for *_, found in again["results"]] == [("short", 1, False)] * 2
+    assert again["counts"] == [{"long.late": 1}]
+
+
+def test_what_fails_again_is_a_letter_that_can_be_replayed() -> None:
+    broken = job(Several(True))
+    run = TestRun(broken).add_records([event(1, 3), event(2, 5)]).add_watermark(at(30))
+    result = run.run()
+    first = replayed(broken, run, result, result.dead_letters)
+    assert "results" not in first
+    assert [letter.shown for letter in first["dead_letters"]] == [letter.shown for letter in result.dead_letters]
+    mended = job(Several(False))
+    once, twice = (replayed(mended, run, result, letters) for letters in (result.dead_letters, first["dead_letters"]))
+    assert once["results"] == twice["results"]
+
+
+class Shorter(Several):
+    tumbling = TumblingWindow(3 * SECOND, Collect())
+
+    @tumbling.on_close
+    def tumbled(self, subject: Subject, window: Window, values: list[Any]) -> None: ...
+
+
+def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so() -> None:
+    run = TestRun(job(Several(True))).add_record(event(1, 3)).add_watermark(at(7))
+    result = run.run()
+    letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
+    (letter,) = replayed(job(Shorter(False)), run, result, letters)["dead_letters"]
+    assert letter.callback == "closed"
+    assert letter.error.startswith("RunError: tumbling does not call closed with (Window(start=")
+    assert "any more, with what it had when that failed: its settings, or the code of" in letter.error
+
+
+class Made(Recorded):
+    """Makes its window at run time."""
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.on_recover_window("made", subject).add(subject, event)
+
+    def on_recover_window(self, name: str, subject: Subject) -> WindowSpec:
+        return TumblingWindow(10 * SECOND, Collect(), name=name, on_close=_take)
+
+
+def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
+    run = TestRun(job(Made(True))).add_record(event(1, 3)).add_watermark(at(10))
+    result = run.run()
+    again = replayed(job(Made(False)), run, result, result.dead_letters)
+    assert [found for *_, found in again["results"]] == [([3],)]
+
+
+def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
+    run = TestRun(job(Several(True))).add_record(event(1, 3)).add_watermark(at(7))
+    letters = letters_of(run.run().dead_letters)
+    with pytest.raises(LoadError, match=r"a letter is of '\w+', which the handler lacks: give a window or join"):
+        plan_of(letters, job(Feeding(False)), set())
