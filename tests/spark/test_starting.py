@@ -7,6 +7,7 @@ import subprocess
 import sys
 import traceback
 import weakref
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from textwrap import dedent
@@ -64,15 +65,16 @@ def test_a_run_that_goes_on_without_a_checkpoint_says_so(
         assert told not in caplog.text
 
 
-@pytest.mark.parametrize("stops", [False, True], ids=["by itself", "when it is stopped"])
-def test_nothing_holds_a_run_that_has_ended(spark: Any, tmp_path: Path, stops: bool) -> None:
+@pytest.mark.parametrize("end", ["by itself", "stopped", "failed"])
+def test_nothing_holds_a_run_that_has_ended(spark: Any, tmp_path: Path, end: str) -> None:
     """Else Spark's part of each run would stay in memory until the program ends."""
-    (tmp_path / "in.txt").write_text("one\n")
-    running = start(job(LinesSource(tmp_path / "in.txt")), spark, trigger=None if stops else "available-now")
-    if stops:
+    (tmp_path / "in.txt").write_text("fails\n" if end == "failed" else "one\n")
+    running = start(job(LinesSource(tmp_path / "in.txt")), spark, trigger=None if end == "stopped" else "available-now")
+    if end == "stopped":
         running.stop()
     else:
-        running.await_termination()
+        with suppress(CallbackError):
+            running.await_termination()
     held = weakref.ref(running)
     del running
     gc.collect()

@@ -3,7 +3,6 @@
 import atexit
 import json
 import logging
-import re
 import shutil
 import tempfile
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, Job, PartitionReport, Run, RunSummary, SinkBatch, Source, errors, from_micros
+from amadou import BatchReport, Counts, Job, PartitionReport, Run, RunSummary, SinkBatch, Source, from_micros
 from amadou._report import shown_watermark
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
@@ -42,6 +41,7 @@ from amadou_runtime.spark._payload import Payload, payload_for
 from amadou_runtime.spark._range import range_count
 from amadou_runtime.spark._replay import note, replayed
 from amadou_runtime.spark._session import own_session
+from amadou_runtime.spark._spark_errors import own_error, root_cause, without_plans
 from amadou_runtime.spark._stages import (
     KEYED,
     RESULT,
@@ -204,25 +204,26 @@ class RunningJob:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            told = _without_plans(failure or cause)
-            raise _own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
+            told = without_plans(failure or cause)
+            raise own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
 
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
 
-    def _commit(self, identity: Identity, frame: Any, number: int) -> None:
+    def _commit(self, identity: Identity, frame: Any, number: int) -> str | None:
+        """Play and commit a batch. Returns why it cannot be, if it cannot."""
         if self._stopping:
             # The batch after the one in hand, planned and not begun: the next run plays it. Interrupted in the middle,
             # it would leave a stack overflow on the console, from Spark's way of reading errors.
             self._stopped = True
-            raise RunError("the run was asked to end")
+            return "the run was asked to end"
         self._tell_spark_progress()
         began = time.monotonic()
         try:
             whole, down = self._play(identity, frame, number)
         except AmadouError as error:
             self._error = error
-            raise
+            return f"{type(error).__name__}: {error}"
         self._note(
             BatchReport(
                 number,
@@ -240,6 +241,7 @@ class RunningJob:
         self._done = number
         if self._on_batch is not None:
             self._on_batch(whole)
+        return None
 
     def _play(self, identity: Identity, frame: Any, number: int) -> tuple[Summary, dict[str, bool]]:
         """Play and commit a batch. Returns what it gave, and which sources are down."""
@@ -248,7 +250,7 @@ class RunningJob:
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
-            cause = _root_cause(error)
+            cause = root_cause(error)
             died = died_error(self._job.name, number, cause, frame.sparkSession.sparkContext.master)
             raise died or RunError(f"batch {number} of {self._job.name!r} failed in Spark: {cause}") from error
         self._lost_tasks.warn(frame.sparkSession, number)
@@ -426,7 +428,7 @@ def _start_errors(what: str) -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise RunError(f"Spark does not start {what}: {_without_plans(error)}") from None
+        raise RunError(f"Spark does not start {what}: {without_plans(error)}") from None
 
 
 def _calls(spark: Any, path: Path, ranges: int) -> Any:
@@ -458,7 +460,7 @@ def run_query(
         results.writeStream.queryName(identity.job)
         .outputMode("update")
         .option("checkpointLocation", checkpoint)
-        .foreachBatch(lambda frame, number, itself=running._itself: itself[0]._commit(identity, frame, number))
+        .foreachBatch(partial(_commit, running._itself, identity))
     )
     if trigger == AVAILABLE_NOW:
         writer = writer.trigger(availableNow=True)
@@ -468,28 +470,11 @@ def run_query(
     return running
 
 
-def _own_error(told: str) -> AmadouError | None:
-    """The error of ours that a process of Spark's ended with: where a source is asked for its offsets, say."""
-    found = re.search(r"^amadou\.errors\.(SourceError|SinkError|RunError): (.*)", told, re.MULTILINE)
-    return None if found is None else getattr(errors, found[1])(found[2])
-
-
-def _without_plans(error: Any) -> str:
-    """What an error of Spark says, without the query's plans that come after it."""
-    text: str = re.split(r"=== Streaming Query ===|;\s*\n'?[A-Z]\w+ ", str(error))[0]
-    return text.strip()
-
-
-def _root_cause(error: Any) -> str:
-    """What is behind an error of Spark, from the outermost to what it began with."""
-    told: list[str] = []
-    java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
-    while java is not None:
-        text = str(java.getMessage() or java.getClass().getName()).strip().splitlines()[0]
-        if not any(text in before for before in told):
-            told.append(text)
-        java = java.getCause()
-    return "\n  because: ".join(told) or str(error)
+def _commit(itself: list[RunningJob], identity: Identity, frame: Any, number: int) -> None:
+    """What Spark calls for each batch. It keeps the error, which therefore has no frames that refer to the run."""
+    failure = itself[0]._commit(identity, frame, number)
+    if failure is not None:
+        raise RunError(failure)
 
 
 def _temporary() -> str:
