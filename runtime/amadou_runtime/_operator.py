@@ -310,6 +310,7 @@ class Operator:
         due = timers.due(watermark)
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
+        batch.is_replay = again is not None
         runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count = sum(len(run.keys) for run in runs)
         self._spread(group, Subject(batch))

@@ -280,10 +280,10 @@ class Component(StateSpec[Part]):
         watermark. It is the watermark for the batch's events. What is due comes before them, in the order of its times:
         then it is the time in hand, or just before it while the component may still be woken at that time. What a
         component gives itself at a flush, by way of others or not, comes too late: else it would go on to the end of
-        time.
+        time. What a replayed timer gives comes after all that was due, as events do.
         """
         batch = subject._batch
-        if batch.firing_micros is None:
+        if batch.firing_micros is None or batch.is_replay:
             return batch.watermark_micros
         if batch.watermark == LAST_TIME and batch.woken and self._has_fed(batch.woken[-1], subject):
             return batch.watermark_micros

@@ -68,6 +68,7 @@ class Batch:
         "firing_micros",
         "handler",
         "has_timer_callback",
+        "is_replay",
         "job",
         "keeper",
         "last_dropped",
@@ -109,6 +110,8 @@ class Batch:
         """The components that stored something since the callback in hand began, while timers fire."""
         self.fed_by: dict[Key, dict[str, frozenset[str]]] = {}
         """The components that gave something to others at a flush, also by way of others, by key and taker."""
+        self.is_replay = False
+        """Whether callbacks are played again that failed in earlier batches."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

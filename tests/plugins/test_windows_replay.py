@@ -219,6 +219,40 @@ def test_windows_that_have_closed_take_nothing_from_it_and_open_ones_do() -> Non
     assert again["counts"] == [{"long.late": 1}]
 
 
+class FedByTimers(Recorded):
+    """Gives an event to a short and a long window when its timer fires."""
+
+    short = TumblingWindow(10 * SECOND, Count())
+    long = TumblingWindow(60 * SECOND, Count())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.short.add(subject, event)
+        subject.set_timer(event.timestamp)
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        if self.is_broken:
+            raise ValueError("not now")
+        for window in (self.short, self.long):
+            window.add(subject, KeyedEvent(subject.key, timestamp))
+
+    @short.on_close
+    @long.on_close
+    def closed(self, subject: Subject, window: Window, number: int) -> None:
+        self.take(subject, seconds(window.start), number)
+
+
+def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> None:
+    run = TestRun(job(FedByTimers(True))).add_record(event(5)).add_watermark(at(20))
+    result = run.run()
+    assert [letter.callback for letter in result.dead_letters] == ["on_timer_expired"]
+    mended = job(FedByTimers(False))
+    operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
+    played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), None, {})
+    assert (played.outputs, played.counts) == ({}, {"short.late": 1})
+    closed = operator.process(played.state, [], to_micros(at(60)))
+    assert [port_codec(mended, "results").decode(wire) for wire in closed.outputs["results"]] == [(at(60), "a", (0, 1))]
+
+
 def test_what_fails_again_is_a_letter_that_can_be_replayed() -> None:
     broken = job(Several(True))
     run = TestRun(broken).add_records([event(1, 3), event(2, 5)]).add_watermark(at(30))
