@@ -566,7 +566,14 @@ def test_a_hundred_thousand_random_lines_get_a_reply_each_to_their_msg_id(node: 
 @pytest.fixture
 def started() -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
-    with subprocess.Popen(COMMAND, stdin=pipe, stdout=pipe, stderr=pipe, bufsize=0) as process:
+    with subprocess.Popen(
+        COMMAND,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=pipe,
+        bufsize=0,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+    ) as process:
         yield process
         process.kill()
 

@@ -219,4 +219,4 @@ def test_a_suite_can_be_played_on_both_engines_which_fails_where_they_differ(pyt
     suite(pytester, step="1 if 'pyspark.worker' not in __import__('sys').modules else 5")
     result = pytester.runpytest_subprocess("--amadou-engine=both")
     result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(["*the engines differ in the trace of a batch:*"])
+    result.stdout.fnmatch_lines(["*the engines differ in the trace of a batch, first in entry 0: on_event of 'a'*"])
