@@ -604,7 +604,10 @@ class Operator:
             try:
                 made = self.handler.on_recover_window(name, subject)
                 check_ran("on_recover_window", made)
+                if isinstance(made, Component):
+                    made.check()
             except Exception as error:
+                error.add_note(RecoverError.where_removed(name))
                 raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
         assert subject._batch.keeper is not None
         noun = subject._batch.keeper.noun_of(name)

@@ -465,14 +465,17 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
 def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
     """The job as a test run plays it.
 
-    :param handler: takes the place of the job's own
+    :param handler: takes the place of the job's own; what it declares is not retired yet
     """
     known = {param.name for param in job.params}
     if handler is not None:
         handler = handler() if isinstance(handler, type) else handler
-        ports = [spec.name for spec in declared_specs(handler).values() if isinstance(spec, SinkSpec)]
+        declared = declared_specs(handler).values()
+        ports = [spec.name for spec in declared if isinstance(spec, SinkSpec)]
+        retired = {name: fate for name, fate in job.retired.items() if name not in {spec.name for spec in declared}}
         own = [port for port in job.sinks if port in (DEAD_LETTERS, LATE_EVENTS)]
-        job = attrs.evolve(job, handler=handler, sinks={port: MemorySink() for port in (*ports, *own)})
+        sinks = {port: MemorySink() for port in (*ports, *own)}
+        job = attrs.evolve(job, handler=handler, sinks=sinks, retired=retired)
     taken = {param.name for param in job.params}
     given = {name: text for name, text in params.items() if name in taken or name not in known}
     job = job.with_params(given, connectors=False)

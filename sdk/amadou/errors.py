@@ -364,8 +364,15 @@ class RecoverError(AmadouError):
         lacks = f"{handler} has none of that name" if why is None else f"on_recover_window of {handler} {why}"
         super().__init__(
             f"the {noun} {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
-            "on_recover_window(self, name, subject). If you removed it, say what becomes of what it has open: "
-            f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later. Nothing was changed'
+            f"on_recover_window(self, name, subject). {self.where_removed(name)}. Nothing was changed"
+        )
+
+    @staticmethod
+    def where_removed(name: str) -> str:
+        """What to do where the handler no longer has it on purpose."""
+        return (
+            "If you removed it, say what becomes of what it has open: "
+            f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later'
         )
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from tests.conformance.handlers import SECOND, Recorder, at, event, job
 from amadou import KeyedEvent, Subject, ValueSpec
 from amadou.errors import AmadouError, JobError
 from amadou_plugins.windows import TumblingWindow, Window
+from amadou_runtime import TestRun
 
 
 class Plain(Recorder):
@@ -59,6 +60,15 @@ def test_what_is_kept_goes_on_when_it_is_declared_again(test_run: MakeRun) -> No
     assert result.counters == {}
     again = test_run(job(Windowed()), snapshot=run.snapshot()).add_watermark(at(61)).end_batch()
     assert sorted(seen[:3:2] + seen[4:] for seen in again.run().records("seen")) == [("closed", 0, 1), ("closed", 0, 2)]
+
+
+def test_an_upgrade_may_be_played_with_what_the_new_job_retires() -> None:
+    new = job(Plain(), retired={"window": "drop", "total": "drop"})
+    run = (
+        TestRun(new, handler=Windowed(), engine="embedded").add_record(event(1)).restart(Plain()).add_watermark(at(60))
+    )
+    result = run.run()
+    assert (result.keys(), result.counters) == ([], {"window.dropped": 1, "total.dropped": 1})
 
 
 def test_a_job_tells_what_it_cannot_retire() -> None:

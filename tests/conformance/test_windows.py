@@ -339,6 +339,24 @@ def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_ru
         run.add_watermark(at(20)).run()
 
 
+class Failing(Tenants):
+    def __init__(self, makes: bool) -> None:
+        super().__init__()
+        self.makes = makes
+
+    def on_recover_window(self, name: str, subject: Subject) -> Any:
+        return TumblingWindow(timedelta(seconds=10), name=name) if self.makes else {}[name]
+
+
+@pytest.mark.parametrize(("makes", "told"), [(False, "KeyError: 'a-10'"), (True, "nothing takes its results: mark")])
+def test_a_window_that_cannot_be_made_is_told_with_what_to_do_where_it_was_removed(makes: bool, told: str) -> None:
+    of = job(Failing(makes), late_events="divert", on_error="dead_letter")
+    run = TestRun(of, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
+    with pytest.raises(CallbackError, match=rf"(?s)Failing.on_recover_window failed: .*{told}.*key +'k'") as failed:
+        run.run()
+    assert "If you removed it, say what becomes of what it has open: Job(retired={'a-10'" in failed.value.user_traceback
+
+
 class Aging(Recorded):
     """Keeps what it has for a minute."""
 
