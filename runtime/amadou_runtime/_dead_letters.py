@@ -15,6 +15,7 @@ from amadou._wire import pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou_runtime._failed_call import FailedCall
 from amadou_runtime._failure import callback_error, called, shown_state
+from amadou_runtime._group import RetiredNameError
 from amadou_runtime._letter_bound import Failures, note_failure
 from amadou_runtime._ports import port_codec
 from amadou_runtime._trace import Trace
@@ -194,13 +195,14 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise what tells that stored state cannot be read, where that is behind an error: it is the deployment's fault,
-    and no callback's.
+    """Raise what tells that stored state cannot be read, or that a retired name is in use, where that is behind an
+    error: it is the deployment's fault, and no callback's.
     """
     found: BaseException | None = error
     seen: set[int] = set()
     while found is not None and id(found) not in seen:
-        if isinstance(found, StateDecodeError) and found.spec is not None:
+        is_unreadable = isinstance(found, StateDecodeError) and found.spec is not None
+        if is_unreadable or isinstance(found, RetiredNameError):
             raise found
         seen.add(id(found))
         found = found.__cause__ or found.__context__

@@ -12,10 +12,14 @@ from amadou._spec import MISSING
 from amadou._wire import Envelope, pack, unpack
 from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime._dependencies import Held
-from amadou_runtime._state_schema import misfits
+from amadou_runtime._state_schema import misfits, not_a_component
 
 _VERSION = 4
 OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew with another checkpoint"
+
+
+class RetiredNameError(SpecError):
+    """The handler makes a component under a name that the job has retired. It ends a run, whatever its `on_error`."""
 
 
 class HeldEvents(NamedTuple):
@@ -159,19 +163,21 @@ class KeyGroup:
 
         :param key: the key in hand
         :raises StateDecodeError: it cannot read it
-        :raises SpecError: it is a name that the job has retired
+        :raises RetiredNameError: it is a name that the job has retired
         """
         name, now = component.name, component.packed_structure
         if name in self._retired:
             way = f"take it out, or give the {component.noun} another name"
-            raise SpecError(f"retired names {name!r}, which the handler makes: {way}")
+            raise RetiredNameError(f"retired names {name!r}, which the handler makes: {way}")
         known = self._structures.get(name)
         if known is not None and known[-1] == now:
             return
         keys = self._keys_of(name)
-        if known is None or not keys:
+        if not keys:
             self._structures[name] = [now]
             return
+        if known is None:
+            raise not_a_component(component.structure(), name, key if key in keys else keys[0])
         for misfit in misfits({name: list(map(unpack, known))}, {name: component.structure()}):
             raise misfit.decode_error(key if key in keys else keys[0])
         self._structures[name] = [*(each for each in known if each != now), now]
@@ -179,7 +185,7 @@ class KeyGroup:
     def noun_of(self, name: str) -> str:
         """What messages call the component that stored something under a name."""
         known = self._structures.get(name)
-        return Component.noun if known is None else str(unpack(known[-1])["noun"])
+        return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
         """The subjects that have something under a name by now."""

@@ -146,6 +146,16 @@ class _Text:
         return self.text
 
 
+def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
+    """The error for a component that was made under the name of a state spec that is no longer declared.
+
+    :param key: a subject that has state under the name
+    """
+    advice = f"give the {now.get('noun', 'component')} another name"
+    stored = _Text("the state of a spec that is not a component")
+    return StateDecodeError(stored, _Text(_shown(now)), "", name, key, advice)
+
+
 def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfit | None:
     """Why a spec cannot read what is stored with one of its structures; `None` where it can.
 

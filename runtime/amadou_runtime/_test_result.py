@@ -116,6 +116,6 @@ def named_spec(job: Job, spec: Any) -> Any:
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
     """A subject outside of any batch."""
-    subject = Subject(Batch(None, True, {}, None, group.columns, group.timers, touched=[key]))
+    subject = Subject(Batch(None, True, {}, None, group.columns, group.timers, touched=[key], keeper=group))
     subject.key = key
     return subject

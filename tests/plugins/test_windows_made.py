@@ -3,11 +3,11 @@
 from typing import Any
 
 import pytest
-from tests.conformance.handlers import SECOND, at, event, job
+from tests.conformance.handlers import SECOND, Recorder, at, event, job
 from tests.conformance.test_windows_made import Make, Making, closed, restarted, tumbling
 
-from amadou import KeyedEvent, Subject
-from amadou.errors import CallbackError
+from amadou import Component, KeyedEvent, Subject, ValueSpec, to_micros
+from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.aggregates import Count, Max, Mean, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
@@ -140,7 +140,42 @@ def test_a_window_may_be_made_otherwise_when_its_last_one_is_closed() -> None:
     assert closed(run.add_record(event(101)).add_watermark(at(500)).end_batch()) == [1, 1]
 
 
-def test_a_retired_name_is_not_made_again() -> None:
-    run = TestRun(job(Making(), retired={"made": "drop"})).add_record(event(1))
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
+def test_a_retired_name_is_not_made_again(on_error: Any) -> None:
+    run = TestRun(job(Making(), retired={"made": "drop"}, on_error=on_error)).add_record(event(1))
     with pytest.raises(CallbackError, match="retired names 'made', which the handler makes"):
+        run.run()
+
+
+class Counting(Recorder):
+    made = ValueSpec(int, default=0)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.made.state_for(subject).value += 1
+
+
+@pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
+def test_a_window_is_not_made_under_the_name_of_state_that_is_gone(on_error: Any) -> None:
+    first = TestRun(job(Counting())).add_record(event(1))
+    first.run()
+    run = TestRun(job(Making(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
+    with pytest.raises(CallbackError, match=r"state 'made' of key 'k'.*not a component.*give the window another name"):
+        run.run()
+
+
+class Bare(Component):
+    """A component of someone else's, which says no more of itself than it must."""
+
+    def structure(self) -> dict[str, Any]:
+        return {"kind": "Bare", "version": 0, "settings": {}}
+
+
+class Touching(Recorder):
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        Bare(name="bare").state_for(subject).store(1, to_micros(at(10)))
+
+
+def test_a_component_that_does_not_say_its_noun_is_called_one() -> None:
+    run = TestRun(job(Touching())).add_record(event(1)).restart().add_watermark(at(500)).end_batch()
+    with pytest.raises(AmadouError, match="component 'bare'"):
         run.run()

@@ -135,3 +135,27 @@ def test_a_migration_may_begin_an_aggregate_anew_and_may_leave_names_that_are_go
     after = keeping(kind, {"n": Count(), "sum": Sum()}, version=1, migrate=migrated)
     run = TestRun(job(before)).add_records([event(1, 5), event(2, 7)]).restart(after).add_record(event(3, 2))
     assert results(run.add_watermark(at(500)).end_batch())[-1] == {"n": 3, "sum": 2}
+
+
+class Greatest(Aggregate[list[int], int]):
+    """Has no result of nothing."""
+
+    def create(self) -> list[int]:
+        return []
+
+    def add(self, accumulator: list[int], event: KeyedEvent[Any]) -> list[int]:
+        return [*accumulator, event.value]
+
+    def merge(self, left: list[int], right: list[int]) -> list[int]:
+        return left + right
+
+    def result(self, accumulator: list[int]) -> int:
+        return max(accumulator)
+
+
+@pytest.mark.parametrize("kind", ["tumbling", "hopping", "session", "cut session", "count", "running"])
+def test_a_migration_may_begin_an_aggregate_anew_that_has_no_result_of_nothing(kind: str) -> None:
+    before = keeping(kind, {"n": Count()})
+    after = keeping(kind, {"n": Count(), "max": Greatest()}, version=1, migrate=lambda stored, _: {**stored, "max": []})
+    run = TestRun(job(before)).add_records([event(1, 5), event(2, 7)]).restart(after).add_record(event(3, 2))
+    assert results(run.add_watermark(at(500)).end_batch())[-1] == {"n": 3, "max": 2}

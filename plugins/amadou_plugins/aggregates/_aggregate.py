@@ -2,12 +2,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-import attrs
-
 from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._kinds import are_alike
-from amadou_plugins.aggregates._shown import settings, shown
+from amadou_plugins.aggregates._shown import settings, shown_aggregate
 
 A = TypeVar("A")
 R = TypeVar("R")
@@ -150,9 +148,8 @@ class Aggregate(ABC, Generic[A, R]):
         return list(map(self.result, column))
 
     def __repr__(self) -> str:
-        name = type(self).__name__
-        return f"{name}({', '.join(settings(self))})" if attrs.has(type(self)) else f"{name}()"
+        return f"{type(self).__name__}({', '.join(settings(self))})"
 
     def structure(self) -> Any:
         """What a checkpoint knows the aggregate by: a text, or texts by name, of which some may come and others go."""
-        return shown(self)
+        return shown_aggregate(self)

@@ -4,7 +4,7 @@ import attrs
 
 from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
-from amadou_plugins.aggregates._shown import shown
+from amadou_plugins.aggregates._shown import shown_aggregate
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -47,7 +47,7 @@ class Foreign(Aggregate[Any, Any]):
         return self.of.result(accumulator)
 
     def structure(self) -> Any:
-        return shown(self.of)
+        return shown_aggregate(self.of)
 
     def __repr__(self) -> str:
         kind: Any = type(self.of)

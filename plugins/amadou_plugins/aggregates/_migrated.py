@@ -31,6 +31,8 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
         new = [None] * _ENTRIES[type(aggregate)]
     if (accumulator is None and new is not None) or (_is_ours(aggregate) and not _is_like(new, accumulator)):
         raise _refused(aggregate, accumulator, f"it needs one like {new!r}")
+    if accumulator == new:  # some aggregates have no result of nothing
+        return
     try:
         _try_out(aggregate, accumulator)
     except Exception as error:

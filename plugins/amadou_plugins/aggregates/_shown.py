@@ -1,58 +1,100 @@
-"""Aggregates and their settings as texts that are the same in each process: a checkpoint knows a job by them."""
+"""Aggregates and their settings as texts that are the same in each process: a checkpoint knows a job by them.
+
+A function counts by its name alone, plain data by its value, anything else by its class.
+"""
 
 import dataclasses
-import re
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections import deque
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property, partial
+from hashlib import sha256
+from typing import Any, Final
+from uuid import UUID
 
 import attrs
 
-_ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+_PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
+_LIMIT: Final = 300
+"""The length from which a text is cut, and ends in a digest of the whole: each key group has one."""
+_DIGITS: Final = 16
 
 
-def shown(value: Any) -> str:
-    """A setting, or an aggregate: no address in memory, no order of a set."""
-    name = getattr(value, "__qualname__", None)
-    if isinstance(name, str):
-        return name
-    kind: Any = type(value)
-    if kind is partial:
-        named = [f"{name}={shown(part)}" for name, part in value.keywords.items()]
-        return f"partial({', '.join([shown(value.func), *map(shown, value.args), *named])})"
-    if kind in (set, frozenset):
-        return f"{kind.__name__}({', '.join(sorted(map(shown, value)))})"
-    if kind is list:
-        return f"[{', '.join(map(shown, value))}]"
-    if kind is tuple:
-        return f"({', '.join(map(shown, value))}{',' if len(value) == 1 else ''})"
-    if kind is dict:
-        return f"{{{', '.join(f'{shown(key)}: {shown(part)}' for key, part in value.items())}}}"
-    if attrs.has(kind) or dataclasses.is_dataclass(value):
-        return f"{kind.__name__}({', '.join(settings(value))})"
-    return kind.__qualname__ if kind.__repr__ is object.__repr__ else _ADDRESS.sub("", repr(value))
+def shown_aggregate(aggregate: Any) -> str:
+    """An aggregate with its settings, of whatever class."""
+    text = f"{type(aggregate).__name__}({', '.join(settings(aggregate))})"
+    if len(text) <= _LIMIT:
+        return text
+    return f"{text[:_LIMIT]}… (sha256 {sha256(text.encode(errors='surrogatepass')).hexdigest()[:_DIGITS]})"
 
 
-def settings(value: Any) -> list[str]:
-    """The settings of an attrs class or a dataclass that are not the default, as its maker takes them."""
-    told: list[str] = []
-    named = False
-    for name, default, by_keyword, setting in _fields(value):
-        if setting == default:
-            named = True
+def shown(setting: Any) -> str:
+    """A setting: no address in memory, no order of a set, and nothing that a function finds when it is called."""
+    kind: Any = type(setting)
+    if all(callable(getattr(kind, method, None)) for method in ("create", "add", "result")):
+        return shown_aggregate(setting)
+    if isinstance(setting, partial):
+        return shown(setting.func)
+    if callable(setting):
+        name = getattr(setting, "__name__", None)
+        return name if isinstance(name, str) else str(kind.__name__)
+    if isinstance(setting, Enum):
+        return f"{kind.__name__}.{setting.name}"
+    for plain in _PLAIN:
+        if isinstance(setting, plain):
+            return plain.__repr__(setting)
+    if isinstance(setting, Mapping):
+        return f"{{{', '.join(sorted(f'{shown(key)}: {shown(value)}' for key, value in setting.items()))}}}"
+    if isinstance(setting, AbstractSet):
+        return f"set({', '.join(sorted(map(shown, setting)))})"
+    if isinstance(setting, tuple):
+        return f"({', '.join(map(shown, setting))}{',' if len(setting) == 1 else ''})"
+    if isinstance(setting, list | deque):
+        return f"[{', '.join(map(shown, setting))}]"
+    return "None" if setting is None else str(kind.__name__)
+
+
+def settings(aggregate: Any) -> list[str]:
+    """The settings of an aggregate as its maker takes them: without those of an attrs class or a dataclass that are the
+    default.
+    """
+    found: list[str] = []
+    is_named = False
+    for name, default, by_keyword, setting in _fields(aggregate):
+        text = shown(setting)
+        if text == shown(default):
+            is_named = True
         else:
-            told.append(f"{name}={shown(setting)}" if named or by_keyword else shown(setting))
-    return told
+            found.append(f"{name}={text}" if is_named or by_keyword else text)
+    return found
 
 
-def _fields(value: Any) -> Iterator[tuple[str, Any, bool, Any]]:
+def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
     """Name, default, whether it is given by name alone, and value of each setting."""
-    kind = type(value)
+    kind = type(aggregate)
     if attrs.has(kind):
         for field in attrs.fields(kind):
             if field.init:
-                yield field.alias, field.default, bool(field.kw_only), getattr(value, field.name)
-        return
-    for of in dataclasses.fields(kind):
-        if of.init:
-            yield of.name, of.default, bool(of.kw_only), getattr(value, of.name)
+                yield field.alias, field.default, bool(field.kw_only), getattr(aggregate, field.name)
+    elif dataclasses.is_dataclass(kind):
+        for of in dataclasses.fields(kind):
+            if of.init:
+                yield of.name, of.default, bool(of.kw_only), getattr(aggregate, of.name)
+    else:
+        for name, value in sorted(_attributes(aggregate).items()):
+            yield name, attrs.NOTHING, True, value
+
+
+def _attributes(aggregate: Any) -> dict[str, Any]:
+    """What an object has been given, in its `__dict__` or in slots, but for what it computed of that."""
+    kind = type(aggregate)
+    found = dict(getattr(aggregate, "__dict__", {}))
+    for base in kind.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(aggregate, name):
+                found[name] = getattr(aggregate, name)
+    return {name: value for name, value in found.items() if not isinstance(getattr(kind, name, None), cached_property)}
