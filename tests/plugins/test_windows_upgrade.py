@@ -193,7 +193,7 @@ def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) ->
         state, outputs = None, []
         with_name, without = {"n": Sum(), "other": of()}, {"other": of()}
         for value, (aggregates, is_at_once) in enumerate(zip((with_name, without, with_name), at_once, strict=True)):
-            second = 10 + 45 * value
+            second = 10 + 30 * value
             handler = KINDS[kind](aggregates)
             handler.gives_all_to = "window" if is_at_once else None
             operator = Operator(job(handler))
