@@ -182,6 +182,11 @@ class KeyGroup:
             raise misfit.decode_error(key if key in keys else keys[0])
         self._structures[name] = [*(each for each in known if each != now), now]
 
+    def left_otherwise(self, components: Iterable[Component]) -> list[Component]:
+        """The components of which a job with others has left something."""
+        known = self._structures
+        return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
+
     def noun_of(self, name: str) -> str:
         """What messages call the component that stored something under a name."""
         known = self._structures.get(name)

@@ -313,6 +313,7 @@ class Operator:
         batch.is_replay = again is not None
         runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count = sum(len(run.keys) for run in runs)
+        left = group.left_otherwise(self._job.components.values())
         self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
         aging = self._aging()
@@ -320,6 +321,7 @@ class Operator:
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
         touched.update(*waking.values(), (call.key for call in failed))
         subject = Subject(batch)
+        self._renew(left, group, subject, touched)
         late = 0
         if again is None and self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch)
@@ -397,6 +399,18 @@ class Operator:
                 component = self._recovered(name, subject)
             if component is not None:
                 group.spread(component)
+
+    def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
+        """Let what older code left of the components that the handler declares be as its own, of all subjects: it is
+        the same for those that are played one by one and at once.
+        """
+        columns = {component: group.columns[component.name] for component in left if component.name in group.columns}
+        touched.update(*(column.packed for column in columns.values()))
+        subject.timestamp = subject.watermark or from_micros(0)
+        for component, column in columns.items():
+            for subject.key in list(column.packed):
+                component.state_for(subject)
+            column.store()
 
     def _batch(self, group: KeyGroup, watermark: int | None, touched: Collection[Key]) -> Batch:
         return Batch(

@@ -12,7 +12,7 @@ class Field(NamedTuple):
     """A field of a class.
 
     :param made: whether the class makes it itself (`init=False`)
-    :param needed: whether no object can be made without it
+    :param needed: whether an object that is made without it would lack it
     """
 
     name: str
@@ -38,7 +38,7 @@ def fields_of(type_: Any) -> list[Field]:
 
     def field(name: str, is_made: bool, has_default: bool) -> Field:
         kind = _with_arguments(hints.get(name, Any), given)
-        return Field(name, kind, is_made, needed=not (is_made or has_default))
+        return Field(name, kind, is_made, needed=not (has_default or (is_made and _acts(class_))))
 
     if attrs.has(class_):
         return [field(of.name, not of.init, of.default is not attrs.NOTHING) for of in attrs.fields(class_)]
@@ -75,8 +75,7 @@ def is_plain(type_: Any) -> bool:
     and does nothing else.
     """
     class_ = get_origin(type_) or type_
-    acts = any(hasattr(class_, name) for name in ("__post_init__", "__attrs_post_init__"))
-    return not (acts or _checks(class_) or made_fields(type_))
+    return not (_acts(class_) or _checks(class_) or made_fields(type_))
 
 
 def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
@@ -96,6 +95,11 @@ def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
 _UNKNOWN_TO_FIELDS: Final = {"__attrs_pre_init__", "__attrs_init__"}
 """What classes have that are made of more than their fields: a start of their own, or an `__init__` of their own."""
 _CACHED_HASH: Final = "_attrs_cached_hash"
+
+
+def _acts(class_: type) -> bool:
+    """Whether a class does more at an object's making than to take its fields."""
+    return any(hasattr(class_, name) for name in ("__post_init__", "__attrs_post_init__"))
 
 
 def _checks(class_: type) -> bool:

@@ -135,7 +135,7 @@ class StateSpec(Spec, Generic[S]):
                 wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
                 changed = True
         state: Any = self._state(key, wire) if self.ttl is None else self._aging_state(key, wire, subject)
-        state._changed = changed
+        state._changed |= changed
         return state  # type: ignore[no-any-return]
 
     def _ages_by(self, subject: Subject) -> int | None:

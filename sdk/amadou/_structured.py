@@ -170,7 +170,11 @@ def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], An
     def structure(wire: Any, _: Any) -> Any:
         if type(wire) is not dict:
             raise StateDecodeError(wire, type_)
-        parts = {of.name: hook_for(of.type)(wire[of.name], of.type) for of in fields if of.needed or of.name in wire}
+        parts = {
+            of.name: hook_for(of.type)(wire[of.name], of.type)
+            for of in fields
+            if (of.needed and not of.made) or of.name in wire
+        }
         value = made(parts)
         for name, part in parts.items():  # whatever the class itself has put there
             object.__setattr__(value, name, part)

@@ -184,3 +184,33 @@ def test_a_running_value_that_cannot_be_migrated_is_named() -> None:
     run.add_record(event(1, 5)).restart(Wrong).add_record(event(2, 2))
     with pytest.raises(CallbackError, match=r"state 'total' of key 'a'.*migrate= failed for version 0: KeyError"):
         run.run()
+
+
+@pytest.mark.parametrize("kind", ["hopping", "sliding", "session", "cut session"])
+@pytest.mark.parametrize("of", [Count, First], ids=["any order", "in order"])
+def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) -> None:
+    def played(key: str, *at_once: bool) -> list[Any]:
+        state, outputs = None, []
+        with_name, without = {"n": Sum(), "other": of()}, {"other": of()}
+        for value, (aggregates, is_at_once) in enumerate(zip((with_name, without, with_name), at_once, strict=True)):
+            second = 10 + 30 * value
+            handler = KINDS[kind](aggregates)
+            handler.gives_all_to = "window" if is_at_once else None
+            operator = Operator(job(handler))
+            keys = ["a" if value != 1 else key]
+            chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]
+            if is_at_once:
+                assert operator._taker is not None
+                done = operator.process_at_once(operator._taker, state, chunks, to_micros(at(value)))
+            else:
+                done = operator.process_one_by_one(state, chunks, to_micros(at(value)))
+            assert done is not None
+            state = done.state
+        closed = operator.process(state, [], to_micros(at(1000)))
+        outputs = [unpack(result) for result in closed.outputs["results"]]
+        return [result[-1]["n"] for result in outputs if result[2] == "a"]
+
+    ways = [(first, second, third) for first in (False, True) for second in (False, True) for third in (False, True)]
+    for way in ways if kind in AT_ONCE else [(False, False, False)]:
+        assert max(played("a", *way)) == 1, way
+        assert max(played("idle a", *way)) == 1, way

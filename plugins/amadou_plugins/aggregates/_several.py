@@ -73,6 +73,20 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
     )
 
 
+def forget_gone(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
+    """Forget what an accumulator has under names that are gone: a name that comes back begins anew.
+
+    :returns: whether there was any
+    """
+    if not isinstance(aggregate, Several) or not isinstance(accumulator, dict):
+        return False
+    gone = accumulator.keys() - aggregate.aggregates.keys()
+    for name in gone:
+        del accumulator[name]
+    forgotten = [forget_gone(aggregate.aggregates[name], part) for name, part in accumulator.items()]
+    return bool(gone) or any(forgotten)
+
+
 @cache
 def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
     """Makes dicts with such keys; a third of what `zip` takes with them, and this is called for all results."""

@@ -24,7 +24,7 @@ from amadou_plugins._calling import (
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.aggregates._migrated import check_migrated
-from amadou_plugins.aggregates._several import accumulators_of
+from amadou_plugins.aggregates._several import Several, accumulators_of, forget_gone
 from amadou_plugins.windows._by_turns import ByTurns, turn_of
 from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
@@ -459,6 +459,28 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             for start, _, accumulators in ([] if value is None else self.open_windows(value))
         }
 
+    def _state(self, key: Key, wire: Any) -> Part:
+        return self._without_gone(super()._state(key, wire))
+
+    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> Part:
+        return self._without_gone(super()._aging_state(key, wire, subject))
+
+    def _without_gone(self, part: Part) -> Part:
+        """Let all windows of a subject forget the names of aggregates that are gone."""
+        if not isinstance(self.aggregate, Several) or part.value is None:
+            return part
+        kept = self._kept
+
+        def convert(accumulator: Any) -> Any:
+            has_forgotten = (
+                kept.forget_gone(accumulator) if isinstance(kept, ByTurns) else forget_gone(kept, accumulator)
+            )
+            part._changed |= has_forgotten
+            return accumulator
+
+        part.value = self._with_accumulators(part.value, convert)
+        return part
+
     def _migrated(self, part: Any, version: int, key: Key) -> Any:
         return self._with_accumulators(part, self._migration(version, key))
 
@@ -485,14 +507,14 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     @property
     def layout(self) -> Any:
-        return [self.version, self._kept.layout]
+        return [self.version, self._kept.layout, self._kept.names if isinstance(self._kept, ByTurns) else None]
 
     def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:
         """The accumulators of a column of some keys.
 
         :param layout: the window's when the column was stored
         """
-        version, form = layout
+        version, form, _ = layout
         try:
             found = accumulators_of(self._kept, form, column, len(keys))
         except Exception as error:

@@ -1,10 +1,11 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
 from amadou import Events, Key, KeyedEvent
 from amadou_plugins.aggregates import Aggregate
 from amadou_plugins.aggregates._kinds import joined
+from amadou_plugins.aggregates._several import Several, forget_gone
 
 
 class ByTurns(Aggregate[list[Any], Any]):
@@ -20,8 +21,24 @@ class ByTurns(Aggregate[list[Any], Any]):
         self.aggregate = aggregate
         self.has_kinds = aggregate.has_kinds
 
+    @property
+    def names(self) -> Any:
+        """The names of several aggregates, those in them likewise; `None` of one."""
+        return _names(self.aggregate)
+
+    def forget_gone(self, accumulator: list[Any]) -> bool:
+        """Forget what is under names that are gone; see the function of that name."""
+        forgotten = [forget_gone(self.aggregate, part) for _, part in accumulator]
+        return any(forgotten)
+
     def create(self) -> list[Any]:
         return []
+
+    def column(self, accumulators: Iterable[list[Any]]) -> list[Any]:
+        column = list(accumulators)
+        for accumulator in column:
+            self.forget_gone(accumulator)
+        return column
 
     def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
         return self.add_in(accumulator, event, turn_of(accumulator) or 1)
@@ -87,3 +104,9 @@ def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[i
 def turn_of(accumulator: list[Any]) -> int:
     """The number of the last turn of an accumulator; 0 where there is none."""
     return accumulator[-1][0] if accumulator else 0
+
+
+def _names(aggregate: Aggregate[Any, Any]) -> Any:
+    if not isinstance(aggregate, Several):
+        return None
+    return {name: _names(part) for name, part in aggregate.aggregates.items()}
