@@ -58,9 +58,8 @@ class FailedCall(NamedTuple):
         calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
         component.woken(subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments)))
         for call in calls:
-            if list(call[1]) == self.arguments or pack(list(call[1])) == pack(
-                self.arguments
-            ):  # NaN is unequal to itself
+            # NaN is unequal to itself
+            if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):
                 return call
         raise RunError(
             f"{self.component} does not call {self.callback} with {shown_value(tuple(self.arguments))} any more, with "

@@ -601,7 +601,9 @@ class Operator:
         """
         subject.key, subject.timestamp = failed.key, from_micros(failed.micros)
         component = self._components.get(failed.component) or self._recovered(failed.component, subject)
-        again = failed.again(component, self._batch(KeyGroup(None), failed.watermark, (failed.key,)))
+        apart = self._batch(KeyGroup(None), failed.watermark, (failed.key,))
+        apart.keeper = None
+        again = failed.again(component, apart)
 
         def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
             call(subject, again, *failed.arguments)
