@@ -1,9 +1,10 @@
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
+from functools import lru_cache
 from inspect import getattr_static
-from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic
 
 from amadou._event import K, Key, KeyedEvent
@@ -153,19 +154,39 @@ def callbacks_of(handler: Handler) -> Iterator[None]:
 
     :raises HandlerAttributeError: they did, past the handler
     """
-    token, before = _running.set(handler), dict(vars(handler))
+    token, before, in_slots = _running.set(handler), dict(vars(handler)), _in_slots(handler)
     elsewhere = _assigned.setdefault(id(handler), set())
     try:
         yield
     finally:
         _running.reset(token)
         _assigned.pop(id(handler), None)
-    after = vars(handler)
-    for name in {**before, **after}:
-        is_changed = before.get(name, MISSING) is not after.get(name, MISSING)
-        if is_changed and name not in elsewhere and not _is_cached(type(handler), name):
-            did = "set" if name in after else "deleted"
+    after, left = vars(handler), _in_slots(handler)
+    changed = [
+        name
+        for name in {**before, **after}
+        if before.get(name, MISSING) is not after.get(name, MISSING) and not _is_cached(type(handler), name)
+    ]
+    changed += [name for name, value in in_slots.items() if left.get(name, MISSING) is not value]
+    for name in changed:
+        if name not in elsewhere:
+            did = "set" if name in after or name in left else "deleted"
             raise HandlerAttributeError(type(handler).__name__, name, "NoneType", None, did)
+
+
+def _in_slots(handler: Handler) -> dict[str, Any]:
+    """What a handler has in slots, as attrs classes and dataclasses make them."""
+    found = {}
+    for name, slot in _slots(type(handler)):
+        with suppress(AttributeError):  # nothing is there yet
+            found[name] = slot.__get__(handler)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _slots(kind: type) -> list[tuple[str, Any]]:
+    members = [member for class_ in kind.__mro__ for member in vars(class_).items()]
+    return [(name, member) for name, member in members if isinstance(member, MemberDescriptorType)]
 
 
 def _is_cached(kind: type, name: str) -> bool:

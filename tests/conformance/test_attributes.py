@@ -3,16 +3,19 @@
 import operator
 import sqlite3
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from threading import Thread
 from typing import Any
 
+import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import Handler, KeyedEvent, ListSpec, MapSpec, Subject, ValueSpec
 from amadou.errors import AmadouError, CallbackError, HandlerAttributeError, JobError
+from amadou_runtime import TestRun
 
 Deed = Callable[[Any], Any]
 
@@ -99,6 +102,37 @@ def test_an_attribute_that_a_callback_changes_past_the_handler_ends_the_run(
 ) -> None:
     run = test_run(job(Doing(deed, callback), on_error="dead_letter")).add_record(event(0)).add_watermark(at(1))
     with pytest.raises(AmadouError, match=told):
+        run.end_batch().run()
+
+
+@attrs.define
+class Converting(Recorder):
+    total: int = attrs.field(default=0, converter=int)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.total += 1
+
+
+@attrs.frozen
+class Frozen(Recorder):
+    total: int = 0
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        object.__setattr__(self, "total", self.total + 1)
+
+
+@dataclass(slots=True)
+class Slotted(Recorder):
+    total: int = 0
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        object.__setattr__(self, "total", self.total + 1)
+
+
+@pytest.mark.parametrize("kind", [Converting, Frozen, Slotted])
+def test_so_does_one_in_a_slot(kind: type[Recorder]) -> None:
+    run = TestRun(job(kind()), engine="embedded").add_record(event(0))
+    with pytest.raises(AmadouError, match=rf"a callback set the attribute {kind.__name__}\.total"):
         run.end_batch().run()
 
 
