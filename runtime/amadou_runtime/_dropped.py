@@ -18,10 +18,12 @@ class DroppedWarning:
     While that goes on, it warns again after a minute, after two more, and so on up to an hour.
 
     :param job: the job
+    :param replays: whether the run replays dead letters
     """
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, replays: bool = False) -> None:
         self._job = job
+        self._replays = replays
         self._events = self._dropped = 0
         self._last: deque[tuple[int, int]] = deque()
         """Events of the last batches, and how many of them were dropped."""
@@ -61,7 +63,9 @@ class DroppedWarning:
             f"{events:,}",
             100 * dropped / max(events, 1),
             "" if is_all else f", {self._dropped:,} of {self._events:,} in all",
-            _advice(self._job),
+            "A replay moves no watermark: windows that have closed take nothing"
+            if self._replays
+            else _advice(self._job),
         )
 
 

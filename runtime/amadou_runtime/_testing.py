@@ -14,6 +14,7 @@ from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._port import declared_specs
 from amadou._report import added
+from amadou._text import shown_value
 from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
@@ -95,6 +96,8 @@ class TestRun:
     ) -> None:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
+        if not isinstance(job, Job):
+            raise TypeError(f"a test run plays a Job, not {shown_value(job)}")
         self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
@@ -145,6 +148,8 @@ class TestRun:
 
     def add_records(self, records: Iterable[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add records in their order."""
+        if isinstance(records, str | bytes):
+            raise TypeError(f"add_records takes several records, and add_record one, such as {shown_value(records)}")
         for record in records:
             self._to_batch(source, partition, record)
         return self
@@ -188,6 +193,8 @@ class TestRun:
 
         :param by: how long, not below zero
         """
+        if not isinstance(by, timedelta):
+            raise TypeError(f"time goes on by a timedelta, not by {by!r}")
         if by < timedelta(0):
             raise ValueError(f"time does not go back: {by}")
 
@@ -315,12 +322,19 @@ class TestRun:
 
     def close(self) -> None:
         """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`
-        goes on with what is stored, as after a restart.
+        goes on with what is stored, as after a restart. `with TestRun(job) as run:` closes at the end of the block, as
+        tests of Hypothesis need it, which play many runs.
         """
         if self._player is not None:
             player, self._player = self._player, None
             self._placed = self._state or b""
             player.close()
+
+    def __enter__(self) -> "TestRun":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
         if not isinstance(partition, str):

@@ -177,7 +177,7 @@ def callbacks_of(handler: Handler) -> Iterator[None]:
 def _in_slots(handler: Handler) -> dict[str, Any]:
     """What a handler has in slots, as attrs classes and dataclasses make them."""
     found = {}
-    for name, slot in _slots(type(handler)):
+    for name, slot in _slots(type(handler)):  # type: ignore[arg-type] # mypy looks for the hash of a handler
         with suppress(AttributeError):  # nothing is there yet
             found[name] = slot.__get__(handler)
     return found

@@ -55,6 +55,9 @@ class ValueState(Generic[T]):
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
         self._changed = True
 
+    def __bool__(self) -> bool:
+        raise TypeError(f"a subject's state is neither true nor false: use .value, or .exists, of {self._spec.name}")
+
     @property
     def exists(self) -> bool:
         """Whether a value has been set and not cleared."""
@@ -125,7 +128,16 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
 
     _usage = "state_for(subject).value = …"
     _of_subjects = names_of(ValueState)
-    _operators = {"__add__": "{}.value + …", "__iadd__": "{}.value += …", "__getitem__": "{}.value[…]"}
+    _operators = {
+        "__add__": "{}.value + …",
+        "__bool__": "{}.value",
+        "__ge__": "{}.value >= …",
+        "__getitem__": "{}.value[…]",
+        "__gt__": "{}.value > …",
+        "__iadd__": "{}.value += …",
+        "__le__": "{}.value <= …",
+        "__lt__": "{}.value < …",
+    }
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
     """Turns a value into its wire form."""

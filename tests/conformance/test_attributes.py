@@ -1,6 +1,7 @@
 """What a handler keeps in attributes: settings, which a test run leaves alone and callbacks cannot change."""
 
 import operator
+import re
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -246,3 +247,22 @@ def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) ->
     run.run()
     run.close()
     assert run.add_record(event(1)).run().state("total", "k") == 2
+
+
+@pytest.mark.parametrize(
+    ("deed", "told"),
+    [
+        (lambda handler, _: not handler.total, "use self.total.state_for(subject).value"),
+        (lambda handler, _: handler.total > 3, "use self.total.state_for(subject).value > …"),
+        (lambda handler, subject: not handler.total.state_for(subject), "use .value, or .exists, of total"),
+    ],
+)
+def test_a_value_is_not_taken_for_true_where_its_spec_or_state_is_asked(deed: Callable[..., Any], told: str) -> None:
+    class Asking(Recorder):
+        total = ValueSpec(int, default=0)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+            deed(self, subject)
+
+    with pytest.raises(CallbackError, match=re.escape(told)):
+        TestRun(job(Asking()), engine="embedded").add_record(event(0)).run()

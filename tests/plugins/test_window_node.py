@@ -563,6 +563,12 @@ def test_a_hundred_thousand_random_lines_get_a_reply_each_to_their_msg_id(node: 
 # pipes
 
 
+def _heed_ctrl_c() -> None:
+    """Background jobs of shells ignore it, and what runs the tests may have blocked it."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
 @pytest.fixture
 def started() -> Iterator[subprocess.Popen[bytes]]:
     pipe = subprocess.PIPE
@@ -572,7 +578,7 @@ def started() -> Iterator[subprocess.Popen[bytes]]:
         stdout=pipe,
         stderr=pipe,
         bufsize=0,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        preexec_fn=_heed_ctrl_c,
     ) as process:
         yield process
         process.kill()

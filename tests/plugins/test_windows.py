@@ -307,3 +307,7 @@ def test_parts_are_put_together_for_results_alone(kind: Any, lengths: Any, setti
     chunk = Chunk("in", b"", pack_events([field for second in range(50) for field in ("a", at(second), None)]))
     Operator(job(windowing(kind, *lengths, Merges(), **settings))).process(None, [chunk], None)
     assert Merges.merges == 0
+
+
+def test_a_count_window_drops_nothing_as_late() -> None:
+    assert not CountWindow(3).drops_late

@@ -121,3 +121,10 @@ def test_the_warning_names_settings_that_the_job_has(job: Job, advice: str, capl
     DroppedWarning(job).look(BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON))
     [record] = caplog.records
     assert record.getMessage().endswith(f"because they came too late. {advice}")
+
+
+def test_a_replay_is_not_told_to_raise_a_delay(caplog: pytest.LogCaptureFixture) -> None:
+    batch = BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON)
+    DroppedWarning(job_with(), replays=True).look(batch)
+    assert "A replay moves no watermark: windows that have closed take nothing" in caplog.text
+    assert "watermark_delay" not in caplog.text

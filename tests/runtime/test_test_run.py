@@ -333,3 +333,27 @@ def test_new_records_are_those_since_the_run_before() -> None:
 def test_what_is_no_snapshot_is_refused(snapshot: bytes) -> None:
     with pytest.raises(ValueError, match="that is no snapshot of a test run: "):
         TestRun(adder(), snapshot=snapshot)
+
+
+def test_a_block_closes_its_run() -> None:
+    closed: list[str] = []
+
+    class Closing(Adder):
+        def close(self) -> None:
+            closed.append("closed")
+
+    job = Job("adder", Closing(), {"in": MemorySource()}, {"sums": MemorySink(), "notes": MemorySink()})
+    with TestRun(job) as run:
+        run.run()
+        assert closed == []
+    assert closed == ["closed"]
+
+
+def test_what_a_test_run_does_not_take_is_told() -> None:
+    with pytest.raises(TypeError, match="a test run plays a Job, not "):
+        TestRun(Adder())  # type: ignore[arg-type]
+    run = TestRun(Job("adder", Adder(), {"in": MemorySource()}, {"sums": MemorySink(), "notes": MemorySink()}))
+    with pytest.raises(TypeError, match="add_records takes several records, and add_record one, such as b'abc'"):
+        run.add_records(b"abc")
+    with pytest.raises(TypeError, match="time goes on by a timedelta, not by 5"):
+        run.advance_processing_time(5)  # type: ignore[arg-type]

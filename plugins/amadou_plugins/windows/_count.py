@@ -28,6 +28,7 @@ class CountWindow(WindowSpec[V_co]):
     """
 
     by_keyword = "hop"
+    drops_late = False
 
     def __init__(
         self: "CountWindow[V]",

@@ -82,6 +82,7 @@ class RunningJob:
         on_report: Callable[[BatchReport], None] | None = None,
         on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
+        replays: bool = False,
     ) -> None:
         self.query: Any = None
         self.payload: Payload | None = None
@@ -105,7 +106,7 @@ class RunningJob:
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
-        self._dropped = DroppedWarning(job)
+        self._dropped = DroppedWarning(job, replays=replays)
         self._held_back = HeldBackWarning(job)
         self._partitions: Sequence[PartitionReport] = clock.reports()
         self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
@@ -413,6 +414,7 @@ def start(
         on_report=hooks.batch_completed,
         on_spark_progress=progress,
         before_first=partial(keep, files, identity),
+        replays=bool(letters),
     )
     if kept is None and trigger != AVAILABLE_NOW:
         _logger.warning(_NOT_RESUMED, job.name)
