@@ -126,7 +126,7 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         return None if None in read else frozenset[str]().union(*filter(None, read))
 
     def structure(self) -> Any:
-        return {name: part.structure() for name, part in self.aggregates.items()}
+        return {name: self.aggregates[name].structure() for name in sorted(self.aggregates)}
 
     def create(self) -> Accumulators:
         return {name: part.create() for name, part in self.aggregates.items()}
