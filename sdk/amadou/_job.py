@@ -43,10 +43,21 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
-def _sinks(value: Any) -> Any:
-    return _frozen_mapping(
-        {port: _tuple(sinks) for port, sinks in value.items()} if isinstance(value, Mapping) else value
-    )
+# What a converter takes is what type checkers let a job be given.
+def _sources(value: Mapping[str, Source]) -> Mapping[str, Source]:
+    frozen: Mapping[str, Source] = _frozen_mapping(value)
+    return frozen
+
+
+def _sinks(value: Mapping[str, Sink | Sequence[Sink]]) -> Mapping[str, Sink | tuple[Sink, ...]]:
+    given = {port: _tuple(sinks) for port, sinks in value.items()} if isinstance(value, Mapping) else value
+    frozen: Mapping[str, Sink | tuple[Sink, ...]] = _frozen_mapping(given)
+    return frozen
+
+
+def _retired(value: Mapping[str, Literal["drop", "keep"]]) -> Mapping[str, Literal["drop", "keep"]]:
+    frozen: Mapping[str, Literal["drop", "keep"]] = _frozen_mapping(value)
+    return frozen
 
 
 def _of(source: str, given: Any) -> Any:
@@ -108,7 +119,7 @@ class Job:
 
     name: str
     handler: Handler
-    sources: Mapping[str, Source] = attrs.field(converter=_frozen_mapping)
+    sources: Mapping[str, Source] = attrs.field(converter=_sources)
     sinks: Mapping[str, Sink | tuple[Sink, ...]] = attrs.field(converter=_sinks)
     watermark_delay: _BySource = attrs.field(default=timedelta(0), converter=_delay, kw_only=True)
     idle_timeout: _BySource | None = attrs.field(default=None, converter=_timeout, kw_only=True)
@@ -116,7 +127,7 @@ class Job:
     on_error: Literal["fail", "dead_letter"] = attrs.field(default="fail", kw_only=True)
     max_dead_letters: float | Param | None = attrs.field(default=None, converter=_letter_bound, kw_only=True)
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
-    retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_frozen_mapping, kw_only=True)
+    retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_retired, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
     plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
     dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)

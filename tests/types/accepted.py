@@ -22,7 +22,7 @@ from amadou import (
     ValueSpec,
 )
 from amadou_plugins.aggregates import Aggregate, Collect, Count, Mean, Median, RunningSpec, Sum
-from amadou_plugins.connectors import KafkaRecord
+from amadou_plugins.connectors import ConsoleSink, KafkaRecord
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
 from amadou_plugins.windows import (
     CountWindow,
@@ -106,6 +106,9 @@ def helped(subject: Subject) -> None:
 
 
 job = Job("keyed", Keyed(), {"in": MemorySource()}, {"views": MemorySink()})
+several = Job(
+    "keyed", Keyed(), {"in": MemorySource()}, {"views": [MemorySink(), ConsoleSink()]}, retired={"old": "drop"}
+)
 
 
 class States(Handler):

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from amadou import Handler, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou_plugins.aggregates import Collect, Count, Mean, RunningSpec
 from amadou_plugins.connectors import KafkaRecord
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
@@ -109,3 +109,9 @@ class Joins(Handler):
     def matched(self, left: KeyedEvent, right: KeyedEvent) -> None: ...
 
     def on_event(self, subject: Subject, event: KeyedEvent) -> None: ...
+
+
+Job("joins", Joins(), MemorySource(), {"out": MemorySink()})  # refused: MemorySource
+Job("joins", Joins(), {"a": MemorySink()}, {"out": MemorySink()})  # refused: MemorySink
+Job("joins", Joins(), {"a": MemorySource()}, {"out": MemorySource()})  # refused: MemorySource
+Job("joins", Joins(), {"a": MemorySource()}, {}, retired={"near": "drip"})  # refused: drip
