@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from types import AsyncGeneratorType, CoroutineType
 from typing import Any, NamedTuple
 
 from amadou import Handler, Job, KeyedEvent, Source
@@ -18,6 +19,7 @@ from amadou.errors import (
     EventError,
     EventTypeError,
     NaiveTimestampError,
+    NotRunError,
     TimestampRangeError,
     TooFarAheadError,
 )
@@ -258,15 +260,19 @@ class Keying:
 
     def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
         """What an error means that arose while this module took apart what `key_event` returned."""
-        is_plain = type(returned) is tuple and len(returned) in (2, 3) and isinstance(returned[1], datetime)
-        if is_plain or not isinstance(event, KeyedEvent):
-            if not is_plain and isinstance(event, tuple) and len(event) == 3:
+        if isinstance(returned, CoroutineType | AsyncGeneratorType):
+            if isinstance(returned, CoroutineType):
+                returned.close()  # else Python warns that it was never awaited
+            return NotRunError("key_event", type(returned).__name__)
+        plain = next((each for each in (returned, event) if _is_plain_event(each)), None)
+        if plain is not None or not isinstance(event, KeyedEvent):
+            if plain is not returned and isinstance(event, tuple) and len(event) == 3:
                 return error
             what = "an iterable of events" if event is None else f"an iterable with {event!r}"
             why = (
-                f"the plain tuple {returned!r}; write KeyedEvent(key, timestamp, value)"
-                if is_plain
-                else f"{what} ({error})"
+                f"{what} ({error})"
+                if plain is None
+                else f"the plain tuple {plain!r}; write KeyedEvent(key, timestamp, value)"
             )
             return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them or None: not {why}")
         if not isinstance(event.timestamp, datetime):
@@ -274,6 +280,10 @@ class Keying:
         if event.timestamp.utcoffset() is None:
             return NaiveTimestampError(event.timestamp)
         return error
+
+
+def _is_plain_event(value: Any) -> bool:
+    return type(value) is tuple and len(value) in (2, 3) and isinstance(value[1], datetime)
 
 
 def _too_far_ahead(timestamp: datetime, limit: datetime) -> EventError:

@@ -13,6 +13,7 @@ from amadou import Handler, KeyedEvent, Subject
 from amadou.errors import CallbackError, JobError
 from amadou_plugins.joins import IntervalJoin
 from amadou_plugins.windows import TumblingWindow
+from amadou_runtime import TestRun
 
 
 def logged(function: Callable[..., Any]) -> Any:
@@ -62,6 +63,14 @@ def test_a_callback_of_which_nothing_ran_fails(test_run: MakeRun, callback: str,
     assert caught.value.callback == callback
     assert caught.value.error.startswith(f"NotRunError: {callback} {TOLD[function]}")
     assert caught.value.error.endswith("Where a decorator makes it, let the decorator run it")
+
+
+@pytest.mark.parametrize("function", [waiting, streaming])
+def test_nor_does_key_event_run_but_as_a_generator(function: Callable[..., Any]) -> None:
+    handler: Handler = type("Odd", (Timed,), {"key_event": logged(function), "__module__": __name__})()
+    with pytest.raises(CallbackError) as caught:
+        TestRun(job(handler), engine="embedded").add_record(1).run()
+    assert caught.value.error.startswith(f"NotRunError: key_event {TOLD[function]}")
 
 
 class Yielding(Timed):

@@ -182,6 +182,11 @@ def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> N
     assert f"not the plain tuple {returned!r}; write KeyedEvent(key, timestamp, value)" in error
 
 
+def test_key_event_that_returns_a_plain_tuple_in_a_list() -> None:
+    with pytest.raises(CallbackError, match="not the plain tuple .*; write KeyedEvent"):
+        TestRun(job(Scripted())).add_record(lambda: [("a", START)]).run()
+
+
 @pytest.mark.parametrize("returned", [5, "abc", [5], ["abc"], [None], ("a", START), object()])
 def test_key_event_that_returns_no_event(returned: Any) -> None:
     error = failure(lambda: returned)
