@@ -183,7 +183,7 @@ def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> N
 
 
 def test_key_event_that_returns_a_plain_tuple_in_a_list() -> None:
-    with pytest.raises(CallbackError, match="not the plain tuple .*; write KeyedEvent"):
+    with pytest.raises(CallbackError, match=r"not the plain tuple .*; write KeyedEvent"):
         TestRun(job(Scripted())).add_record(lambda: [("a", START)]).run()
 
 
