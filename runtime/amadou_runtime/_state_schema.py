@@ -121,6 +121,8 @@ class Misfit:
         """
         cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
         advice = f"make {it} as it was until nothing of it is open, and the new one under another name"
+        if "noun" not in self.before:
+            advice = f"make {self.name!r} as it was, and the new one under another name"
         advice = f"{cured}, or {advice}" if cured else f'{advice}; Job(retired={{{self.name!r}: "drop"}}) gives it up'
         stored, expected = _Text(_shown(self.before)), _Text(_shown(self.now))
         return StateDecodeError(stored, expected, self.why, self.name, key, advice)

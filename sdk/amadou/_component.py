@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from functools import cached_property
 from itertools import compress
 from typing import Any, ClassVar, TypeAlias
 
@@ -313,11 +312,8 @@ class Component(StateSpec[Part]):
     def state_for(self, subject: Subject) -> Part:
         column = subject._columns.get(self._name)  # type: ignore[arg-type]
         if column is None or column.component is not self:
-            column = column or subject._column(self.name)
-            batch = subject._batch
-            if batch.keeper is not None:
-                batch.keeper.take(self, subject.key)
-            batch.components[self.name] = column.component = self
+            column = self._take(subject)
+            subject._batch.components[self.name] = self
         part: Part | None = column.states.get(subject.key)
         if part is not None:
             firing = subject._batch.firing_micros
@@ -345,11 +341,6 @@ class Component(StateSpec[Part]):
         none may change, and its ``aggregate``, where it has one.
         """
         return {**super().structure(), "noun": self.noun, "settings": {}}
-
-    @cached_property
-    def packed_structure(self) -> bytes:
-        """Its `structure`, as it is kept beside what is stored."""
-        return pack(self.structure())
 
     def _encode_part(self, value: Any) -> Any:
         return unpack(pack(value))

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from functools import partialmethod
+from functools import cached_property, partialmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from amadou._event import Key
+from amadou._group import Column
 from amadou._spec import MISSING, Spec
 from amadou._subject import Subject
 from amadou._time import MICROSECOND, to_micros
-from amadou._wire import Envelope
+from amadou._wire import Envelope, pack
 from amadou.errors import SpecError, StateDecodeError
 
 S = TypeVar("S")
@@ -95,6 +96,24 @@ class StateSpec(Spec, Generic[S]):
             if now is not None:
                 self.age(state, now)
         return state
+
+    def _take(self, subject: Subject) -> Column:
+        """The column of a spec that may be made at run time: nothing but what stands beside its state tells whether it
+        can read that.
+
+        :raises StateDecodeError: it cannot
+        """
+        column = subject._columns.get(self.name) or subject._column(self.name)
+        if column.component is not self:
+            if subject._batch.keeper is not None:
+                subject._batch.keeper.take(self, subject.key)
+            column.component = self
+        return column
+
+    @cached_property
+    def packed_structure(self) -> bytes:
+        """Its `structure`, as it is kept beside what is stored."""
+        return pack(self.structure())
 
     def age(self, state: Any, now: int) -> None:
         """Let a state object lose what is gone by a time, in microseconds: timers and events of one batch have several

@@ -8,7 +8,7 @@ from tests.conformance.test_windows_made import Make, Making, closed, restarted,
 
 from amadou import Component, KeyedEvent, Subject, ValueSpec, to_micros
 from amadou.errors import AmadouError, CallbackError
-from amadou_plugins.aggregates import Count, Max, Mean, Sum
+from amadou_plugins.aggregates import Count, Max, Mean, RunningSpec, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 
@@ -179,3 +179,23 @@ def test_a_component_that_does_not_say_its_noun_is_called_one() -> None:
     run = TestRun(job(Touching())).add_record(event(1)).restart().add_watermark(at(500)).end_batch()
     with pytest.raises(AmadouError, match="component 'bare'"):
         run.run()
+
+
+class Running(Recorder):
+    """Makes its running value at run time."""
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.report("event", subject, event.timestamp, RunningSpec(self.of, name="made").add(subject, event))
+
+
+def test_a_running_value_made_at_run_time_is_compared_too() -> None:
+    run = TestRun(job(Running(Sum()), on_error="dead_letter")).add_record(event(1, 3))
+    run.run()
+    again = TestRun(job(Running(Sum()), on_error="dead_letter"), snapshot=run.snapshot()).add_record(event(1, 3))
+    assert [seen[4] for seen in again.run().records("seen")] == [6]
+    other = TestRun(job(Running(Max()), on_error="dead_letter"), snapshot=run.snapshot()).add_record(event(1, 3))
+    with pytest.raises(AmadouError, match=r"was Sum\(\) and is now Max\(\)\. .* or make 'made' as it was, and"):
+        other.run()

@@ -110,16 +110,22 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         self.aggregate: Aggregate[Any, R] = aggregate_of(value)
         super().__init__(object, ttl=ttl, name=name, version=version, migrate=migrate)
 
+    noun = "running value"
+
     def state_for(self, subject: Subject) -> RunningState[R]:  # type: ignore[override]  # its value cannot be set
         """What the subject's events have come to."""
-        return RunningState(self.aggregate, super().state_for(subject))
+        return RunningState(self.aggregate, self._kept(subject))
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> R:
         """Take an event in. Returns what they come to now."""
-        kept = super().state_for(subject)
+        kept = self._kept(subject)
         accumulator = kept.value if kept.exists else self.aggregate.create()
         kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)
+
+    def _kept(self, subject: Subject) -> ValueState[Any]:
+        self._take(subject)
+        return super().state_for(subject)
 
     def _migrated(self, part: Any, version: int, key: Key) -> Any:
         try:
