@@ -108,6 +108,8 @@ class Operator:
         self._trace = trace
         self._specs = job.specs
         self._components = job.components
+        self._own = tuple(self._components.values())
+        """The components that the handler declares; others join `_components` while a run goes on."""
         self._declared = {name: position for position, name in enumerate(job.component_order)}
         self._wake: Wake = self._wake_component
         self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
@@ -313,7 +315,7 @@ class Operator:
         batch.is_replay = again is not None
         runs = admitted(group, chunks, limits, batch.watermark, self._trace)
         count = sum(len(run.keys) for run in runs)
-        left = group.left_otherwise(self._job.components.values())
+        left = group.left_otherwise(self._own)
         self._spread(group, Subject(batch))
         waking = _waking(group, watermark)
         aging = self._aging()
