@@ -35,15 +35,15 @@ class FailedCall(NamedTuple):
     state: bytes
     wake_at: int | None
 
-    def again(self, component: Component, batch: Batch) -> Callable[..., None]:
+    def again(self, component: Component, batch: Batch) -> Callable[..., Any]:
         """A function of the subject that makes the call.
 
         :param batch: an empty one, of a watermark that had been reached
         """
 
-        def again(subject: Subject, *_: Any) -> None:
+        def again(subject: Subject, *_: Any) -> Any:
             function, arguments = self._found(component, batch)
-            function(subject, *arguments)
+            return function(subject, *arguments)
 
         again.__name__ = self.callback
         return again

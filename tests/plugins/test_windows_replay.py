@@ -180,6 +180,22 @@ class Priced(Recorded):
         self.take(subject, trade.value, quote and quote.value, fails=trade.value > 1)
 
 
+def _take_unseen(subject: Subject, window: Window, value: Any) -> Any:
+    yield subject.handler.take(subject, value)
+
+
+def test_a_function_of_which_nothing_ran_fails_again() -> None:
+    run = TestRun(job(Plain(True))).add_records([event(1, 3), event(2, 5)])
+    result = run.run(flush=True)
+    mended = Plain(False)
+    hidden = HoppingWindow(
+        10 * SECOND, 5 * SECOND, Max(None), name="window", on_close=lambda *arguments: _take_unseen(*arguments)
+    )
+    mended.window = hidden
+    again = replayed(job(mended), run, result, result.dead_letters)
+    assert [letter.error.partition(":")[0] for letter in again["dead_letters"]] == ["NotRunError"] * 2
+
+
 def test_so_is_that_of_a_join() -> None:
     sources = "trades", "quotes"
     run = TestRun(job(Priced(True), sources)).add_record(event(1, 100), "quotes")
