@@ -1,21 +1,17 @@
 """Unchanged aggregates are known again by a checkpoint, changed ones are not."""
 
-import json
-import os
-import subprocess
-import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Flag
 from functools import cached_property, partial
-from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
 from tests.conformance.test_windows_made import Making, closed
+from tests.processes import told_elsewhere
 
 from amadou import Handler, KeyedEvent, Subject
 from amadou.errors import CheckpointError
@@ -187,14 +183,4 @@ def texts() -> dict[str, Any]:
 
 
 def test_an_unchanged_setting_is_the_same_in_each_process() -> None:
-    program = f"import json; from {__name__} import texts; print(json.dumps(texts()))"
-    for seed in "12":
-        ran = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert json.loads(ran.stdout) == texts()
+    assert told_elsewhere(__name__, "texts", "12") == [texts()] * 2

@@ -14,7 +14,7 @@ from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mea
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime._operator import Operator, Processed
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),
@@ -29,6 +29,19 @@ KINDS: dict[str, Callable[..., Recording]] = {
 AT_ONCE = ("tumbling", "hopping", "session")
 
 
+def batch_played(
+    operator: Operator, state: bytes | None, chunks: list[Chunk], watermark: int, is_at_once: bool
+) -> Processed:
+    """A batch, played many events at a time or one by one."""
+    if is_at_once:
+        assert operator._taker is not None
+        done = operator.process_at_once(operator._taker, state, chunks, to_micros(at(watermark)))
+    else:
+        done = operator.process_one_by_one(state, chunks, to_micros(at(watermark)))
+    assert done is not None
+    return done
+
+
 def results(before: Recording, after: Recording, *at_once: bool) -> list[Any]:
     """What windows give that one handler began and another one ended.
 
@@ -40,14 +53,9 @@ def results(before: Recording, after: Recording, *at_once: bool) -> list[Any]:
         handler.gives_all_to = "window" if is_at_once else None
         operator = Operator(job(handler))
         for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
-            if is_at_once:
-                assert operator._taker is not None
-                played = operator.process_at_once(operator._taker, state, chunks, to_micros(at(watermark)))
-            else:
-                played = operator.process_one_by_one(state, chunks, to_micros(at(watermark)))
-            assert played is not None
-            state = played.state
-            outputs += played.outputs.get("results", [])
+            done = batch_played(operator, state, chunks, watermark, is_at_once)
+            state = done.state
+            outputs += done.outputs.get("results", [])
     closed = operator.process(state, [], to_micros(at(1000)))
     assert closed.state is None
     return [unpack(result)[-1] for result in [*outputs, *closed.outputs.get("results", [])]]
@@ -199,13 +207,7 @@ def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) ->
             operator = Operator(job(handler))
             keys = ["a" if value != 1 else key]
             chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]
-            if is_at_once:
-                assert operator._taker is not None
-                done = operator.process_at_once(operator._taker, state, chunks, to_micros(at(value)))
-            else:
-                done = operator.process_one_by_one(state, chunks, to_micros(at(value)))
-            assert done is not None
-            state = done.state
+            state = batch_played(operator, state, chunks, value, is_at_once).state
         closed = operator.process(state, [], to_micros(at(1000)))
         outputs = [unpack(result) for result in closed.outputs["results"]]
         return [result[-1]["n"] for result in outputs if result[2] == "a"]

@@ -1,20 +1,17 @@
 """A job's state is described by plain data, which tells whether another job can read it."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import partial
-from pathlib import Path
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import attrs
 import pytest
 from tests.conformance.handlers import Recorder, job
+from tests.processes import told_elsewhere
 
 from amadou import ListSpec, MapSpec, ValueSpec, codec_for
 from amadou._wire import pack, unpack
@@ -344,20 +341,7 @@ def identities() -> dict[str, Any]:
 
 
 def test_an_unchanged_aggregate_is_the_same_in_each_process() -> None:
-    program = f"import json; from {__name__} import identities; print(json.dumps(identities()))"
-    told = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=Path(__file__).parents[2],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in "0123"
-    }
-    assert len(told) == 1
-    assert json.loads(told.pop()) == identities()
+    assert told_elsewhere(__name__, "identities", "0123") == [identities()] * 4
 
 
 def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
