@@ -79,7 +79,7 @@ def reproduce(
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
             raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
-        text = tests_of(cases, job or find_job(found[0]), params, file, " ".join(map(str, letters)))
+        text = tests_of(cases, job or find_job(found[0].told), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:

@@ -5,10 +5,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from types import AsyncGeneratorType, CoroutineType
+from types import GeneratorType
 from typing import Any, NamedTuple
 
-from amadou import Handler, Job, KeyedEvent, Source
+from amadou import Handler, Job, KeyedEvent, Source, check_ran
 from amadou._event import check_key
 from amadou._handler import callbacks_of
 from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
@@ -260,10 +260,11 @@ class Keying:
 
     def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
         """What an error means that arose while this module took apart what `key_event` returned."""
-        if isinstance(returned, CoroutineType | AsyncGeneratorType):
-            if isinstance(returned, CoroutineType):
-                returned.close()  # else Python warns that it was never awaited
-            return NotRunError("key_event", type(returned).__name__)
+        if not isinstance(returned, GeneratorType):  # the one callback that may have a `yield`
+            try:
+                check_ran("key_event", returned)
+            except NotRunError as not_run:
+                return not_run
         plain = next((each for each in (returned, event) if _is_plain_event(each)), None)
         if plain is not None or not isinstance(event, KeyedEvent):
             if plain is not returned and isinstance(event, tuple) and len(event) == 3:

@@ -49,14 +49,6 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     return list(found.values())
 
 
-def find_job(letter: Letter) -> str:
-    """Where the job of a letter is, as `amadou run` takes it: in the module of its handler.
-
-    :raises LoadError: it is not there
-    """
-    return _find_job(letter.told)
-
-
 def load_named(target: str | None, told: Mapping[str, Any]) -> None:
     """Load a letter's job before the letter is unpacked, which may hold objects of the job's classes.
 
@@ -64,10 +56,15 @@ def load_named(target: str | None, told: Mapping[str, Any]) -> None:
     :param told: the letter as JSON
     :raises LoadError: the job cannot be loaded
     """
-    load_job(target or _find_job(told))
+    load_job(target or find_job(told))
 
 
-def _find_job(told: Mapping[str, Any]) -> str:
+def find_job(told: Mapping[str, Any]) -> str:
+    """Where the job of a letter is, as `amadou run` takes it: in the module of its handler.
+
+    :param told: the letter as JSON
+    :raises LoadError: it is not there
+    """
     module, job = told["handler"].partition(":")[0], told["job"]
     advice = "say where it is with --job FILE:name"
     if module == "__main__":

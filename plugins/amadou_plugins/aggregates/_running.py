@@ -78,6 +78,8 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     :raises NoAggregateError: something is no aggregate
     """
 
+    noun = "running value"
+
     @overload
     def __init__(
         self,
@@ -109,8 +111,6 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     ) -> None:
         self.aggregate: Aggregate[Any, R] = aggregate_of(value)
         super().__init__(object, ttl=ttl, name=name, version=version, migrate=migrate)
-
-    noun = "running value"
 
     def state_for(self, subject: Subject) -> RunningState[R]:  # type: ignore[override]  # its value cannot be set
         """What the subject's events have come to."""
