@@ -91,8 +91,8 @@ class Run:
         )
 
 
-def summary(runs: list[Run]) -> list[dict[str, Any]]:
-    """One row for each key count and peer."""
+def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
+    """Return one row for each key count and peer."""
     rows = []
     for keys in dict.fromkeys(run.keys for run in runs):
         for peer in dict.fromkeys(run.peer for run in runs if run.keys == keys):
@@ -109,7 +109,7 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
                     "min": min(seconds),
                     "max": max(seconds),
                     "events_per_second": chosen[0].events / median(seconds),
-                    f"throughput_to_{BASE}": _ratio(chosen, runs, BASE, keys),
+                    f"throughput_to_{base}": _ratio(chosen, runs, base, keys),
                     "cost_to_fewest_keys": _inverse(_ratio(chosen, runs, peer, fewest)),
                     "without_data": _mean_idle(chosen),
                     "without_data_between": sum(run.idle_between for run in chosen),
@@ -118,7 +118,7 @@ def summary(runs: list[Run]) -> list[dict[str, Any]]:
     return rows
 
 
-def table(runs: list[Run], title: str = TITLE) -> Table:
+def table(runs: list[Run], title: str = TITLE, base: str = BASE) -> Table:
     """The table that the benchmark ends with."""
     shown = Table(title=title)
     titles = [
@@ -130,14 +130,14 @@ def table(runs: list[Run], title: str = TITLE) -> Table:
         "min",
         "max",
         "events/s",
-        f"to {BASE}",
+        f"to {base}",
         "cost",
         "idle",
     ]
     for title in titles:
         shown.add_column(title, justify="left" if title == "peer" else "right", no_wrap=True)
     previous = None
-    for row in summary(runs):
+    for row in summary(runs, base):
         if previous not in (None, row["keys"]):
             shown.add_section()
         previous = row["keys"]
@@ -148,7 +148,7 @@ def table(runs: list[Run], title: str = TITLE) -> Table:
             str(row["batches"]),
             *(f"{row[name]:.2f}" for name in ("median", "min", "max")),
             f"{row['events_per_second']:,.0f}",
-            _times(row[f"throughput_to_{BASE}"]),
+            _times(row[f"throughput_to_{base}"]),
             _times(row["cost_to_fewest_keys"]),
             "-" if row["without_data"] is None else f"{row['without_data']:.2f}",
         )

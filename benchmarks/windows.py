@@ -2,6 +2,7 @@
 
     python benchmarks/windows.py
     python benchmarks/windows.py --kinds sessions --keys 1000,100000 --events 100000 --rounds 1
+    python benchmarks/windows.py --path --keys 1000,100000
 
 `benchmarks/README.md` says what is measured and how.
 """
@@ -112,7 +113,7 @@ def main() -> int:
             for kind in options.kinds:
                 runs = measure(options, spark, Path(scratch), kind)
                 agreed = report.print_agreement(console, runs) and agreed
-                console.print(report.table(runs, KINDS[kind].title))
+                console.print(report.table(runs, KINDS[kind].title, PATHS[0] if options.path else report.BASE))
     finally:
         spark.stop()
     console.print(report.FOOTNOTE)
@@ -128,7 +129,7 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
             events = options.events // 10 if KINDS[kind].fills else options.events
             files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
             expected: Tally | None = None
-            for peer in KINDS[kind].peers:
+            for peer in PATHS if options.path else KINDS[kind].peers:
                 play = PLAYS[peer]
                 work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
                 played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
@@ -151,6 +152,25 @@ def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: P
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
+def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """A handler whose records are keyed as columns, and whose window takes one event after the other."""
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
+    handler.gives_all_to = None
+    return run_handler(handler, "results", spark, files, output, checkpoint)
+
+
+def play_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """A handler whose callbacks are called for one record and one event after the other."""
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
+    handler.gives_all_to = None
+    handler.key_all = no_columns  # type: ignore[method-assign]
+    return run_handler(handler, "results", spark, files, output, checkpoint)
+
+
+def no_columns(records: list[Any]) -> None:
+    return None
+
+
 def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """Spark SQL's own windows, into Spark's own file sink."""
     from pyspark.sql.functions import avg, col, count, from_json
@@ -168,7 +188,14 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
     return run_query(grouped.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
-PLAYS = {"spark-sql": play_spark_sql, "amadou": play_amadou, "in-memory": partial(play_amadou, storage="memory")}
+PLAYS = {
+    "spark-sql": play_spark_sql,
+    "amadou": play_amadou,
+    "in-memory": partial(play_amadou, storage="memory"),
+    "keyed-by-columns": play_keyed_by_columns,
+    "per-event": play_per_event,
+}
+PATHS = ("per-event", "keyed-by-columns", "amadou")
 
 
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:
@@ -221,6 +248,7 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="by comma")
+    parser.add_argument("--path", action="store_true", help="compare amadou's own paths, one event at a time and vectorised")
     add_measuring_options(parser)
     return parser.parse_args()
 
