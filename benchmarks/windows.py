@@ -248,7 +248,7 @@ def parse_options() -> argparse.Namespace:
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="by comma")
-    parser.add_argument("--path", action="store_true", help="compare amadou's own paths, one event at a time and vectorised")
+    parser.add_argument("--path", action="store_true", help="compare vectorised and per-event paths")
     add_measuring_options(parser)
     return parser.parse_args()
 

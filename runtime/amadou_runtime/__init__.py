@@ -1,12 +1,12 @@
 """Tests and runs jobs: `TestRun` in milliseconds, `run` and `start` on Apache Spark."""
 
-from amadou_runtime._in_process import InProcess
-from amadou_runtime._main import main
-from amadou_runtime._progress import Progress
 from amadou_runtime._run import run, start
-from amadou_runtime._test_result import TestResult
-from amadou_runtime._testing import TestRun
-from amadou_runtime._trace import TraceEntry
+from amadou_runtime.command.main import main
+from amadou_runtime.command.progress import Progress
+from amadou_runtime.embedded.local_runner import InProcess
 from amadou_runtime.spark import RunningJob
+from amadou_runtime.testing.test_result import TestResult
+from amadou_runtime.testing.test_run import TestRun
+from amadou_runtime.testing.trace import TraceEntry
 
 __all__ = ["InProcess", "Progress", "RunningJob", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from amadou import Job, RunSummary
-from amadou_runtime._embedded import ends, run_embedded
-from amadou_runtime._letter_files import Letter
-from amadou_runtime._plugins import RunHooks, plugins_of
-from amadou_runtime._ports import with_all_sinks
-from amadou_runtime._progress import Progress
-from amadou_runtime._replay import plan_of
-from amadou_runtime._trigger import trigger_problem
+from amadou_runtime.command.progress import Progress
+from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.ports import with_all_sinks
+from amadou_runtime.core.replay import plan_of
+from amadou_runtime.core.trigger import trigger_problem
+from amadou_runtime.embedded.engine import ends, run_embedded
+from amadou_runtime.plugins.registry import RunHooks, plugins_of
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob
@@ -192,7 +192,7 @@ def replay(
     """
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
-    from amadou_runtime.spark._replay import noted_letters
+    from amadou_runtime.spark.replay import noted_letters
 
     job, hooks = _prepared(job, params)
     settings = dict(conf)

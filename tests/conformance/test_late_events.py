@@ -10,8 +10,8 @@ from amadou import Job, KeyedEvent, LateEvent, MemorySink, MemorySource, Subject
 from amadou.errors import CallbackError, EncodeError
 from amadou_plugins.windows import HoppingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator
 
 
 def test_rule_13_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: MakeRun) -> None:

@@ -21,7 +21,7 @@ from amadou_plugins.connectors import (
     ParquetSink,
     ParquetSource,
 )
-from amadou_plugins.connectors._found_files import FoundFiles
+from amadou_plugins.connectors.files.found_files import FoundFiles
 from amadou_runtime import run
 
 pytestmark = pytest.mark.spark

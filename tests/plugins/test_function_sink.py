@@ -15,7 +15,7 @@ from amadou import Handler, Job, KeyedEvent, MemorySource, Param, SinkBatch, Sin
 from amadou.errors import SinkError
 from amadou_plugins.connectors import FunctionSink
 from amadou_runtime import run
-from amadou_runtime._describe import describe
+from amadou_runtime.command.describe import describe
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -156,7 +156,7 @@ def test_the_function_is_shown_by_its_name() -> None:
 
 
 def test_a_function_can_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from amadou_runtime._named import with_connectors
+    from amadou_runtime.command.named_connectors import with_connectors
 
     (tmp_path / "taken_here.py").write_text("taken = []\ndef take(values, batch):\n    taken.extend(values)\n")
     monkeypatch.syspath_prepend(tmp_path)

@@ -17,7 +17,7 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, Param, SinkSpec, Subjec
 from amadou.errors import RunError, SourceError
 from amadou_plugins.connectors import GeneratorSource
 from amadou_runtime import run, start
-from amadou_runtime._describe import describe
+from amadou_runtime.command.describe import describe
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -186,7 +186,7 @@ def test_parameters_take_the_place_of_settings(module: str) -> None:
 
 
 def test_the_command_line_knows_it(module: str) -> None:
-    from amadou_runtime._named import with_connectors
+    from amadou_runtime.command.named_connectors import with_connectors
 
     played, _ = job(GeneratorSource(number_and_draws, count=1))
     named: Any = with_connectors(played, {"in": f"generator:{module}:Maker.make?rate=0.5&count=2&seed=9"}, {})

@@ -14,7 +14,7 @@ import pytest
 
 from amadou import Handler, Job, KeyedEvent, MemorySource, Param, Secret, SinkBatch, SinkSpec, Subject
 from amadou.errors import SinkError
-from amadou_plugins.connectors import HttpSink, _http
+from amadou_plugins.connectors import HttpSink, _http_sink
 from amadou_runtime import run
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -125,16 +125,16 @@ def service() -> Iterator[Service]:
 
 @pytest.fixture(autouse=True)
 def warned() -> Iterator[None]:
-    _http._warned.clear()
+    _http_sink._warned.clear()
     yield
-    _http._warned.clear()
+    _http_sink._warned.clear()
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts, which take no time: the sink's alone, since other threads sleep, too."""
     taken: list[float] = []
-    monkeypatch.setattr(_http, "time", SimpleNamespace(monotonic=time.monotonic, sleep=taken.append))
+    monkeypatch.setattr(_http_sink, "time", SimpleNamespace(monotonic=time.monotonic, sleep=taken.append))
     return taken
 
 
@@ -212,7 +212,7 @@ def test_settings_may_be_parameters(service: Service) -> None:
 
 
 def test_the_command_line_knows_it(service: Service) -> None:
-    from amadou_runtime._named import with_connectors
+    from amadou_runtime.command.named_connectors import with_connectors
 
     text = f"http:{service.url}?token=token-of-the-line&max_values_per_request=2&timeout=5&give_up_after=0.5"
     named = with_connectors(job(HttpSink("http://host/"), 1, 2, 3), {}, {"numbers": [text]})
@@ -489,7 +489,7 @@ def test_a_header_that_cannot_be_sent_is_told_before_the_run(settings: dict[str,
 
 def test_a_missing_library_is_told_before_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     found: Callable[[str], Any] = lambda name: None  # noqa: E731
-    monkeypatch.setattr(_http.importlib.util, "find_spec", found)
+    monkeypatch.setattr(_http_sink.importlib.util, "find_spec", found)
     with pytest.raises(SinkError, match=r"HttpSink needs urllib3: run pip install 'amadou\[http\]'"):
         HttpSink("http://host/").check("numbers", int)
 

@@ -28,11 +28,11 @@ from amadou import (
 )
 from amadou.errors import CallbackError, SinkError, SourceError
 from amadou_plugins.connectors import KafkaRecord, KafkaSink, KafkaSource, KafkaTimestampError
-from amadou_plugins.connectors._kafka import Patience
-from amadou_plugins.connectors._kafka_offsets import LATEST, Range, furthest_behind, limited, shares
-from amadou_plugins.connectors._kafka_planned import Planned
+from amadou_plugins.connectors.kafka.client import Patience
+from amadou_plugins.connectors.kafka.offsets import LATEST, Range, furthest_behind, limited, shares
+from amadou_plugins.connectors.kafka.planned_offsets import Planned
 from amadou_runtime import TestRun, run
-from amadou_runtime._ports import port_codec
+from amadou_runtime.core.ports import port_codec
 
 TIME = datetime(2025, 1, 1, 0, 0, 0, 250_000, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from amadou import Handler, Job, Param
 from amadou.errors import SourceError
 from amadou_plugins.connectors import CsvSource, JsonLinesSource, LinesSource, ParquetSource
-from amadou_plugins.connectors import _lines as lines_module
+from amadou_plugins.connectors.files import lines_source as lines_module
 
 
 def write(path: Path, content: bytes) -> Path:

@@ -35,9 +35,9 @@ from amadou import (
 )
 from amadou.errors import EncodeError, NaiveTimestampError, SinkError, SourceError
 from amadou_plugins.connectors import MemorySink, ParquetSink, ParquetSource
-from amadou_plugins.connectors import _parquet_sink as sink_module
+from amadou_plugins.connectors.files import parquet_sink as sink_module
 from amadou_runtime import TestRun, run
-from amadou_runtime._named import with_connectors
+from amadou_runtime.command.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 ROOT = Path(__file__).parents[2]

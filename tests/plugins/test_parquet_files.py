@@ -17,9 +17,9 @@ from attrs import frozen
 from amadou import Handler, Job, KeyedEvent, Param, SinkBatch, SinkSpec, Subject
 from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors import LinesSource, ParquetSink, ParquetSource
-from amadou_plugins.connectors import _parquet_partitions as partitions_module
+from amadou_plugins.connectors.files import parquet_partitions as partitions_module
 from amadou_runtime import run
-from amadou_runtime._named import with_connectors
+from amadou_runtime.command.named_connectors import with_connectors
 
 
 class Colour(StrEnum):
@@ -234,7 +234,7 @@ EVERY = pytest.mark.parametrize(
 @EVERY
 def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also one that is cut into other parts, or goes to other directories, in this process or another."""
-    from amadou_plugins.connectors import _part_files
+    from amadou_plugins.connectors.files import part_files
 
     sink = ParquetSink(tmp_path, **settings)
     commit(sink, batch(sink, 3), [view(channel="kept", views=5)])
@@ -244,7 +244,7 @@ def test_a_replay_leaves_what_one_commit_leaves(tmp_path: Path, settings: Any, m
         commit(sink, batch(sink, 4), [view(channel="a", views=1)], [view(channel="c", views=2)])
         assert sorted(number for views in found(tmp_path).values() for number in views) == [1, 2, 5]
         assert hidden(tmp_path) == []
-        monkeypatch.setattr(_part_files, "_last", {})
+        monkeypatch.setattr(part_files, "_last", {})
 
 
 @EVERY
@@ -264,11 +264,11 @@ def test_a_commit_that_is_called_again_changes_nothing(tmp_path: Path, settings:
 def test_a_replay_after_a_kill_in_the_middle_of_the_commit(
     tmp_path: Path, settings: Any, renames: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from amadou_plugins.connectors import _part_files
+    from amadou_plugins.connectors.files import part_files
 
     sink = ParquetSink(tmp_path, **settings)
     values = [[view(channel="ab"[n % 2], views=n) for n in range(6)], [view(channel="a", views=6)]]
-    left, replace = [renames], _part_files.os.replace
+    left, replace = [renames], part_files.os.replace
 
     def killed(*paths: Any) -> None:
         if not left[0]:
@@ -277,7 +277,7 @@ def test_a_replay_after_a_kill_in_the_middle_of_the_commit(
         replace(*paths)
 
     with monkeypatch.context() as patch:
-        patch.setattr(_part_files.os, "replace", killed)
+        patch.setattr(part_files.os, "replace", killed)
         with pytest.raises(KeyboardInterrupt):
             commit(sink, batch(sink), *values)
     commit(sink, batch(sink), *values)

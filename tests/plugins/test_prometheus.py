@@ -18,7 +18,7 @@ from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Metric, S
 from amadou.errors import CallbackError, PluginError
 from amadou_plugins.metrics import PrometheusEndpoint
 from amadou_runtime import run
-from amadou_runtime.cli import app
+from amadou_runtime.command.cli import app
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()

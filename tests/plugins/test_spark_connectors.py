@@ -22,7 +22,7 @@ from amadou import (
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors import SparkSink, SparkSource
 from amadou_runtime import TestRun, run
-from amadou_runtime._named import with_connectors
+from amadou_runtime.command.named_connectors import with_connectors
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 COLUMNS = (

@@ -22,7 +22,7 @@ from amadou_plugins.window_node._envelope import MOST_BYTES
 from amadou_plugins.window_node._handler import Added, Closed
 from amadou_plugins.window_node._requests import Assign, Close
 from amadou_runtime import InProcess, TestRun
-from amadou_runtime.cli import app
+from amadou_runtime.command.cli import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "window-node.md").read_text()
 COMMAND = [str(Path(sys.executable).with_name("amadou")), "window-node"]

@@ -26,7 +26,7 @@ from amadou_plugins.windows import (
     windowed,
 )
 from amadou_runtime import TestRun
-from amadou_runtime._keying import Keying
+from amadou_runtime.core.keying import Keying
 
 
 def run_of(handler: Handler) -> TestRun:

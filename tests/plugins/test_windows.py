@@ -25,8 +25,8 @@ from tests.plugins.windows import (
 from amadou_plugins.aggregates import Collect, Count, Latest, Mean, StdDev, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator
 
 DISORDER = 5
 sizes = st.integers(1, 12)

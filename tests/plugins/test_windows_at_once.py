@@ -14,9 +14,9 @@ from amadou import Job, KeyedEvent, MemorySink, MemorySource, Subject, ValueSpec
 from amadou.errors import CallbackError, RecoverError
 from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._group import KeyGroup
-from amadou_runtime._operator import Operator, Processed
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.operator import Operator, Processed
 
 values = st.sampled_from(
     [

@@ -25,8 +25,8 @@ from amadou_plugins.aggregates import (
 )
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator
 
 SECOND = timedelta(seconds=1)
 ORDERED = {"first": First(), "last": Last(), "all": Collect(), "reduced": Reduce(lambda left, right: left + right)}

@@ -23,11 +23,11 @@ from amadou_plugins.windows import (
     WindowSpec,
 )
 from amadou_runtime import TestResult, TestRun
-from amadou_runtime._failed_call import FailedCall
-from amadou_runtime._letter_files import Letter
-from amadou_runtime._operator import Operator, ReplayedGroup
-from amadou_runtime._ports import port_codec
-from amadou_runtime._replay import Replayed, plan_of
+from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.operator import Operator, ReplayedGroup
+from amadou_runtime.core.ports import port_codec
+from amadou_runtime.core.replay import Replayed, plan_of
 
 DISORDER = 5
 

@@ -20,8 +20,8 @@ from amadou_plugins.windows import (
     Window,
 )
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator
 
 KINDS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (TumblingWindow, (7 * SECOND,), {}),

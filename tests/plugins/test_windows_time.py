@@ -10,8 +10,8 @@ from amadou import KeyedEvent, to_micros
 from amadou.errors import CallbackError
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)

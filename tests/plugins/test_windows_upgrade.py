@@ -13,8 +13,8 @@ from amadou.errors import CallbackError, SpecError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
-from amadou_runtime._events import Chunk, pack_events
-from amadou_runtime._operator import Operator, Processed
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.operator import Operator, Processed
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from amadou_runtime import run
-from amadou_runtime._load import load_job
-from amadou_runtime._main import main
-from amadou_runtime._trigger import trigger_problem
-from amadou_runtime.cli import app
+from amadou_runtime.command.cli import app
+from amadou_runtime.command.load import load_job
+from amadou_runtime.command.main import main
+from amadou_runtime.core.trigger import trigger_problem
 
 VIEWS = '''
 import json
@@ -20,7 +20,7 @@ from datetime import datetime, timedelta
 
 from amadou import Handler, Job, KeyedEvent, Param, SinkSpec, ValueSpec
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
-from amadou_runtime._main import main
+from amadou_runtime.command.main import main
 
 
 class Totals(Handler):
@@ -215,7 +215,7 @@ def test_a_job_is_described() -> None:
 def test_describing_needs_neither_pyspark_nor_java(program: Path) -> None:
     script = (
         "import sys; sys.modules['pyspark'] = None\n"
-        "from amadou_runtime.cli import app\n"
+        "from amadou_runtime.command.cli import app\n"
         f"app(['describe', {str(program)!r}])"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env={"PATH": ""})
@@ -224,7 +224,9 @@ def test_describing_needs_neither_pyspark_nor_java(program: Path) -> None:
 
 
 def test_the_runtime_does_not_import_what_only_the_command_needs() -> None:
-    script = "import amadou_runtime, amadou_runtime._main, sys; print(sorted({'typer', 'rich'} & set(sys.modules)))"
+    script = (
+        "import amadou_runtime, amadou_runtime.command.main, sys; print(sorted({'typer', 'rich'} & set(sys.modules)))"
+    )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
 

@@ -10,7 +10,7 @@ from amadou import DependsOn, Handler, Job, MapSpec, MemorySink, MemorySource, P
 from amadou.errors import ParamError
 from amadou_plugins.connectors import ConsoleSink, HttpSink, JsonLinesSink, LinesSource
 from amadou_plugins.windows import TumblingWindow
-from amadou_runtime._describe import describe
+from amadou_runtime.command.describe import describe
 
 
 class Views(Handler):

@@ -7,9 +7,9 @@ import pytest
 from tests.conformance.handlers import at
 
 from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
-from amadou_runtime._letter_bound import LetterCount
-from amadou_runtime._players import BothPlayer, Played, ScriptedBatch
-from amadou_runtime._trace import RawEntry
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.testing.players import BothPlayer, Played, ScriptedBatch
+from amadou_runtime.testing.trace import RawEntry
 
 NOTHING = Played([], {}, 0, [], {}, None, {}, None, LetterCount())
 BATCH = ScriptedBatch({}, None, 0)

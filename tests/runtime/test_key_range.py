@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from amadou import Call, Component, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou._time import to_micros
 from amadou.errors import StateDecodeError
-from amadou_runtime._events import Chunk
-from amadou_runtime._keying import Keying
-from amadou_runtime._operator import Operator, Processed
-from amadou_runtime.spark._compressed import pack_compressed
-from amadou_runtime.spark._range import KeyRange, range_count
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.keying import Keying
+from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.spark.compressed import pack_compressed
+from amadou_runtime.spark.key_range import KeyRange, range_count
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 GROUPS = 5

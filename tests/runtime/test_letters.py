@@ -12,7 +12,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou.errors import CallbackError
 from amadou_plugins.connectors import JsonLinesSink
 from amadou_runtime import run
-from amadou_runtime._embedded import Embedded
+from amadou_runtime.embedded.engine import Embedded
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 LONG = 2**80

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from amadou.errors import RunError
-from amadou_runtime.spark._memory import Memory
+from amadou_runtime.spark.memory import Memory
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 from amadou import Handler, Job, MemorySink, MemorySource, Secret, Sink, SinkSpec, Source, hookimpl
 from amadou.errors import JobError, LoadError
 from amadou_plugins.connectors import ConsoleSink, JsonLinesSink, KafkaSink, KafkaSource, LinesSource, PostgresSink
-from amadou_runtime._named import with_connectors
+from amadou_runtime.command.named_connectors import with_connectors
 
 
 class Copying(Handler):
@@ -172,7 +172,7 @@ def test_a_connector_that_refuses_its_settings_is_told() -> None:
 def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from typer.testing import CliRunner
 
-    from amadou_runtime.cli import app
+    from amadou_runtime.command.cli import app
 
     views = Path(__file__).parents[2] / "examples" / "tumbling_window"
     told = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]

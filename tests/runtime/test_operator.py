@@ -10,8 +10,8 @@ from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec, from_micro
 from amadou._time import to_micros
 from amadou.errors import CallbackError
 from amadou_runtime import InProcess
-from amadou_runtime._events import Chunk, in_order, pack_events
-from amadou_runtime._operator import Operator
+from amadou_runtime.core.events import Chunk, in_order, pack_events
+from amadou_runtime.core.operator import Operator
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:

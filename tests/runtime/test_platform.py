@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from amadou.errors import PlatformError
-from amadou_runtime.spark._session import check_java
+from amadou_runtime.spark.session import check_java
 
 
 def java(directory: Path, version: str) -> None:
@@ -55,7 +55,7 @@ def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
         "job = Job('nothing', Nothing(), {'in': MemorySource()}, {})\n"
     )
     # Python finds nothing under a name whose entry in sys.modules is None: as if pyspark were not installed.
-    program = "import sys; sys.modules['pyspark'] = None; from amadou_runtime.cli import app; app()"
+    program = "import sys; sys.modules['pyspark'] = None; from amadou_runtime.command.cli import app; app()"
     ended = subprocess.run(
         [sys.executable, "-c", program, "run", f"{tmp_path / 'job.py'}:job"],
         capture_output=True,

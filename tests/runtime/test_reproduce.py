@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from amadou_runtime.cli import app
+from amadou_runtime.command.cli import app
 
 JOB = '''
 import enum

@@ -117,7 +117,7 @@ def test_what_one_cannot_write_ends_the_run_before_it_begins(tmp_path: Path) -> 
 
 
 def test_the_command_line_leads_a_port_to_several(tmp_path: Path) -> None:
-    from amadou_runtime._named import with_connectors
+    from amadou_runtime.command.named_connectors import with_connectors
 
     texts = [f"json-lines:{tmp_path / 'json'}", f"csv:{tmp_path / 'csv'}"]
 

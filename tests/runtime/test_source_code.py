@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import attrs
 import pytest
 
-from amadou_runtime._source_code import SourceCode
+from amadou_runtime.testing.source_code import SourceCode
 
 
 class Right(enum.Flag):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.conformance.handlers import Recorder, job
 
 from amadou import PartitionOffset, from_micros
-from amadou_runtime._watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
+from amadou_runtime.core.watermark import BEGINNING_OF_TIME, END_OF_TIME, Newest, Reading, Watermark
 
 SECOND = 1_000_000
 SOURCES = ("a", "b", "c")

@@ -8,7 +8,8 @@ from tests.conformance.handlers import Recorder, at, event, job
 
 from amadou import KeyedEvent, SinkSpec, Subject, ValueSpec
 from amadou.errors import EngineDifferenceError
-from amadou_runtime import TestRun, _trace
+from amadou_runtime import TestRun
+from amadou_runtime.testing import trace
 
 pytestmark = pytest.mark.spark
 
@@ -54,7 +55,7 @@ def test_engines_that_differ_in_a_number_that_is_none_are_told(spark: Any) -> No
 def test_engines_that_tell_the_state_of_more_or_fewer_callbacks_do_not_differ(
     spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_trace, "DETAILED", 1)  # in this process alone, where the embedded engine is
+    monkeypatch.setattr(trace, "DETAILED", 1)  # in this process alone, where the embedded engine is
     run = TestRun(job(Measuring()), engine="both", spark=spark)
     result = run.add_records([event(0, 1.0), event(1, 2.0)]).run()
     assert [entry.before is None for entry in result.trace] == [False, True]

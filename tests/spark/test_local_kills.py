@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.spark.clusters import command_of, descendants, wait_for
 
-from amadou_runtime.spark._lost_tasks import died_error
+from amadou_runtime.spark.lost_tasks import died_error
 
 pytestmark = pytest.mark.spark
 

@@ -31,7 +31,7 @@ from amadou_plugins.aggregates import Count
 from amadou_plugins.connectors import KafkaRecord, KafkaSource, LinesSource
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import run, start
-from amadou_runtime._describe import describe
+from amadou_runtime.command.describe import describe
 
 pytestmark = pytest.mark.spark
 

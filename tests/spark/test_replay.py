@@ -13,8 +13,8 @@ from amadou.errors import CallbackError, CheckpointError, LoadError
 from amadou_plugins.aggregates import Sum
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import start
-from amadou_runtime._letter_files import read_letters
 from amadou_runtime._run import Replay, replay
+from amadou_runtime.core.dead_letter_files import read_letters
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 

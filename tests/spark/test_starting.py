@@ -107,7 +107,7 @@ def test_what_ends_a_run_comes_without_sparks_plans(spark: Any, tmp_path: Path) 
 
 
 SHOWS_OPTIONS = """
-    from amadou_runtime.spark._session import session
+    from amadou_runtime.spark.session import session
 
     spark = session("options", master="local[1]", conf={"spark.ui.enabled": "false", **%r})
     for name in ("log4j2.configurationFile", "zone", "moon"):

@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 WORKER = """
 import socket
 from pyspark import worker
-import amadou_runtime.spark._stages  # as a worker that has a task of ours
+import amadou_runtime.spark.stages  # as a worker that has a task of ours
 
 spark, own = socket.socketpair()
 spark.close()
@@ -22,7 +22,7 @@ finally:
 """
 FILTER = """
 import socket
-from amadou_runtime.spark._worker_end import end_like_a_filter
+from amadou_runtime.spark.worker_end import end_like_a_filter
 
 end_like_a_filter()
 spark, own = socket.socketpair()

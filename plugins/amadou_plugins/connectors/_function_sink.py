@@ -5,7 +5,7 @@ import attrs
 
 from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter, check_ran
 from amadou.errors import SinkError
-from amadou_plugins.connectors._function import Function, loaded_function
+from amadou_plugins.connectors._function_source import Function, loaded_function
 
 
 def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> Any:

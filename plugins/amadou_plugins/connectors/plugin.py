@@ -4,23 +4,23 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from amadou import Sink, Source, hookimpl
-from amadou_plugins.connectors._console import ConsoleSink
-from amadou_plugins.connectors._csv_sink import CsvSink
-from amadou_plugins.connectors._csv_source import CsvSource
+from amadou_plugins.connectors._console_sink import ConsoleSink
 from amadou_plugins.connectors._function_sink import FunctionSink
-from amadou_plugins.connectors._generator import GeneratorSource
-from amadou_plugins.connectors._http import HttpSink
+from amadou_plugins.connectors._generator_source import GeneratorSource
+from amadou_plugins.connectors._http_sink import HttpSink
 from amadou_plugins.connectors._json import JsonCodec
-from amadou_plugins.connectors._json_lines import JsonLinesSink
-from amadou_plugins.connectors._json_lines_source import JsonLinesSource
-from amadou_plugins.connectors._kafka_sink import KafkaSink
-from amadou_plugins.connectors._kafka_source import KafkaSource
-from amadou_plugins.connectors._lines import LinesSource
-from amadou_plugins.connectors._lines_sink import LinesSink
-from amadou_plugins.connectors._parquet_sink import ParquetSink
-from amadou_plugins.connectors._parquet_source import ParquetSource
-from amadou_plugins.connectors._postgres import PostgresSink
-from amadou_plugins.connectors._spark import SparkSink, SparkSource
+from amadou_plugins.connectors._spark_source import SparkSink, SparkSource
+from amadou_plugins.connectors.files.csv_sink import CsvSink
+from amadou_plugins.connectors.files.csv_source import CsvSource
+from amadou_plugins.connectors.files.json_lines_sink import JsonLinesSink
+from amadou_plugins.connectors.files.json_lines_source import JsonLinesSource
+from amadou_plugins.connectors.files.lines_sink import LinesSink
+from amadou_plugins.connectors.files.lines_source import LinesSource
+from amadou_plugins.connectors.files.parquet_sink import ParquetSink
+from amadou_plugins.connectors.files.parquet_source import ParquetSource
+from amadou_plugins.connectors.kafka.kafka_sink import KafkaSink
+from amadou_plugins.connectors.kafka.kafka_source import KafkaSource
+from amadou_plugins.connectors.postgres.postgres_sink import PostgresSink
 
 
 @hookimpl

@@ -1,0 +1,123 @@
+import math
+import re
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import IO, Any
+
+import attrs
+import orjson
+
+from amadou import Codec, SinkBatch
+from amadou.errors import EncodeError, SinkError
+from amadou_plugins.connectors._fields import fields_of
+from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
+from amadou_plugins.connectors.files.file_sink import FileSink
+from amadou_plugins.connectors.files.part_files import Content
+
+_VALUE = "value"
+_QUOTED = re.compile(r'[",\r\n]')
+
+
+@attrs.frozen
+class CsvSink(FileSink):
+    """A directory of CSV files with a header line each, in UTF-8 and as RFC 4180 says, with ``\\n`` at line ends.
+    Exactly-once, in the way of `JsonLinesSink`.
+
+    An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
+    own, has one column `value`. A text is a cell as it is and `None` an empty cell, where an empty text is ``""``. All
+    else is written as `JsonLinesSink` does, without the quotes around timestamps and the like; values with something
+    inside are JSON. Floats that are no numbers are ``nan``, ``inf`` and ``-inf``.
+
+    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
+        must be one that all machines share
+    :raises SinkError: there is no path
+    """
+
+    suffix = ".csv"
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return _CsvCodec(type_)
+
+    def check(self, port: str, type_: Any) -> None:
+        if fields_of(type_) == {}:
+            raise SinkError(
+                f"CsvSink: the type of port {port!r} has no fields, so there is nothing to write: give it one"
+            )
+        super().check(port, type_)
+
+    def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
+        return _CsvLines(batch, file)
+
+
+class _CsvLines:
+    def __init__(self, batch: SinkBatch, file: IO[bytes]) -> None:
+        self._batch = batch
+        self._file = file
+        file.write((batch.codec if isinstance(batch.codec, _CsvCodec) else _JSON_TEXTS).header)
+
+    def write(self, wires: Sequence[Any]) -> None:
+        if not isinstance(self._batch.codec, _CsvCodec):
+            wires = [_JSON_TEXTS.encode(text.decode()) for text in json_lines(self._batch, wires)]
+        self._file.writelines(wires)
+
+    def end(self) -> None:
+        pass
+
+
+class _CsvCodec:
+    """Encodes values to lines at once."""
+
+    def __init__(self, type_: Any) -> None:
+        self.type = type_
+        names = list(fields_of(type_) or ())
+        self._class = class_of(type_)
+        self._cells = _cells_getter(names)
+        self.header = _line(names or [_VALUE])
+
+    def encode(self, value: Any) -> bytes:
+        """A value as a line.
+
+        :raises EncodeError: it is none of the port's, or cannot be written
+        """
+        if not isinstance(value, self._class):
+            raise EncodeError(value, self.type)
+        try:
+            return _line([_cell(part) for part in self._cells(value)])
+        except EncodeError as error:
+            raise EncodeError(value, self.type, error.why) from error
+        except UnicodeEncodeError as error:
+            raise EncodeError(value, self.type, str(error)) from error
+
+    def decode(self, wire: Any) -> Any:
+        """The line."""
+        return wire.decode()
+
+
+def _cells_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(names) > 1:
+        return attrgetter(*names)
+    return (lambda value: (getattr(value, names[0]),)) if names else (lambda value: (value,))
+
+
+def _cell(value: Any) -> str:
+    if type(value) is str:
+        return _quoted(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(float(value))
+    text = _JSON.encode(value)
+    if text == b"null":
+        return ""
+    return _quoted(orjson.loads(text)) if text.startswith(b'"') else _quoted(text.decode())
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
+
+
+def _line(cells: list[str]) -> bytes:
+    # A line with nothing on it is none to most readers.
+    return (",".join(cells) or '""').encode() + b"\n"
+
+
+_JSON = JsonCodec(object)
+_JSON_TEXTS = _CsvCodec(str)

@@ -1,0 +1,107 @@
+"""Which files Spark has read, by what its source of files writes down, and which are left."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from amadou import PartitionOffset
+from amadou_plugins.connectors.files.file_partitions import plain_path
+from amadou_plugins.connectors.files.found_files import FoundFiles
+
+
+@attrs.define
+class _Log:
+    """What is known of a log.
+
+    :param batch: the last batch that was looked at
+    :param paths: the files of the batches up to it
+    """
+
+    batch: int = -1
+    paths: set[str] = attrs.field(factory=set)
+
+
+_logs: dict[str, _Log] = {}
+"""By directory: what a log says of a batch never changes, and to read all of it takes long."""
+
+
+def files_read(
+    files: FoundFiles, partition_of: Callable[[str], str], directory: str, batch: int
+) -> dict[str, PartitionOffset]:
+    """How many files of each partition were read up to a batch, and how many there are.
+
+    :param directory: where Spark's source keeps its log
+    :param batch: the number of the log's last entry that counts
+    """
+    log = _logs.setdefault(directory, _Log())
+    if batch < log.batch:
+        log = _logs[directory] = _Log()
+    if batch > log.batch:
+        log.paths |= _paths(directory, log.batch, batch)
+        log.batch = batch
+    read = Counter(map(partition_of, log.paths))
+    left = Counter(partition_of(path) for path in _present(files) if path not in log.paths)
+    return {name: PartitionOffset(read[name], read[name] + left[name]) for name in read.keys() | left.keys()}
+
+
+def _paths(directory: str, after: int, last: int) -> set[str]:
+    """The files that the log has for the batches between."""
+    names = {name: int(name.removesuffix(".compact")) for name in _names(directory)}
+    compacted = max((at for name, at in names.items() if name.endswith(".compact") and at <= last), default=-1)
+    # a compacted entry has all before it
+    chosen = [name for name, at in names.items() if max(after + 1, compacted) <= at <= last]
+    paths = set()
+    for name in chosen:
+        for line in _text(f"{directory}/{name}").splitlines()[1:]:
+            paths.add(plain_path(json.loads(line)["path"]))
+    return paths
+
+
+def _names(directory: str) -> list[str]:
+    path, system = _hadoop(directory)
+    if not system.exists(path):
+        return []
+    found = (str(status.getPath().getName()) for status in system.listStatus(path))
+    return [name for name in found if name.removesuffix(".compact").isdigit()]
+
+
+def _text(file: str) -> str:
+    path, system = _hadoop(file)
+    stream = system.open(path)
+    try:
+        return str(_jvm().org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+    finally:
+        stream.close()
+
+
+def _present(files: FoundFiles) -> Iterable[str]:
+    """The files that there are now."""
+    if not files.is_remote:
+        return files.paths()
+    path, system = _hadoop(str(files.path))
+    found: list[Any] = []
+    for status in system.globStatus(path) or ():
+        found += system.listStatus(status.getPath()) if status.isDirectory() else [status]
+    return [
+        plain_path(str(status.getPath().toString()))
+        for status in found
+        if not status.isDirectory() and not str(status.getPath().getName()).startswith((".", "_"))
+    ]
+
+
+def _hadoop(path: str) -> tuple[Any, Any]:
+    place = _jvm().org.apache.hadoop.fs.Path(path)
+    return place, place.getFileSystem(_spark()._jsc.hadoopConfiguration())
+
+
+def _jvm() -> Any:
+    return _spark()._jvm
+
+
+def _spark() -> Any:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.active()

@@ -1,0 +1,71 @@
+"""What all sources of files have in common."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from amadou import Param, PartitionOffset, Source
+from amadou.errors import SourceError
+from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors.files.file_partitions import check_partition_by, partition_of_file
+from amadou_plugins.connectors.files.found_files import FoundFiles
+from amadou_plugins.connectors.files.path import check_path, path_text
+
+
+@attrs.frozen
+class FileSource(Source):
+    """The base of sources of files. Subclasses read a local file with `_records_of`."""
+
+    path: str | Path | Param = attrs.field(converter=path_text)
+    max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
+    partition_by: str | int | Param | None = attrs.field(default=None, kw_only=True)
+    key_event: Callable[[Any], Any] | None = attrs.field(default=None, kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_path(SourceError, type(self).__name__, self.path)
+        check_count(SourceError, "max_files_per_batch", self.max_files_per_batch, optional=True)
+        check_partition_by(self.partition_by)
+
+    @property
+    def bounded(self) -> bool:
+        return self._files.bounded
+
+    def check(self) -> None:
+        self._files.check()
+
+    def records(self) -> Iterator[Any]:
+        return chain.from_iterable(records for _, records in self.records_by_partition())
+
+    def records_by_partition(self) -> Iterator[tuple[str, Iterable[Any]]]:
+        name = self.partition_of
+        for path in self._files.paths():
+            yield "" if name is None else name(path), self._records_of(path)
+
+    @property
+    def partition_of(self) -> Callable[[str], str] | None:  # type: ignore[override]
+        """Names the partition of a file by its path."""
+        if self.partition_by is None:
+            return None
+        assert not isinstance(self.partition_by, Param)
+        return partial(partition_of_file, type(self).__name__, self.partition_by)
+
+    def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
+        """How many files of each partition a batch reads, and how many there are."""
+        name = self.partition_of
+        if name is None:
+            return None
+        from amadou_plugins.connectors.files.file_log import files_read
+
+        return files_read(self._files, name, log, offset["logOffset"])
+
+    def _records_of(self, path: str) -> Iterable[Any]:
+        """The records of a file of this machine."""
+        raise NotImplementedError
+
+    @property
+    def _files(self) -> FoundFiles:
+        return FoundFiles(type(self).__name__, self.path)

@@ -1,0 +1,207 @@
+"""The files that a path stands for: as this machine finds them, and as Spark does."""
+
+import bz2
+import glob
+import gzip
+import io
+import logging
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+
+from amadou import Param
+from amadou.errors import SourceError
+from amadou_plugins.connectors.files.path import is_remote, local_path
+
+PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
+"""What opens packed files, by the ends of their names."""
+_FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
+_GLOB = re.compile(r"[*?\[]")
+_SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
+_logger = logging.getLogger("amadou")
+
+
+@attrs.frozen
+class FoundFiles:
+    """The files of a source. Those whose names begin with ``.`` or ``_`` are left alone, as are directories below.
+
+    :param source: the source's class, for errors
+    :param path: a file, a directory, a glob, or a URI that is left to Spark
+    """
+
+    source: str
+    path: str | Path | Param
+
+    @property
+    def bounded(self) -> bool:
+        """Whether it is a single file."""
+        if self.is_remote or self._is_glob or str(self.path).endswith("/"):
+            return False
+        return not os.path.isdir(self._local)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether only Spark reaches them."""
+        return is_remote(str(self.path))
+
+    def check(self) -> None:
+        """See whether they can be found and read, on either engine. Where there are but directories, the log says so:
+        files may still come.
+
+        :raises SourceError: they cannot
+        """
+        if self.is_remote:
+            return
+        path, told = self._local, self._named
+        if self._is_glob:
+            parent = _fixed_parent(path)
+            if not os.path.isdir(parent):
+                raise SourceError(f"{told}: there is no directory {parent}: create it, or correct the path")
+        elif not os.path.exists(path):
+            raise SourceError(f"{told}: there is no file or directory {path}: create it, or correct the path")
+        elif not os.access(path, os.R_OK):
+            raise SourceError(f"{told}: {path} may not be read by this user: change its permissions")
+        elif self.bounded and _is_hidden(path):
+            raise SourceError(f"{told}: Spark skips files whose names begin with '.' or '_': rename the file")
+        files = self._listed()
+        for file in files:
+            self._check_name(told, file)
+        below = [] if files else self._below()
+        if below:
+            given = local_path(str(self.path))
+            deeper = os.path.join(given if self._is_glob else glob.escape(given), "*")
+            told += f": there is no file yet, and directories below, such as {below[0]}, are not read"
+            _logger.warning("%s: give %s(%r) for what is in them", told, self.source, deeper)
+
+    def paths(self) -> list[str]:
+        """The files of this machine that are there now, by path.
+
+        :raises SourceError: only Spark reaches them
+        """
+        if self.is_remote:
+            raise SourceError(
+                f"{self._named}: the embedded engine reads local files only: run the job with engine='spark', or copy "
+                "the files here"
+            )
+        return self._listed()
+
+    def stream(self, reader: Any, max_files_per_batch: Any) -> Any:
+        """The files as a streaming DataFrame with the columns `path`, `length` and `content`. Each comes once."""
+        reader, path = self.for_spark(reader, max_files_per_batch)
+        return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
+
+    def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
+        """What `Source.read_stream` gives of files that `opened` takes whole."""
+        files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
+        cell = "struct(path, content)" if self.is_remote else "struct(path)"
+        return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")
+
+    def for_spark(self, reader: Any, max_files_per_batch: Any) -> tuple[Any, str]:
+        """A `DataStreamReader` with the options, and the path, with which Spark finds these files."""
+        # Spark forgets files that are a week older than the newest one, unread ones among them.
+        reader = reader.option("maxFileAge", "36500d")
+        if max_files_per_batch is not None:
+            reader = reader.option("maxFilesPerTrigger", max_files_per_batch)
+        if self.is_remote:
+            return reader, str(self.path)
+        if self._is_glob:
+            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # a pattern's to Spark, not to us
+        elif self.bounded:
+            # Spark streams directories only; a file is the one that passes the filter in its directory.
+            path, file = os.path.split(self._local)
+            path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
+        else:
+            path = _spark_escaped(self._local)
+        return reader, f"file:{path}"
+
+    @property
+    def _named(self) -> str:
+        return f"{self.source}({str(self.path)!r})"
+
+    def _check_name(self, told: str, file: str) -> None:
+        if ":" in os.path.basename(file):
+            raise SourceError(f"{told}: Spark cannot read {file}, for the ':' in its name: rename the file")
+        if not self.bounded and _SPARK_GLOB.search(file):
+            # Seen on Spark 4.3.0: one such name in a batch, and each other file of the batch comes twice.
+            raise SourceError(
+                f"{told}: Spark takes the characters *?[]{{}}\\ in {file} for a pattern, and would read the files "
+                "beside it twice: rename the file or its directory"
+            )
+
+    @property
+    def _is_glob(self) -> bool:
+        path = local_path(str(self.path))
+        return _GLOB.search(path) is not None and not os.path.exists(path)
+
+    @property
+    def _local(self) -> str:
+        path = local_path(str(self.path))
+        if not self._is_glob:
+            return os.path.abspath(path)
+        return path if os.path.isabs(path) else os.path.join(glob.escape(os.getcwd()), path)
+
+    def _listed(self) -> list[str]:
+        if self.bounded:
+            return [self._local]
+        found: list[str] = []
+        for match in self._matches():
+            if os.path.isdir(match):
+                found += [entry.path for entry in os.scandir(match) if entry.is_file() and not _is_hidden(entry.path)]
+            elif not _is_hidden(match):
+                found.append(match)
+        return sorted(found)
+
+    def _below(self) -> list[str]:
+        """The directories in those that are read."""
+        entries = [entry for match in self._matches() if os.path.isdir(match) for entry in os.scandir(match)]
+        return sorted(entry.path for entry in entries if entry.is_dir() and not _is_hidden(entry.path))
+
+    def _matches(self) -> list[str]:
+        return glob.glob(self._local) if self._is_glob else [self._local]
+
+
+@contextmanager
+def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
+    """Tell which file could not be read.
+
+    :param errors: what reading raises, besides the errors of files and of packed files
+    """
+    expected: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *errors)
+    try:
+        yield
+    except expected as error:
+        raise SourceError(f"{source}: {path} cannot be read: {error}") from error
+
+
+def opened(path: str, content: bytes | None = None) -> IO[bytes]:
+    """A file to read from its beginning, unpacked where its name says so.
+
+    :param content: what is in the file, where Spark brought it
+    """
+    file: Any = path if content is None else io.BytesIO(content)
+    opener = next((opener for end, opener in PACKED.items() if path.endswith(end)), None)
+    if opener is not None:
+        return opener(file, "rb")  # type: ignore[no-any-return]
+    return open(path, "rb") if content is None else file
+
+
+def _is_hidden(path: str) -> bool:
+    return os.path.basename(path).startswith((".", "_"))
+
+
+def _spark_escaped(path: str) -> str:
+    return _SPARK_GLOB.sub(lambda match: f"\\{match[0]}", path)
+
+
+def _fixed_parent(pattern: str) -> str:
+    """The directory before the first part of a pattern that has a wildcard."""
+    parent = os.path.dirname(pattern)
+    while glob.has_magic(parent):
+        parent = os.path.dirname(parent)
+    return parent

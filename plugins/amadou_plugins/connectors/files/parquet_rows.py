@@ -1,0 +1,89 @@
+"""Parquet files that are joined into fewer."""
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import IO, Any
+
+from amadou import SinkBatch
+from amadou_plugins.connectors.files.part_files import PartFiles
+
+_ROW_GROUP = 100_000
+
+
+def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
+    """Write the rows of a batch's hidden files to new hidden files of a given size, in the order of the parts.
+
+    :param parts: what the writers of the files finished with
+    :param rows: how many rows a new file has; the last one of a directory has what is left
+    :returns: what the writers of the new files finished with
+    """
+    by_directory: dict[str, list[str]] = {}
+    for temporary, final in parts:
+        by_directory.setdefault(os.path.dirname(final), []).append(files.path_of(temporary))
+    finished = []
+    for below, paths in by_directory.items():
+        writer, number = None, 0
+        for table, is_last in _cut(_tables(paths), rows):
+            if writer is None:
+                writer = files.open(batch, f"{number:05}", suffix, _Tables, below)
+                number += 1
+            writer.write([table])
+            if is_last:
+                finished.append(writer.finish())
+                writer = None
+        if writer is not None:
+            finished.append(writer.finish())
+    return finished
+
+
+def _tables(paths: Sequence[str]) -> Iterator[Any]:
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetFile
+
+    for path in paths:
+        with ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROW_GROUP):
+                yield pa.Table.from_batches([batch])
+
+
+def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
+    """Tables, and whether each completes a number of rows."""
+    left = rows
+    for table in tables:
+        rest = table
+        while len(rest):
+            piece = rest.slice(0, left)
+            rest, left = rest.slice(len(piece)), left - len(piece)
+            yield piece, not left
+            left = left or rows
+
+
+class _Tables:
+    """Fills a file with tables."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._writer: Any = None
+        self._tables: list[Any] = []
+
+    def write(self, tables: Sequence[Any]) -> None:
+        self._tables += tables
+        if sum(map(len, self._tables)) >= _ROW_GROUP:
+            self._write()
+
+    def end(self) -> None:
+        try:
+            self._write()
+        finally:
+            if self._writer is not None:
+                self._writer.close()
+
+    def _write(self) -> None:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+
+        if self._tables:
+            if self._writer is None:
+                self._writer = ParquetWriter(self._file, self._tables[0].schema)
+            self._writer.write_table(pa.concat_tables(self._tables))
+            self._tables = []

@@ -1,0 +1,99 @@
+from collections.abc import Iterator, Sequence
+from datetime import UTC
+from importlib.util import find_spec
+from typing import Any
+
+import attrs
+
+from amadou import Param
+from amadou.errors import SourceError
+from amadou_plugins.connectors.files.column_names import check_twice, column_names
+from amadou_plugins.connectors.files.file_source import FileSource
+from amadou_plugins.connectors.files.found_files import opened, reading
+from amadou_plugins.connectors.files.path import local_path
+
+
+@attrs.frozen
+class ParquetSource(FileSource):
+    """The rows of Parquet files, as `dict`s by column.
+
+    Values are those of Python, times with microseconds: timestamps with a zone are `datetime`s in UTC, those without
+    are naive; structs and maps are `dict`s, nulls `None`.
+
+    Files are found and ordered as `LinesSource` does. Each file is read in one task.
+
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
+        started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
+    :param columns: the names of the columns to read, or a text with commas between them; all without it
+    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
+    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
+        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
+        the source is one partition
+    :param key_event: turns the rows into events, instead of the handler's own
+    :raises SourceError: a setting is of no use
+    """
+
+    columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
+
+    def check(self) -> None:
+        if find_spec("pyarrow") is None:
+            raise SourceError("ParquetSource needs pyarrow: pip install 'amadou[spark]'")
+        super().check()
+
+    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
+        return self._files.whole_stream(spark, reader, self.max_files_per_batch)
+
+    def to_records(self, cells: Any) -> Iterator[Any]:
+        """Turns files into their rows."""
+        for file in cells.to_pylist():
+            yield from self._records_of(local_path(file["path"]), file.get("content"))
+
+    def _records_of(self, path: str, content: bytes | None = None) -> Iterator[Any]:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import ParquetFile
+
+        errors = (ArrowException, ValueError, OverflowError, KeyError)  # the last three are of values
+        with reading("ParquetSource", path, *errors), opened(path, content) as file:
+            parquet = ParquetFile(file, coerce_int96_timestamp_unit="us")
+            there = parquet.schema_arrow.names
+            check_twice(path, there)
+            columns: Any = self.columns
+            names = there if columns is None else list(columns)
+            missing = [name for name in names if name not in there]
+            if missing:
+                raise SourceError(f"{path} has no column {missing[0]!r} (it has: {', '.join(there)})")
+            for batch in parquet.iter_batches(columns=names):
+                cells = [_values(batch.column(name)) for name in names]
+                yield from (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
+
+
+def _values(column: Any) -> list[Any]:
+    import pyarrow as pa
+
+    type_ = _in_micros(column.type)
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        # Arrow's own way looks the zone up for each value, which takes a hundred times as long.
+        naive = column.cast(pa.timestamp("us"), safe=False).to_pylist()
+        return [None if time is None else time.replace(tzinfo=UTC) for time in naive]
+    if type_ != column.type:
+        column = column.cast(type_, safe=False)
+    return column.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
+
+
+def _in_micros(type_: Any) -> Any:
+    """A type with times as Python has them: nanoseconds would be those of pandas."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(type_):
+        return pa.timestamp("us", None if type_.tz is None else "UTC")
+    if pa.types.is_duration(type_):
+        return pa.duration("us")
+    if pa.types.is_time64(type_):
+        return pa.time64("us")
+    if pa.types.is_list(type_):
+        return pa.list_(type_.value_field.with_type(_in_micros(type_.value_type)))
+    if pa.types.is_struct(type_):
+        return pa.struct([field.with_type(_in_micros(field.type)) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_in_micros(type_.key_type), _in_micros(type_.item_type))
+    return type_

@@ -1,0 +1,236 @@
+import hashlib
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import attrs
+import orjson
+
+from amadou import Codec, Param, Secret, Sink, SinkBatch, SinkWriter
+from amadou.errors import EncodeError, SinkError
+from amadou_plugins.connectors._fields import fields_of
+from amadou_plugins.connectors._json import JsonCodec, json_lines
+from amadou_plugins.connectors._settings import check_secret, check_time
+from amadou_plugins.connectors.kafka.client import Cluster, Patience, cluster_of
+from amadou_plugins.connectors.kafka.offsets import Offsets
+
+DEDUPLICATION_HEADER = "amadou-id"
+_WAIT = 0.2
+_WRITING = {
+    # One request at a time: what is sent again stays in its order. An idempotent producer would wait half a second for
+    # its number in each worker, and a record that came twice is known by its id.
+    "max.in.flight.requests.per.connection": 1,
+    "linger.ms": 20,
+    "compression.type": "lz4",
+    "queue.buffering.max.messages": 1_000_000,
+    "delivery.report.only.error": True,
+}
+_producers: dict[tuple[Any, ...], "_Producer"] = {}
+"""Those of this process by their settings: connections are costly."""
+
+
+class _KeyedCodec:
+    """Encodes values as pairs of the record's key and JSON.
+
+    :param key: the field whose value becomes the key
+    """
+
+    def __init__(self, type_: Any, key: str) -> None:
+        self._json: JsonCodec = JsonCodec(type_)
+        self._key = key
+
+    def encode(self, value: Any) -> list[bytes | None]:
+        try:
+            key = value[self._key] if isinstance(value, Mapping) else getattr(value, self._key)
+        except (AttributeError, KeyError) as error:
+            raise EncodeError(value, self._json.type, f"it has no {self._key!r} for the record's key") from error
+        return [_key_bytes(key), self._json.encode(value)]
+
+    def decode(self, wire: Any) -> Any:
+        return self._json.decode(wire[1])
+
+
+def _key_bytes(key: Any) -> bytes | None:
+    if key is None or isinstance(key, bytes):
+        return key
+    if isinstance(key, str):
+        return key.encode()
+    text: bytes = JsonCodec(Any).encode(key)
+    parsed = orjson.loads(text)  # a timestamp's or a UUID's text goes without its quotes
+    return parsed.encode() if isinstance(parsed, str) else text
+
+
+@attrs.frozen
+class KafkaSink(Sink):
+    """Records of a topic of a Kafka cluster: JSON, or the bytes of the port's own codec. At-least-once.
+
+    Each record has a header ``amadou-id``, which names the run, the port, the batch and the value. A batch that is
+    played again after a crash writes its records again, with the same ids: who reads the topic drops those that came
+    before. Records are written while a batch is played, so those of a batch that failed may be there, too.
+
+    :param topic: the topic, which must exist
+    :param servers: where to ask first, ``host:port`` and more after commas
+    :param key: the field of the values that becomes the record's key, as text: those with the same key share a
+        partition, in their order. Without it records have no key
+    :param username: who logs in, with SASL
+    :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
+    :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
+    :param tls: whether connections are encrypted
+    :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
+    :param give_up_after: for how long a cluster that does not answer is waited for
+    :raises SinkError: a setting makes no sense
+    """
+
+    guarantee = "at-least-once"
+
+    topic: str | Param
+    servers: str | Param
+    key: str | Param | None = attrs.field(default=None, kw_only=True)
+    username: str | Param | None = attrs.field(default=None, kw_only=True)
+    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
+    mechanism: str | Param = attrs.field(default="PLAIN", kw_only=True)
+    tls: bool | Param = attrs.field(default=False, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+    give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
+
+    def __attrs_post_init__(self) -> None:
+        check_secret(SinkError, "password", self.password)
+        check_time(SinkError, "give_up_after", self.give_up_after)
+
+    def codec(self, type_: Any) -> Codec[Any]:
+        return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
+
+    def check(self, port: str, type_: Any) -> None:
+        fields = fields_of(type_)
+        if self.key is not None and fields is not None and self.key not in fields:
+            known = ", ".join(fields)
+            raise SinkError(
+                f"{self.cluster.told}: the values of the port {port!r} have no field {self.key!r} (they have: {known})"
+            )
+        self.cluster.check_installed()
+        Offsets(self.cluster, [str(self.topic)]).partitions()
+
+    def open(self, batch: SinkBatch, part: str) -> SinkWriter:
+        if self.key is not None and not isinstance(batch.codec, _KeyedCodec):
+            raise SinkError(
+                f"{self.cluster.told}: key= needs the sink's own codec; the port {batch.port!r} brought one"
+            )
+        return _KafkaWriter(_producer(self.cluster), str(self.topic), batch, part)
+
+    def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
+        """Nothing: the writers have seen that their records arrived."""
+
+    @property
+    def cluster(self) -> Cluster:
+        """How the sink reaches its cluster."""
+        return cluster_of(self, str(self.topic), SinkError)
+
+
+class _KafkaWriter(SinkWriter):
+    def __init__(self, producer: "_Producer", topic: str, batch: SinkBatch, part: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._batch = batch
+        self._prefix = f"{batch.run}-{batch.port}-{batch.number}-{part}"
+        self._seen: dict[str, int] = {}
+
+    def write(self, wires: Sequence[Any]) -> None:
+        produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
+        for key, value in self._records(wires):
+            # By content, not by position: another order of a batch's results must not give other ids.
+            digest = hashlib.blake2b(value, digest_size=8).hexdigest()
+            count = seen[digest] = seen.get(digest, 0) + 1
+            produce(topic, value, key, f"{prefix}-{digest}-{count}")
+
+    def _records(self, wires: Sequence[Any]) -> Any:
+        if isinstance(self._batch.codec, _KeyedCodec):
+            return wires
+        if wires and isinstance(wires[0], bytes):
+            return ((None, wire) for wire in wires)
+        return ((None, line) for line in json_lines(self._batch, wires))
+
+    def finish(self) -> None:
+        self._producer.flush()
+
+    def abort(self) -> None:
+        self._producer.abandon()
+
+
+class _Producer:
+    """A client of librdkafka's that waits for a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        from confluent_kafka import KafkaException, Producer
+
+        self._cluster = cluster
+        self._patience = Patience(cluster)
+        self._failed: Any = None
+        self._refusal = KafkaException  # looked up here: `produce` is called for each record
+        timeout = int(cluster.give_up_after.total_seconds() * 1000)
+        own = {
+            **_WRITING,
+            "message.timeout.ms": timeout,
+            "error_cb": self._patience.note,
+            "on_delivery": self._note,
+        }
+        self._client = cluster.client(Producer, own)
+
+    def produce(self, topic: str, value: bytes, key: bytes | None, identity: str) -> None:
+        """Take a record, which is sent while others are taken.
+
+        :param identity: tells the same record again
+        :raises SinkError: one before it was not taken by the cluster
+        """
+        while True:
+            try:
+                self._client.produce(topic, value, key, headers=[(DEDUPLICATION_HEADER, identity)])
+            except BufferError:
+                self._progress()
+            except self._refusal as error:
+                self._failed = error.args[0]
+                self._raise_failure()
+            else:
+                return
+
+    def flush(self) -> None:
+        """Wait until all records have arrived.
+
+        :raises SinkError: one did not
+        """
+        while len(self._client):
+            self._progress()
+        self._raise_failure()
+
+    def abandon(self) -> None:
+        """Forget what was not sent."""
+        self._client.purge()
+        self._client.flush(_WAIT)
+        self._patience.ends()
+        self._failed = None
+
+    def _progress(self) -> None:
+        left = len(self._client)
+        self._client.flush(_WAIT)
+        self._raise_failure()
+        if len(self._client) < left:
+            self._patience.ends()
+        else:
+            self._patience.waits()
+
+    def _note(self, error: Any, message: Any) -> None:
+        if error is not None:
+            self._failed = error
+
+    def _raise_failure(self) -> None:
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise SinkError(
+                f"{self._cluster.told}: Kafka at {self._cluster.servers} did not take a record: {failed.str()}"
+            )
+
+
+def _producer(cluster: Cluster) -> _Producer:
+    key = cluster.key({})
+    if key not in _producers:
+        _producers[key] = _Producer(cluster)
+    return _producers[key]

@@ -1,0 +1,176 @@
+"""Which records of a Kafka cluster are to be read."""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from amadou import to_millis
+from amadou.errors import SourceError
+from amadou_plugins.connectors.kafka.client import Admin, Cluster
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+class Range(NamedTuple):
+    """Records of a partition, from one offset to before another."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """The partition's name among those of the source."""
+        return partition_name(self.topic, self.partition)
+
+
+def partition_name(topic: str, partition: int) -> str:
+    """A partition's name among those of a source."""
+    return f"{topic}-{partition}"
+
+
+class Offsets:
+    """Finds out where partitions begin and end.
+
+    :param topics: topics, or regular expressions that begin with ``^``
+    """
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str]) -> None:
+        self._cluster = cluster
+        self._topics = tuple(topics)
+        self._admin = Admin(cluster)
+
+    @property
+    def back(self) -> datetime | None:
+        """When the cluster answered again that had not for a while."""
+        return self._admin.back
+
+    def partitions(self) -> list[tuple[str, int]]:
+        """The topics and partitions there are.
+
+        :raises SourceError: a topic does not exist, or the cluster does not answer
+        """
+        known = self._admin.partitions()
+        chosen: dict[str, None] = {}
+        for topic in self._topics:
+            matching = [name for name in known if re.match(topic, name)] if topic.startswith("^") else [topic]
+            chosen |= dict.fromkeys(matching)
+        missing = [name for name in chosen if name not in known]
+        if missing:
+            raise self._cluster.error(
+                f"{self._cluster.told}: Kafka at {self._cluster.servers} has no topic {', '.join(missing)}: create it, "
+                "or correct the name (or give this user the right to see it)"
+            )
+        return [(name, partition) for name in chosen for partition in known[name]]
+
+    def at(self, start: str | datetime, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """The offsets of a start: see `KafkaSource`."""
+        from confluent_kafka.admin import OffsetSpec
+
+        partitions = list(partitions)
+        if isinstance(start, str) and start in (EARLIEST, LATEST):
+            spec = OffsetSpec.earliest() if start == EARLIEST else OffsetSpec.latest()
+            return self._admin.offsets(dict.fromkeys(partitions, spec))
+        time = start if isinstance(start, datetime) else datetime.fromisoformat(start)
+        found = self._admin.offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(to_millis(time))))
+        later = [partition for partition, offset in found.items() if offset < 0]  # nothing is as new as that
+        return found | self.at(LATEST, later)
+
+    def emptied(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Where those partitions begin that had records and have none now."""
+        partitions = list(partitions)
+        ends = self.at(LATEST, partitions)
+        return {
+            partition: begin
+            for partition, begin in self.at(EARLIEST, partitions).items()
+            if 0 < begin == ends[partition]
+        }
+
+    def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
+        """The ids of topics, as far as they are known.
+
+        :param known: those that they had
+        :raises SourceError: a topic has another one by now
+        """
+        ids = self._admin.ids(topics)
+        for topic, id_ in ids.items():
+            if id_ != known.get(topic, id_):
+                raise SourceError(
+                    f"{self._cluster.told}: the topic {topic} was made anew since it was read: give another checkpoint"
+                )
+        return ids
+
+    def ranges(self, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[Range]:
+        """What lies between offsets; partitions that are new begin at their beginning.
+
+        :raises SourceError: a partition has fewer records than were read
+        """
+        new = self.at(EARLIEST, [partition for partition in ends if partition not in starts])
+        ranges = [
+            Range(*partition, starts.get(partition, new.get(partition, 0)), end)
+            for partition, end in sorted(ends.items())
+        ]
+        for each in ranges:
+            if each.end < each.start:
+                raise SourceError(
+                    f"{self._cluster.told}: partition {each.partition} of {each.topic} ends at offset {each.end}, and "
+                    f"{each.start} was read: the topic was made anew; give another checkpoint"
+                )
+        return [each for each in ranges if each.start < each.end]
+
+
+def check_start(start: Any) -> None:
+    """Raise a `SourceError` unless a start can be understood."""
+    if start in (EARLIEST, LATEST):
+        return
+    try:
+        time = start if isinstance(start, datetime) else datetime.fromisoformat(start)
+    except (TypeError, ValueError):
+        time = None
+    if time is None or time.tzinfo is None:
+        raise SourceError(f'start must be "earliest", "latest" or a time with its offset from UTC, not {start!r}')
+
+
+def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
+    """The ranges to read first, so that what is read ahead need not be kept for long: of partitions that were never
+    read, and of those whose event times are in the older half of the time between the oldest and the newest one.
+
+    :param newest: the newest event time of each partition by its name, as far as it is known
+    """
+    times = [newest[each.name] for each in ranges if each.name in newest]
+    middle = (min(times) + max(times)) / 2 if times else 0
+    return [each for each in ranges if newest.get(each.name, middle) <= middle]
+
+
+def limited(ranges: list[Range], most: int) -> list[Range]:
+    """The beginnings of ranges: so many records at most, and of each its share."""
+    total = sum(each.end - each.start for each in ranges)
+    if total <= most:
+        return ranges
+    left, taken = most, []
+    for each in ranges:
+        share = min(left, max(1, (each.end - each.start) * most // total))
+        taken.append(each._replace(end=each.start + share))
+        left -= share
+    return [each for each in taken if each.start < each.end]
+
+
+def shares(ranges: list[Range], count: int) -> list[list[Range]]:
+    """Ranges, cut into so many shares of nearly the same number of records."""
+    total = sum(each.end - each.start for each in ranges)
+    bounds = [total * number // count for number in range(1, count + 1)]
+    parts: list[list[Range]] = [[] for _ in range(count)]
+    done = at = 0
+    for each in ranges:
+        start = each.start
+        while start < each.end:
+            end = min(each.end, start + bounds[at] - done)
+            if end > start:
+                parts[at].append(each._replace(start=start, end=end))
+            done += end - start
+            start = end
+            if done == bounds[at]:
+                at += 1
+    return [part for part in parts if part]

@@ -1,0 +1,107 @@
+"""How far a batch reads the partitions of a Kafka cluster, as Spark keeps it."""
+
+from collections.abc import Iterable, Mapping, Set
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou import PartitionOffset
+from amadou_plugins.connectors.kafka.offsets import Range, partition_name
+
+Partition: TypeAlias = tuple[str, int]
+
+
+@attrs.frozen
+class Planned:
+    """How far a batch reads, and what it leaves.
+
+    As JSON each topic has its partitions with their offsets, and what else is known of it::
+
+        {topic: {"0": offset, "left": {"0": records}, "fresh": ["0"], "gone": true, "back": time, "id": id}}
+
+    :param read: the offset that each partition is read up to
+    :param left: how many records there are beyond it, where there are any
+    :param fresh: the partitions that were never read
+    :param gone: topics that no longer are
+    :param ids: what tells topics from others that had their names before
+    :param back: when the cluster answered again that had not for a while
+    """
+
+    read: dict[Partition, int]
+    left: dict[Partition, int] = attrs.field(factory=dict)
+    fresh: Set[Partition] = frozenset()
+    gone: Set[str] = frozenset()
+    ids: dict[str, str] = attrs.field(factory=dict)
+    back: datetime | None = None
+
+    def then(
+        self,
+        there: Iterable[Range],
+        chosen: Iterable[Range],
+        ends: Iterable[Partition],
+        ids: dict[str, str],
+        back: datetime | None = None,
+    ) -> "Planned":
+        """The next batch.
+
+        :param there: what is there to be read
+        :param chosen: the beginnings of it that the batch reads
+        :param ends: the partitions that there are
+        :param back: as it is known now
+        """
+        read = {(each.topic, each.partition): each.end for each in chosen}
+        starts = {(each.topic, each.partition): each.start for each in there}
+        reached = {**starts, **self.read, **read}
+        left = {(each.topic, each.partition): each.end - reached[each.topic, each.partition] for each in there}
+        fresh = (self.fresh | (starts.keys() - self.read.keys())) - read.keys()
+        topics = {topic for topic, _ in ends}
+        return Planned(
+            reached,
+            {partition: count for partition, count in left.items() if count},
+            fresh & left.keys(),
+            {topic for topic, _ in reached} - topics,
+            ids,
+            back or self.back,
+        )
+
+    def offsets(self) -> dict[str, PartitionOffset]:
+        """What the source tells of it, by partition."""
+        offsets = {}
+        for partition, offset in self.read.items():
+            if partition[0] not in self.gone:
+                read = 0 if partition in self.fresh else offset
+                offsets[partition_name(*partition)] = PartitionOffset(
+                    read, read + self.left.get(partition, 0), self.back
+                )
+        return offsets
+
+    def to_json(self) -> dict[str, Any]:
+        nested: dict[str, dict[str, Any]] = {}
+        for (topic, partition), offset in sorted(self.read.items()):
+            of = nested.setdefault(topic, {"id": self.ids[topic]} if topic in self.ids else {})
+            of[str(partition)] = offset
+        for topic, of in nested.items():
+            left = {str(partition): count for (name, partition), count in sorted(self.left.items()) if name == topic}
+            fresh = [str(partition) for name, partition in sorted(self.fresh) if name == topic]
+            back = self.back and self.back.isoformat()
+            marks = {"left": left, "fresh": fresh, "gone": topic in self.gone, "back": back}
+            of.update({name: mark for name, mark in marks.items() if mark})
+        return nested
+
+    @classmethod
+    def of_json(cls, nested: Mapping[str, Mapping[str, Any]]) -> "Planned":
+        back = next((of["back"] for of in nested.values() if "back" in of), None)
+        return cls(
+            {
+                (topic, int(name)): offset
+                for topic, of in nested.items()
+                for name, offset in of.items()
+                if name.isdigit()
+            },
+            {(topic, int(name)): count for topic, of in nested.items() for name, count in of.get("left", {}).items()},
+            {(topic, int(name)) for topic, of in nested.items() for name in of.get("fresh", ())},
+            {topic for topic, of in nested.items() if "gone" in of},
+            {topic: of["id"] for topic, of in nested.items() if "id" in of},
+            back and datetime.fromisoformat(back),
+        )

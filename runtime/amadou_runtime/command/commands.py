@@ -1,0 +1,144 @@
+"""The commands that come with amadou."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from amadou import hookimpl
+from amadou.errors import LoadError
+from amadou_runtime._run import replay
+from amadou_runtime.command.load import load_job
+from amadou_runtime.command.named_connectors import with_connectors
+from amadou_runtime.command.run_command import ParamOption, TargetArgument, errors_told, pairs, run_job
+from amadou_runtime.plugins.registry import plugins_of
+
+_RUN_EXAMPLES = """Examples:
+
+amadou run views.py --once
+
+amadou run views.py -p VIEWS=in/ --checkpoint state/ --trigger "5 seconds"
+
+amadou run my.package.views:job --engine embedded"""
+
+
+_ANY_WIDTH = 10_000
+LettersArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="LETTERS…", help="Dead letters as JSON lines: files, or directories of them."),
+]
+
+
+def describe_job(
+    target: TargetArgument,
+    param: ParamOption = None,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Show also how far each partition of the sources was read in this checkpoint."
+        ),
+    ] = None,
+) -> None:
+    """Show what a job is made of: handler, state, ports, sinks, sources and parameters. Needs no Java."""
+    from rich.console import Console
+
+    from amadou_runtime.command.describe import describe
+
+    params = pairs(param, "-p")
+    with errors_told():
+        describe(load_job(target), params, Console(markup=False, highlight=False), checkpoint)
+
+
+def reproduce(
+    letters: LettersArgument,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="The job: FILE:name or MODULE:name.  [default: looked for beside the letter's handler]",
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The test file.  [default: test_JOB_dead_letters.py]")
+    ] = None,
+    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line of one file.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    param: ParamOption = None,
+) -> None:
+    """Write a pytest file that plays dead letters again and fails with the same errors, until they are mended."""
+    from amadou_runtime.core.dead_letter_files import read_letters
+    from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
+
+    params = pairs(param, "-p")
+    with errors_told():
+        found = read_letters(letters, line, lambda told: load_named(job, told))
+        cases = cases_of(found)
+        name = re.sub(r"\W+", "_", found[0].told["job"])
+        file = output or Path(f"test_{name}_dead_letters.py")
+        if file.exists() and not force:
+            raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
+        text = tests_of(cases, job or find_job(found[0].told), params, file, " ".join(map(str, letters)))
+        try:
+            file.write_text(text)
+        except OSError as error:
+            raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
+    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
+
+
+def replay_letters(
+    target: TargetArgument,
+    letters: LettersArgument,
+    checkpoint: Annotated[
+        str,
+        typer.Option(metavar="DIR", help="The checkpoint of the run that left the letters, which must have ended."),
+    ],
+    param: ParamOption = None,
+    source: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    sink: Annotated[
+        list[str] | None, typer.Option(metavar="PORT=KIND:…", help="As in the run that left the letters.")
+    ] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master.")] = None,
+    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting.")] = None,
+) -> None:
+    """Replay dead letters into their job, in their order, once the handler is mended. Each counts once."""
+    from amadou_runtime.core.dead_letter_files import read_letters
+
+    params, settings = pairs(param, "-p"), pairs(conf, "--conf")
+    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    with errors_told():
+        job = with_connectors(load_job(target), sources, sinks)
+        found = read_letters(letters)
+        print(replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings), file=sys.stderr)
+
+
+def list_plugins() -> None:
+    """Show which plugins are loaded, from where, and which hooks they have."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("plugin", "from", "place", "hooks", box=box.SIMPLE_HEAD, header_style="dim")
+    for plugin in plugins_of().found:
+        hooks = "\n".join(plugin.hooks) if plugin.problem is None else f"not loaded: {plugin.problem}"
+        table.add_row(plugin.name, plugin.origin, plugin.place, hooks)
+    console = Console(markup=False, highlight=False)
+    if not console.is_terminal:
+        console.width = console.measure(table, options=console.options.update(width=_ANY_WIDTH)).maximum
+    console.print(table)
+
+
+@hookimpl
+def amadou_register_commands(app: typer.Typer) -> None:
+    app.command("run", epilog=_RUN_EXAMPLES)(run_job)
+    app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
+    app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(
+        reproduce
+    )
+    app.command("replay", epilog="Example: amadou replay views.py state/dead_letters --checkpoint state")(
+        replay_letters
+    )
+    app.command("plugins")(list_plugins)

@@ -1,0 +1,196 @@
+"""Shows what a job is made of."""
+
+import inspect
+import json
+import os
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from amadou import Component, Job, Param
+from amadou._params import params_of
+from amadou._secret import HIDDEN, names_secret
+from amadou._spec import MISSING
+from amadou.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+
+def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
+    """Print tables of a job's handler, state, ports, sources and parameters. Parameters need not be given.
+
+    :param given: the parameters that are, by name
+    :param checkpoint: a checkpoint of the job, of which is shown how far each partition of the sources was read
+    :raises ParamError: the job takes no such parameter, or its text cannot be read
+    :raises CheckpointError: there is no checkpoint of a run, or it cannot be read
+    """
+    params = {param.name: param for param in job.params}
+    if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
+        job = job.with_params(given)
+    console.print(_job_table(job), "")
+    for table in (_state(job), _ports(job), _sources(job), _dependencies(job), _params(params, given)):
+        if table.row_count:
+            console.print(table)
+    if checkpoint is not None:
+        console.print(_partitions(checkpoint))
+
+
+def _job_table(job: Job) -> "Table":
+    table = _table(job.name, "", "", show_header=False)
+    handler = type(job.handler)
+    name = handler.__qualname__ if handler.__module__ == "__main__" else f"{handler.__module__}.{handler.__qualname__}"
+    table.add_row("handler", name)
+    summary = (inspect.cleandoc(handler.__doc__ or "").splitlines() or [""])[0]
+    if summary:
+        table.add_row("", summary)
+    table.add_row("timers", "yes" if job.has_timers else "no")
+    table.add_row("watermark delay", _setting(job.watermark_delay))
+    table.add_row(
+        "idle timeout",
+        _setting(next(iter(job.idle_after.values()), None) if job.idle_timeout is None else job.idle_timeout),
+    )
+    table.add_row("max ahead", _setting(job.max_ahead))
+    table.add_row("late events", _setting(job.late_events))
+    table.add_row("on error", _setting(job.on_error))
+    if job.max_dead_letters is not None:
+        table.add_row("max dead letters", _setting(job.max_dead_letters))
+    if job.retired:
+        table.add_row("retired", _setting(job.retired))
+    table.add_row("key groups", _setting(job.key_groups))
+    if job.plugins:
+        table.add_row("plugins", ", ".join(map(str, job.plugins)))
+    return table
+
+
+def _state(job: Job) -> "Table":
+    table = _table("State", "name", "kind", "type", "ttl")
+    for name, spec in job.specs.items():
+        kind = type(spec).__name__ + (" in memory" if isinstance(spec, Component) and spec.in_memory else "")
+        table.add_row(name, kind, spec.shown_type(), "" if spec.ttl is None else _setting(spec.ttl))
+    return table
+
+
+def _ports(job: Job) -> "Table":
+    table = _table("Ports", "port", "type", "sink", "guarantee")
+    for name, spec in job.ports.items():
+        told = [name, spec.shown_type()]
+        if name not in job.sinks:
+            table.add_row(*told, "JSON lines in the checkpoint", "exactly-once")
+        for sink in [sink for port, sink in job.all_sinks if port == name]:
+            table.add_row(*told, _connector(sink), sink.guarantee)
+            told = ["", ""]
+    return table
+
+
+def _sources(job: Job) -> "Table":
+    table = _table("Sources", "source", "from", "bounded", "events by")
+    for name, source in job.sources.items():
+        bounded = "?" if params_of([source]) else "yes" if source.bounded else "no"
+        by = (
+            "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
+        )
+        table.add_row(name, _connector(source), bounded, by)
+    return table
+
+
+def _partitions(checkpoint: Path) -> "Table":
+    from amadou_runtime.spark.clock import CLOCK_DIRECTORY
+
+    directory = checkpoint / CLOCK_DIRECTORY
+    try:
+        done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
+        kept = {"partitions": []} if done is None else json.loads((directory / str(done)).read_text())
+        partitions = kept["partitions"]
+    except FileNotFoundError:
+        why = "there is no checkpoint of a run in this directory: see whether the path is right, and local"
+        raise CheckpointError(str(checkpoint), why) from None
+    except (OSError, ValueError, KeyError) as error:
+        raise CheckpointError(str(checkpoint), f"it cannot be read: {error}") from error
+    table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
+    for each in partitions:
+        cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))
+        table.add_row(
+            *("" if cell is None else str(cell) for cell in cells),
+            "holds the watermark back" if each["holds_back"] else "",
+        )
+    return table
+
+
+def _dependencies(job: Job) -> "Table":
+    table = _table("Dependencies", "source", "needs", "no more behind than", "held at most")
+    for each in job.dependencies:
+        most = f"{each.max_held:,} events" if isinstance(each.max_held, int) else _setting(each.max_held)
+        table.add_row(each.dependent, each.on, _setting(each.threshold), most)
+    return table
+
+
+def _params(params: Mapping[str, Param], given: Mapping[str, str]) -> "Table":
+    table = _table("Parameters", "name", "type", "default", "value")
+    for name, param in params.items():
+        default = "" if param.default is MISSING else HIDDEN if param.secret else repr(param.default)
+        table.add_row(name, getattr(param.type, "__name__", repr(param.type)), default, _value(param, given))
+    return table
+
+
+def _value(param: Param, given: Mapping[str, str]) -> str:
+    if not _is_given(param, given):
+        return f"missing: -p {param.name}=…"
+    origin = "-p" if param.name in given else "environment" if param.name in os.environ else "default"
+    return f"{param.value(given)!r} ({origin})"
+
+
+def _is_given(param: Param, given: Mapping[str, str]) -> bool:
+    return param.name in given or param.name in os.environ or param.default is not MISSING
+
+
+def _connector(connector: Any) -> str:
+    """A connector as it was written, without what was left to its defaults."""
+    kind = type(connector)
+    if not attrs.has(kind):
+        return repr(connector)
+    settings = [
+        _setting(value) if field.default is attrs.NOTHING else f"{field.name}={_setting(value)}"
+        for field in attrs.fields(kind)
+        if (value := getattr(connector, field.name)) != _default(field) and not callable(value)
+    ]
+    return f"{kind.__name__}({', '.join(settings)})"
+
+
+def _default(field: Any) -> Any:
+    return field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
+
+
+def _setting(value: Any) -> str:
+    if isinstance(value, Mapping):
+        shown = {name: HIDDEN if names_secret(str(name)) else _setting(each) for name, each in value.items()}
+        return f"{{{', '.join(f'{name!r}: {each}' for name, each in shown.items())}}}"
+    if isinstance(value, Param):
+        return f"-p {value.name}"
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds():g} s" if value else "none"
+    if value is None:
+        return "none"
+    return value if value in ("deliver", "drop", "divert", "fail", "dead_letter") else repr(value)
+
+
+def _table(title: str, *columns: str, show_header: bool = True) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD if show_header else None,
+        show_header=show_header,
+        header_style="dim",
+        padding=(0, 2, 0, 0) if not show_header else (0, 1),
+    )
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

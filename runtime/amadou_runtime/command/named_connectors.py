@@ -1,0 +1,113 @@
+"""Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
+``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; what has a meaning here is written as
+in URLs, such as ``%3F`` for a question mark. Options that are no parameters go into the connector's parameter `options`
+where that is a mapping.
+"""
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl, unquote
+
+import attrs
+
+from amadou import Job, Param, Secret
+from amadou._secret import names_secret
+from amadou.errors import AmadouError, LoadError
+from amadou_runtime.plugins.registry import plugins_of
+
+_READABLE = (bool, int, float, timedelta, str, Secret)
+_OPTIONS = "options"
+_LOGIN = re.compile("//[^/@]*@")
+_NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
+
+
+def with_connectors(
+    job: Job, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], plugins: Sequence[str] = ()
+) -> Job:
+    """A job with some of its connectors, and further plugins, named by texts.
+
+    :param sources: texts by the source's name
+    :param sinks: a text for each sink by the port's name
+    :raises LoadError: a text names no connector, or one that cannot be made of it
+    :raises PluginError: a plugin cannot be loaded
+    :raises JobError: the job has no such port, or needs more than this
+    """
+    if not (sources or sinks or plugins):
+        return job
+    named = (*job.plugins, *plugins)
+    known = plugins_of(named)
+    more_sources = {}
+    for name, text in sources.items():
+        replaced = job.sources.get(name)
+        key_event = None if replaced is None else replaced.key_event
+        more_sources[name] = _connector(f"--source {name}", text, known.sources(), key_event)
+    more_sinks: dict[str, Any] = {}
+    for port, texts in sinks.items():
+        named_sinks = [_connector(f"--sink {port}", text, known.sinks()) for text in texts]
+        more_sinks[port] = named_sinks[0] if len(named_sinks) == 1 else named_sinks
+    return attrs.evolve(job, sources={**job.sources, **more_sources}, sinks={**job.sinks, **more_sinks}, plugins=named)
+
+
+def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
+    """
+    :param key_event: that of the source in whose place it comes
+    """
+    kind, colon, rest = text.partition(":")
+    main, _, query = rest.partition("?")
+    shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
+    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
+    if kind not in kinds:
+        raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
+    made = kinds[kind]
+    parameters = {
+        name: parameter
+        for name, parameter in inspect.signature(made).parameters.items()
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    }
+    hints = get_type_hints(vars(made).get("__init__", made))
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    settings = {name: _readable(hints.get(name, Any)) for name in parameters}
+    secrets = {name: Secret(value) for name, value in options.items() if Secret in settings.get(name, ())}
+    usable = [name for name, types in settings.items() if types]
+    collected: dict[str, Any] = {}
+    if _OPTIONS in parameters and get_origin(hints.get(_OPTIONS)) is Mapping:
+        collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
+    unknown = [name for name in options if name not in usable]
+    if unknown:
+        raise LoadError(told, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
+    if main:
+        first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
+        if first is None or first in options:
+            raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
+        options[first] = unquote(main)
+    if key_event is not None and "key_event" not in parameters:
+        raise LoadError(told, f"the job's own source has key_event=, which {made.__name__} does not take")
+    missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
+    if missing:
+        raise LoadError(told, f"{made.__name__} needs {missing[0]}")
+    try:
+        given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
+        kept = {} if key_event is None else {"key_event": key_event}
+        return made(**given, **kept, **({_OPTIONS: collected} if collected else {}))
+    except (AmadouError, ValueError, TypeError) as error:
+        raise LoadError(told, str(error)) from error
+
+
+def _hidden(name: str, text: str) -> Any:
+    return Secret(text) if names_secret(name) else text
+
+
+def _readable(hint: Any) -> list[Any]:
+    """The types that a setting's text is read as, by what its parameter allows."""
+    allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    return [type_ for type_ in _READABLE if type_ in allowed]
+
+
+def _read(name: str, text: str, types: list[Any]) -> Any:
+    if str in types or not types:  # a connector's first parameter may say nothing of its type
+        return text
+    return Param(name, type=types[0]).value({name: text})

@@ -1,0 +1,287 @@
+"""What happens to callbacks that fail in a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer, check_ran
+from amadou._group import packed_state
+from amadou._letters import DEAD_LETTERS
+from amadou._text import shown_value
+from amadou._time import from_micros
+from amadou._wire import pack, type_reference
+from amadou.errors import AmadouError, CallbackError, StateDecodeError
+from amadou_runtime.core.dead_letter_limit import Failures, note_failure
+from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.failure import callback_error, called, shown_state
+from amadou_runtime.core.key_group import RetiredNameError
+from amadou_runtime.core.ports import port_codec
+from amadou_runtime.testing.trace import Trace
+
+Wake: TypeAlias = Callable[[str, Subject, datetime, Call], None]
+"""What wakes the component of a name."""
+
+
+class DeadLetters:
+    """Undoes failing callbacks, and writes them up.
+
+    :param job: the job, with a sink for dead letters
+    :param trace: takes an entry for each callback, for test runs
+    """
+
+    def __init__(self, job: Job, trace: Trace | None = None) -> None:
+        self._job = job.name
+        self._handler = type_reference(type(job.handler))
+        self._name = type(job.handler).__name__
+        self._specs = job.specs
+        self._encode = port_codec(job, DEAD_LETTERS).encode
+        self._trace = trace
+        self._failures: Failures = {}
+
+    def take_failures(self) -> Failures:
+        """What failed since the last call of this. Begins anew."""
+        failures, self._failures = self._failures, {}
+        return failures
+
+    def guarded_event(
+        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
+    ) -> Callable[[Subject, KeyedEvent[Any]], None]:
+        """`on_event`, undone where it fails."""
+
+        def guarded(subject: Subject, event: KeyedEvent[Any]) -> None:
+            before = _Before(subject)
+            try:
+                check_ran("on_event", on_event(subject, event))
+                before.store()
+            except Exception as error:
+                _raise_unreadable(error)
+                failed = self._failed("on_event", error, subject, event)
+                self._bury(before, before, failed, record=event, timestamp=event.timestamp)
+                note_failure(self._failures, "on_event", failed.error)
+
+        return guarded
+
+    def guarded_timer(
+        self, on_timer_expired: Callable[[Subject, datetime], Any]
+    ) -> Callable[[Subject, datetime], None]:
+        """`on_timer_expired`, undone where it fails. The timer has fired."""
+
+        def guarded(subject: Subject, timestamp: datetime) -> None:
+            before = _Before(subject)
+            try:
+                check_ran("on_timer_expired", on_timer_expired(subject, timestamp))
+                before.store()
+            except Exception as error:
+                _raise_unreadable(error)
+                timer = Timer(timestamp, subject.timer_tag)
+                failed = self._failed("on_timer_expired", error, subject, timer)
+                self._bury(before, before, failed, record=None, timestamp=timestamp)
+                note_failure(self._failures, "on_timer_expired", failed.error)
+
+        return guarded
+
+    def guarded_wake(self, wake: Wake, again: FailedCall | None = None) -> Wake:
+        """What wakes a component, with functions of the user's undone where they fail. The component has been woken.
+
+        :param again: what is called again
+        """
+
+        def guarded(name: str, subject: Subject, timestamp: datetime, _: Call) -> None:
+            woken = _Before(subject)
+            if again is not None:
+                woken.had(again)
+
+            def call(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
+                before = _Before(subject)
+                before.store()
+                try:
+                    check_ran(called(function), function(subject, *arguments))
+                    before.store()
+                except Exception as error:
+                    _raise_unreadable(error)
+                    failed = self._failed(called(function), error, subject, arguments)
+                    watermark = subject.watermark_micros if again is None else again.watermark
+                    call = [name, list(arguments), watermark]
+                    self._bury(before, woken, failed, record=None, timestamp=timestamp, call=call)
+                    note_failure(self._failures, name, failed.error)
+
+            wake(name, subject, timestamp, call)
+            woken.store()
+
+        return guarded
+
+    def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
+        """The letter for a record that `key_event` could not take, in wire form."""
+        note_failure(self._failures, "key_event", failed.error)
+        packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
+        return self._encoded(self._letter(failed, source, record, packed))
+
+    def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
+        """The letter for a late event that its sink cannot carry, in wire form."""
+        packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "wakes": {}}
+        letter = self._letter(failed, source, event, packed)
+        return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
+
+    def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
+        return callback_error(
+            error, handler=self._name, callback=callback, source=subject.source, key=subject.key, record=record
+        )
+
+    def _bury(
+        self,
+        before: "_Before",
+        told: "_Before",
+        failed: CallbackError,
+        record: Any,
+        timestamp: datetime,
+        call: list[Any] | None = None,
+    ) -> None:
+        """Undo what came after `before`, and write a letter with what `told` had.
+
+        :param call: what a component called: its name, the arguments and the watermark
+        """
+        subject, key, state = before.subject, before.subject.key, told.packed
+        before.restore()
+        timers = told.timers()
+        packed = {"key": key, "record": record, "state": state, "timers": timers, "wakes": told.wakes, "call": call}
+        letter = attrs.evolve(
+            self._letter(failed, subject.source, record, packed),
+            key=key,
+            timestamp=timestamp,
+            tag=subject.timer_tag,
+            watermark=subject.watermark,
+            state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
+            timers=[(from_micros(micros), tag) for micros, tag in timers],
+        )
+        wire = self._encoded(letter)
+        subject._batch.ports[DEAD_LETTERS].wires.append(wire)
+        if self._trace is not None:
+            self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
+
+    def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
+        """A letter that tells nothing of a subject."""
+        return DeadLetter(
+            job=self._job,
+            handler=self._handler,
+            callback=failed.callback,
+            error=failed.error,
+            traceback=failed.user_traceback,
+            shown=failed.record or "",
+            source=source,
+            record=record,
+            key=None,
+            timestamp=None,
+            tag="",
+            watermark=None,
+            state={},
+            timers=[],
+            packed=_packed(packed),
+        )
+
+    def _encoded(self, letter: DeadLetter) -> Any:
+        shown = {name: shown_value(value) for name, value in letter.state.items()}
+        as_text = attrs.evolve(letter, record=shown_value(letter.record), state=shown)
+        for each in (letter, as_text, attrs.evolve(as_text, key=shown_value(letter.key))):
+            try:
+                wire = self._encode(each)
+                pack(wire)
+            except Exception as error:  # what the sink cannot carry goes as text
+                failed = error
+            else:
+                return wire
+        raise failed
+
+
+def _raise_unreadable(error: BaseException) -> None:
+    """Raise what tells that stored state cannot be read, or that a retired name is in use, where that is behind an
+    error: it is the deployment's fault, and no callback's.
+    """
+    found: BaseException | None = error
+    seen: set[int] = set()
+    while found is not None and id(found) not in seen:
+        is_unreadable = isinstance(found, StateDecodeError) and found.spec is not None
+        if is_unreadable or isinstance(found, RetiredNameError):
+            raise found
+        seen.add(id(found))
+        found = found.__cause__ or found.__context__
+
+
+class _Before:
+    """What a subject was before a callback."""
+
+    __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "packed", "subject", "wakes")
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        key, columns = subject.key, subject._batch.columns
+        self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
+        self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
+        self._counts, self._dropped = dict(subject._batch.counts), subject._batch.dropped
+        timers = subject._timers
+        if timers.changes is None:
+            timers.changes = []
+        self._changes = len(timers.changes)
+        self._removed = timers.removed
+        self._collected = [len(port.wires) for port in subject._batch.ports.values()]
+
+    def had(self, call: FailedCall) -> None:
+        """Show what the subject had when a call failed first, of the component that made it."""
+        self.packed[call.component] = call.state
+        if call.wake_at is not None:
+            self.wakes[call.component] = call.wake_at
+
+    def store(self) -> None:
+        """Pack what the callback changed: all of it or nothing."""
+        key = self.subject.key
+        packed = [
+            (column, packed_state(state))
+            for column in self.subject._batch.columns.values()
+            if (state := column.states.get(key)) is not None and state._changed
+        ]
+        for column, part in packed:
+            column.put(key, part)
+
+    def timers(self) -> list[tuple[int, str]]:
+        """The timers that the subject had, by time and tag. Looked up only where a callback failed: a key may have very
+        many.
+        """
+        had = dict.fromkeys(self.subject._timers.of(self.subject.key))
+        for micros, tag, was_set in self._undone():
+            if was_set:
+                had.pop((micros, tag), None)
+            else:
+                had[micros, tag] = None
+        return sorted(had)
+
+    def _undone(self) -> list[tuple[int, str, bool]]:
+        """What was done to the subject's timers since, from the last change to the first: time, tag, and whether it was
+        set.
+        """
+        changes = self.subject._timers.changes
+        assert changes is not None
+        return [change[1:] for change in reversed(changes[self._changes :]) if change[0] == self.subject.key]
+
+    def restore(self) -> None:
+        """Undo what the callback did."""
+        subject, batch = self.subject, self.subject._batch
+        batch.counts, batch.dropped = self._counts, self._dropped
+        for column in batch.columns.values():
+            column.undo(subject.key)
+        timers, changes = subject._timers, self._undone()
+        for micros, tag, was_set in changes:
+            if was_set:
+                timers.discard(subject.key, micros, tag)
+            else:
+                timers.add(subject.key, micros, tag)
+        timers.removed = self._removed
+        for port, collected in zip(batch.ports.values(), self._collected, strict=True):
+            del port.wires[collected:]
+
+
+def _packed(parts: dict[str, Any]) -> bytes:
+    try:
+        return pack(parts)
+    except AmadouError:  # a raw record may be anything
+        return pack({**parts, "record": None, "call": None})

@@ -1,0 +1,117 @@
+"""How a failing callback becomes an error that shows the user's own traceback first."""
+
+import traceback
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import amadou
+from amadou import Job, Timer
+from amadou._secret import redacted
+from amadou._text import shown_error, shown_value, valid
+from amadou._wire import pack, unpack
+from amadou.errors import AmadouError, CallbackError, JobError
+
+_RECORD_LIMIT = 500
+_OURS = tuple(map(str, (Path(amadou.__file__).parent, Path(__file__).parents[1])))
+
+
+def callback_error(
+    error: Exception,
+    *,
+    handler: str,
+    callback: str,
+    source: str | None = None,
+    key: Any = None,
+    record: Any = None,
+    watermark: datetime | None = None,
+) -> CallbackError:
+    """The error that tells which callback failed on what. It has its cause: raise it as it is.
+
+    The traceback of the original error, which becomes its cause, is cut down to the user's own frames.
+
+    :param error: what was raised
+    """
+    shown = user_traceback(error)
+    failed = CallbackError(
+        handler=handler,
+        callback=callback,
+        error=redacted(shown_error(error)),
+        user_traceback=redacted(shown),
+        source=source,
+        key=_carried_key(key),
+        record=None if record is None else redacted(_shown_record(record)),
+        watermark=None if watermark is None else watermark.isoformat(),
+    )
+    if isinstance(error, AmadouError):
+        error.__cause__, error.__suppress_context__ = None, True  # how amadou came to it is no help to the user
+    # Python shows a cause as it is, with the secrets in it.
+    is_open = redacted(shown) == shown
+    failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
+    return failed
+
+
+def cannot_travel(job: Job, error: Exception) -> JobError:
+    """The error of a job of which something cannot be copied for its workers.
+
+    :param error: what was raised
+    """
+    return JobError(
+        job.name,
+        (
+            f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the "
+            f"like in {type(job.handler).__name__}.open(), not in its attributes",
+        ),
+    )
+
+
+def shown_traceback(error: BaseException) -> str:
+    """The traceback of an error with secrets hidden, which logging's own `exc_info` would show."""
+    return redacted("".join(traceback.format_exception(error))).rstrip()
+
+
+def called(function: Any) -> str:
+    """What a function is called in errors."""
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def user_traceback(error: Exception) -> str:
+    """The traceback of an error as text, cut down to the user's own frames."""
+    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    if isinstance(error, AmadouError):
+        told.__cause__ = told.__context__ = None
+    told.stack = traceback.StackSummary.from_list(frame for frame in told.stack if not frame.filename.startswith(_OURS))
+    return valid("".join(told.format()))
+
+
+def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_OURS):
+        frames = frames.tb_next
+    return frames
+
+
+def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
+    """Packed state as its spec shows it, or as it is stored where that fails.
+
+    :param spec: the spec, `None` where there is none any more
+    """
+    stored: Any = packed
+    try:
+        stored = unpack(packed)
+        return stored if spec is None else spec.opened(key, stored, None)._shown()
+    except Exception:  # this may be the very error that is told, and a codec may be the user's
+        return stored
+
+
+def _shown_record(record: Any) -> str:
+    return valid(str(record)) if type(record) is Timer else shown_value(record, _RECORD_LIMIT)
+
+
+def _carried_key(key: Any) -> Any:
+    """A key as errors carry it between processes: what cannot be a key as text."""
+    try:
+        pack(key)
+    except AmadouError:
+        return valid(key) if type(key) is str else shown_value(key)
+    return key

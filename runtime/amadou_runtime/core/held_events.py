@@ -1,0 +1,81 @@
+"""Which events of a batch are played, and which wait for other sources (`DependsOn`)."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from amadou._time import to_micros
+from amadou_runtime.core.dependencies import HOLD_ALL
+from amadou_runtime.core.events import Chunk, Run, in_order, pack_events
+from amadou_runtime.core.key_group import HeldEvents, KeyGroup
+from amadou_runtime.testing.trace import HELD, Trace
+
+
+def admitted(
+    group: KeyGroup,
+    chunks: Sequence[Chunk],
+    limits: Mapping[str, int],
+    watermark: datetime | None,
+    trace: Trace | None,
+) -> list[Run]:
+    """The events that may be played, those that were held among them, in their order; the group holds the others.
+
+    :param chunks: the batch's events
+    :param limits: see `Verdict`
+    :param watermark: the batch's watermark
+    :param trace: is told of the events that begin to wait
+    """
+    if not limits and not group.held:
+        return in_order(chunks)
+    played: list[Chunk] = []
+    waiting: dict[str, list[bytes]] = {source: [] for source in group.held}
+    for chunk in sorted(chunks):
+        if chunk.source in limits or chunk.source in waiting:
+            waiting.setdefault(chunk.source, []).append(chunk.events)
+        else:
+            played.append(chunk)
+    for source, packed in waiting.items():
+        held = group.held.pop(source, HeldEvents(0, 0, []))
+        limit, known = limits.get(source), 0
+        if limit != HOLD_ALL:
+            known, packed, held = held.number, held.packed + packed, HeldEvents(0, 0, [])
+        if limit is not None and packed:
+            (run,) = in_order(_chunks(source, packed))
+            play, wait, fresh = _split(run, limit, known)
+            packed = [pack_events(play)] if play else []
+            if wait:
+                oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
+                held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
+            if trace is not None:
+                for event in fresh:
+                    trace.not_delivered(HELD, source, event, watermark)
+        if held.number:
+            group.held[source] = held
+        played += _chunks(source, packed)
+    return in_order(played)
+
+
+def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
+    return [Chunk(source, position.to_bytes(8), events) for position, events in enumerate(packed)]
+
+
+def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
+    """The events up to a limit, and those after it, with all of the same key that come later, as `pack_events` takes
+    them; and which of these did not wait before.
+
+    :param known: how many of the first ones did
+    """
+    play: list[Any] = []
+    wait: list[Any] = []
+    fresh = []
+    waiting = set()
+    events = zip(run.keys, run.timestamps, run.values, strict=True)
+    for position, (event, micros) in enumerate(zip(events, run.micros, strict=True)):
+        if micros <= limit and event[0] not in waiting:
+            play += event
+            continue
+        waiting.add(event[0])
+        wait += event
+        if position >= known:
+            fresh.append(event)
+    return play, wait, fresh

@@ -1,0 +1,332 @@
+"""What a key group keeps between batches, and how it is stored."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from itertools import chain, count
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+from amadou import Component, Key, KeyedEvent, Whole
+from amadou._group import Column, Timers
+from amadou._spec import MISSING
+from amadou._wire import Envelope, pack, unpack
+from amadou.errors import SpecError, StateDecodeError
+from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.state_schema import misfits, not_a_component
+
+_VERSION = 4
+OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew with another checkpoint"
+
+
+class RetiredNameError(SpecError):
+    """The handler makes a component under a name that the job has retired. It ends a run, whatever its `on_error`."""
+
+
+class HeldEvents(NamedTuple):
+    """Events of a source that wait, in their order.
+
+    :param number: how many
+    :param oldest: the oldest time of one, in microseconds
+    :param packed: see `pack_events`
+    """
+
+    number: int
+    oldest: int
+    packed: list[bytes]
+
+    def events(self) -> list[KeyedEvent[Any]]:
+        """The events, unpacked."""
+        return [event for packed in self.packed for event in map(KeyedEvent, *map(unpack, unpack(packed)))]
+
+
+class KeyGroup:
+    """The state and the timers of one key group. A subject's state stays packed until it is touched.
+
+    Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
+    as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
+    times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
+    a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
+    when it is to be woken, how many subjects, one of them, layout]}``, and how many subjects have something that was
+    set apart in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as
+    ``{source: [how many, the oldest time, packed events]}``; and the structures of components, as ``[structures,
+    positions of those of each name]``, since what is made at run time is known here alone. Names are those of specs, of
+    wholes and in memory, in their order.
+
+    :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
+    :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
+        `"drop"`, by name
+    """
+
+    __slots__ = ("_kept", "_retired", "_structures", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
+
+    def __init__(
+        self,
+        stored: bytes | None,
+        memory: bytes | None = None,
+        retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
+    ) -> None:
+        self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+        self._retired = retired
+        self._structures: dict[str, list[bytes]] = {}
+        self.dropped: dict[str, int] = {}
+        """How many subjects had something that was dropped, by name."""
+        self.apart: dict[str, int] = {}
+        """How many subjects have something that is not stored with the group, by component."""
+        self.lost: dict[str, int] = {}
+        """How many of them lost it, by component."""
+        self.columns: dict[str, Column] = {}
+        self.timers = Timers({}, {})
+        self.wholes: dict[str, Whole] = {}
+        """What components keep of all subjects at once; those have nothing in `columns`."""
+        self.held: dict[str, HeldEvents] = {}
+        """Events that wait, by source."""
+        if stored is not None:
+            version, *rest = unpack(stored)
+            if version != _VERSION:
+                why = f"this release reads version {_VERSION} of a key group's state"
+                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
+            columns, alone, shared, tagged, wholes, apart, held, (structures, places) = rest
+            for name, at in zip(dict.fromkeys(chain(columns, wholes, apart)), places, strict=True):
+                if at:
+                    self._structures[name] = [structures[place] for place in at]
+            for name, fate in retired.items():
+                column, whole = columns.pop(name, None), wholes.pop(name, None)
+                if fate == "drop":
+                    number = (len(column[0]) if column else 0) + (whole[2] if whole else 0)
+                    self.dropped |= {name: number} if number else {}
+                    continue
+                for kept, part in zip(self._kept, (column, whole), strict=True):
+                    kept |= {name: part} if part else {}
+            self.held = {source: HeldEvents(*of) for source, of in held.items()}
+            if memory is None:
+                self.lost = apart
+            else:
+                self.apart = apart
+                for stored_here, more in zip((columns, wholes), unpack(memory), strict=True):
+                    stored_here.update(more)
+            self.columns = {spec: _column(*column) for spec, column in columns.items()}
+            self.timers = Timers(
+                {micros: {key: None} for micros, key in zip(*alone, strict=True)}
+                | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
+                {
+                    micros: {key: set(tags) for key, tags in _dict(at).items()}
+                    for micros, at in zip(*tagged, strict=True)
+                },
+            )
+            self.wholes = {
+                name: Whole(value, wake_at, _Several(one, number), layout)
+                for name, (value, wake_at, number, one, layout) in wholes.items()
+            }
+
+    @property
+    def retired(self) -> list[str]:
+        """The names of what is kept as it is, since the job has no spec of that name any more."""
+        return list(dict.fromkeys(chain(*self._kept)))
+
+    def gather(self, component: Component) -> Whole | None:
+        """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
+        whole, layout = self.wholes.get(component.name), component.layout
+        if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
+            return None
+        self.take(component)
+        if whole is not None and whole.layout != layout:
+            self.spread(component)
+            whole = None
+        if whole is None:
+            column = self.columns.get(component.name) or Column({})
+            values = dict(zip(column.packed, column.unpacked(), strict=True))
+            if not component.is_plain or Envelope in map(type, values.values()):
+                values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
+            whole = component.gathered(values, min(column.wakes.values(), default=None))
+            if whole is None:
+                return None
+            whole.layout = layout
+            self.columns.pop(component.name, None)
+            self.wholes[component.name] = whole
+        return whole
+
+    def spread(self, component: Component) -> None:
+        """Let what a component keeps as a whole be state of each subject again."""
+        if component.name in self.wholes:
+            self.take(component)
+        whole = self.wholes.pop(component.name, None)
+        if whole is not None and whole.value is not None:
+            assert whole.wake_at is not None
+            column = self.columns[component.name] = Column({})
+            for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
+                column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
+                column.wakes[key] = wake_at
+
+    def take(self, component: Component, key: Key | None = None) -> None:
+        """Let a component have what is stored under its name. Declared ones were looked at when the run began; what was
+        made at run time is known by what stands beside its state alone.
+
+        :param key: the key in hand
+        :raises StateDecodeError: it cannot read it
+        :raises RetiredNameError: it is a name that the job has retired
+        """
+        name, now = component.name, component.packed_structure
+        if name in self._retired:
+            way = f"take it out, or give the {component.noun} another name"
+            raise RetiredNameError(f"retired names {name!r}, which the handler makes: {way}")
+        known = self._structures.get(name)
+        if known is not None and known[-1] == now:
+            return
+        keys = self._keys_of(name)
+        if not keys:
+            self._structures[name] = [now]
+            return
+        if known is None:
+            raise not_a_component(component.structure(), name, key if key in keys else keys[0])
+        for misfit in misfits({name: list(map(unpack, known))}, {name: component.structure()}):
+            raise misfit.decode_error(key if key in keys else keys[0])
+        self._structures[name] = [*(each for each in known if each != now), now]
+
+    def left_otherwise(self, components: Iterable[Component]) -> list[Component]:
+        """The components of which a job with others has left something."""
+        known = self._structures
+        return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
+
+    def noun_of(self, name: str) -> str:
+        """What messages call the component that stored something under a name."""
+        known = self._structures.get(name)
+        return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
+
+    def _keys_of(self, name: str) -> list[Key]:
+        """The subjects that have something under a name by now."""
+        if name in self.wholes:
+            return list(self.wholes[name].keys)
+        column = self.columns.get(name) or Column({})
+        had = [key for key in column.packed if key not in column.states]
+        return [*had, *(key for key, state in column.states.items() if state._stored() is not MISSING)]
+
+    def waiting(self) -> Held:
+        """What is held, in figures."""
+        return {source: (held.number, held.oldest) for source, held in self.held.items()}
+
+    def keys(self) -> list[Key]:
+        """The keys that have state or timers."""
+        return list(dict.fromkeys(chain(*self._holders())))
+
+    def __len__(self) -> int:
+        """How many keys have state or timers."""
+        several = sum(len(whole.keys) - 1 for whole in self.wholes.values() if type(whole.keys) is _Several)
+        return len(set[Key]().union(*self._holders())) + several
+
+    def _holders(self) -> Iterator[Iterable[Key]]:
+        yield from (column.packed for column in self.columns.values())
+        yield from self.timers.plain.values()
+        yield from self.timers.tagged.values()
+        yield from (whole.keys for whole in self.wholes.values())
+
+    @property
+    def pending(self) -> int:
+        """Timers that are set, and times at which components are to be woken."""
+        wakes = sum(len(column.wakes) for column in self.columns.values())
+        return self.timers.pending + wakes + sum(len(whole.keys) for whole in self.wholes.values())
+
+    def next_time(self) -> int | None:
+        """When the next timer is due or the next component to be woken."""
+        wakes = (min(column.wakes.values()) for column in self.columns.values() if column.wakes)
+        wholes = (whole.wake_at for whole in self.wholes.values())
+        return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
+
+    def set_apart(self, components: AbstractSet[str]) -> bytes | None:
+        """Take out what components keep in memory, packed; `None` where there is nothing.
+
+        :param components: those that are known; what came from memory is taken out again in any case
+        """
+        components = components | self.apart.keys()
+        columns = {name: self.columns.pop(name) for name in components if name in self.columns}
+        wholes = {name: self.wholes.pop(name) for name in components if name in self.wholes}
+        self.apart = {name: len(column.packed) for name, column in columns.items() if column.packed}
+        self.apart |= {name: len(whole.keys) for name, whole in wholes.items() if whole.value is not None}
+        return pack([_columns_lists(columns), _wholes_lists(wholes)]) if self.apart else None
+
+    def pack(self) -> bytes | None:
+        """The group as it is stored; `None` where nothing is left."""
+        timers = self.timers
+        columns = _columns_lists(self.columns) | self._kept[0]
+        wholes = _wholes_lists(self.wholes) | self._kept[1]
+        if not (columns or timers.pending or wholes or self.apart or self.held):
+            return None
+        alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
+        shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
+        tagged = {
+            micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
+        }
+        held = {source: list(of) for source, of in self.held.items()}
+        of_names = [self._structures.get(name, []) for name in dict.fromkeys(chain(columns, wholes, self.apart))]
+        places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
+        structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
+        times = _lists(alone), _lists(shared), _lists(tagged)
+        return pack([_VERSION, columns, *times, wholes, self.apart, held, structures])
+
+
+def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:
+    """A key group with what was set apart, as if it had not been."""
+    if memory is None:
+        return stored
+    group = KeyGroup(stored, memory)
+    group.apart = {}
+    return group.pack()
+
+
+class _Several(Collection[Key]):
+    """Stands for the subjects of a stored whole, of which one is known, and how many there are."""
+
+    def __init__(self, one: Key, number: int) -> None:
+        self._one = one
+        self._number = number
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[Key]:
+        yield self._one
+
+    def __contains__(self, key: object) -> bool:
+        raise NotImplementedError
+
+
+def _column(
+    keys: list[Key],
+    packed: list[bytes],
+    expires: list[int | None] | None = None,
+    wakes: list[int | None] | None = None,
+) -> Column:
+    column = Column(dict(zip(keys, packed, strict=True)))
+    if expires is not None:
+        column.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
+    if wakes is not None:
+        column.wakes = {key: at for key, at in zip(keys, wakes, strict=True) if at is not None}
+    return column
+
+
+def _columns_lists(columns: dict[str, Column]) -> dict[str, list[Any]]:
+    return {spec: _column_lists(column) for spec, column in columns.items() if column.packed}
+
+
+def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
+    return {
+        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys)), whole.layout]
+        for name, whole in wholes.items()
+        if whole.value is not None
+    }
+
+
+def _column_lists(column: Column) -> list[list[Any]]:
+    lists: list[Any] = _lists(column.packed)
+    if column.expires or column.wakes:
+        lists.append(list(map(column.expires.get, column.packed)) if column.expires else None)
+    if column.wakes:
+        lists.append(list(map(column.wakes.get, column.packed)))
+    return lists
+
+
+def _dict(lists: list[list[Any]]) -> dict[Any, Any]:
+    return dict(zip(*lists, strict=True))
+
+
+def _lists(mapping: dict[Any, Any]) -> list[list[Any]]:
+    return [list(mapping), list(mapping.values())]

@@ -1,0 +1,291 @@
+"""From records to events packed by key group: the first stage of both engines."""
+
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from types import GeneratorType
+from typing import Any, NamedTuple
+
+from amadou import Handler, Job, KeyedEvent, Source, check_ran
+from amadou._event import check_key
+from amadou._handler import callbacks_of
+from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
+from amadou._wire import pack
+from amadou.errors import (
+    AmadouError,
+    CallbackError,
+    EventError,
+    EventTypeError,
+    NaiveTimestampError,
+    NotRunError,
+    TimestampRangeError,
+    TooFarAheadError,
+)
+from amadou_runtime.core.dead_letter_limit import Failures
+from amadou_runtime.core.dead_letters import DeadLetters
+from amadou_runtime.core.events import pack_events
+from amadou_runtime.core.failure import callback_error
+from amadou_runtime.core.stopwatch import Stopwatch
+
+
+class Packed(NamedTuple):
+    """Records after keying."""
+
+    events: dict[int, bytes]
+    """Packed events by key group; see `pack_events`."""
+    newest: int | None
+    """The newest event time in microseconds; `None` without events."""
+    oldest: int | None
+    """The oldest one, where the source depends on others; else `None`."""
+    letters: list[Any]
+    """Dead letters of records that could not be keyed, in wire form."""
+
+
+def key_group(key: Any, groups: int) -> int:
+    """The key group of a key: the same in every process, release and on every machine."""
+    return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
+
+
+def stands_for(handler: Handler, many: str, one: str) -> bool:
+    """Whether a handler's way with many at once is that of the class that says what happens to one, or of a later one:
+    who overrides the one alone wants it called.
+    """
+    if many in vars(handler):
+        return True
+    classes = type(handler).__mro__
+    defined = (next(at for at, cls in enumerate(classes) if name in vars(cls)) for name in (many, one))
+    return next(defined) <= next(defined)
+
+
+class KeyedSource(Source):
+    """What keying needs of a source: all of it that travels to workers."""
+
+    def __init__(self, source: Source) -> None:
+        self.key_event = source.key_event
+        self.to_records = source.to_records
+        self.decode = source.decode
+        self.partition_of = source.partition_of
+
+
+class Keying:
+    """Turns the records of one source into packed events.
+
+    :param job: the job
+    :param source: the source's name
+    :param key_event: the source's or the handler's function
+    :param groups: how many key groups there are
+    """
+
+    def __init__(self, job: Job, source: str, key_event: Callable[[Any], Any], groups: int) -> None:
+        self._of = job.handler
+        self._handler = type(job.handler).__name__
+        self._source = source
+        self._key_event = key_event
+        self._groups = groups
+        assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
+        self._max_ahead = job.max_ahead
+        own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
+        self._key_all = job.handler.key_all if own else None
+        self._is_dependent = any(each.dependent == source for each in job.dependencies)
+        self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
+        self.stopwatch = Stopwatch()
+        """Measures `key_event`."""
+
+    def pack(self, records: list[Any], now: int) -> Packed:
+        """Key and pack records. Those that cannot be keyed become dead letters where the job wants that.
+
+        :param now: the time of the clock in microseconds
+        :raises CallbackError: `key_event` failed, or returned what cannot be used
+        """
+        with callbacks_of(self._of):
+            return self._keyed(records, now)
+
+    def _keyed(self, records: list[Any], now: int) -> Packed:
+        if not records:
+            return Packed({}, None, None, [])
+        if self._key_all is not None:
+            with suppress(Exception):  # one by one tells what is wrong
+                self.stopwatch.turn("key_event")
+                columns = self._key_all(records)
+                self.stopwatch.turn()
+                if columns is not None:
+                    return self._pack_all(*columns, now)
+        if self._letters is None:
+            return self._pack(records, now, None)
+        letters: list[Any] = []
+        try:
+            return self._pack(records, now, letters)
+        except CallbackError:  # found only now: something that msgpack cannot carry
+            letters = []
+            self.take_failures()
+            good = [record for record in records if self._packs(record, now, letters)]
+            return self._pack(good, now, None)._replace(letters=letters)
+
+    def take_failures(self) -> Failures:
+        """What records failed since the last call of this. Begins anew."""
+        return {} if self._letters is None else self._letters.take_failures()
+
+    def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
+        """Whether a record can be keyed and packed; else its letter is added."""
+        try:
+            self._pack((record,), now, None)
+        except CallbackError as error:
+            letters.append(self._letter(record, error))
+            return False
+        return True
+
+    def _letter(self, record: Any, error: CallbackError) -> Any:
+        assert self._letters is not None
+        return self._letters.of_record(self._source, record, error)
+
+    def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> Packed:
+        """
+        :param letters: takes those of records that fail; the first one raises without it
+        """
+        key_event = self._key_event
+        groups = self._groups
+        limit = self._limit(now)
+        newest = FIRST_TIME
+        by_group: defaultdict[int, list[Any]] = defaultdict(list)
+        by_key: dict[Any, list[Any]] = {}
+        self.stopwatch.turn("key_event")
+        for record in records:
+            events: Any = None
+            event: Any = None
+            returned: Any = None
+            try:
+                events = returned = key_event(record)
+                if type(events) is KeyedEvent:
+                    events = (events,)
+                elif events is None:
+                    continue
+                elif letters is not None:
+                    events, before = list(events), newest
+                for event in events:
+                    key, timestamp, _ = event
+                    if type(key) is not str:
+                        check_key(key)
+                    packed = by_key.get(key)
+                    if packed is None:
+                        packed = by_key[key] = by_group[key_group(key, groups)]
+                    if timestamp > newest:
+                        if timestamp > limit:
+                            raise _too_far_ahead(timestamp, limit)
+                        # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
+                        newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
+                    elif timestamp < FIRST_TIME:
+                        raise TimestampRangeError(timestamp)
+                    packed += event
+            except Exception as error:
+                failed = self._failed(record, event, error, returned)
+                if letters is None:
+                    raise failed
+                letters.append(self._letter(record, failed))
+                if type(events) is list:  # all of a record's events or none
+                    newest = before
+                    done = next(at for at, other in enumerate(events) if other is event)
+                    for other in reversed(events[:done]):
+                        del by_key[other.key][-3:]
+        self.stopwatch.turn()
+        return self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
+
+    def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:
+        """Pack what was keyed at once.
+
+        :raises Exception: something of it cannot be used
+        """
+        if not keys:
+            return Packed({}, None, None, [])
+        groups = self._groups
+        if set(map(type, keys)) == {str}:
+            where = [zlib.crc32(encoded) % groups for encoded in map(str.encode, keys)]
+        else:
+            for key in keys:
+                check_key(key)
+            where = [key_group(key, groups) for key in keys]
+        zones = {timestamp.tzinfo for timestamp in timestamps}
+        if None in zones:
+            raise NaiveTimestampError(min(timestamps))
+        if zones != {UTC}:
+            timestamps = [timestamp.astimezone(UTC) for timestamp in timestamps]
+        newest = max(timestamps)
+        if newest > self._limit(now):
+            raise _too_far_ahead(newest, self._limit(now))
+        by_group: defaultdict[int, list[Any]] = defaultdict(list)
+        for group, event in zip(where, zip(keys, timestamps, values, strict=True), strict=True):
+            by_group[group] += event
+        return self._packed(by_group, to_micros(newest), [])
+
+    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> Packed:
+        packed, oldest = self._pack_groups(by_group), None
+        if self._is_dependent:
+            oldest = min((to_micros(at) for events in by_group.values() for at in events[1::3]), default=None)
+        return Packed(packed, newest, oldest, letters)
+
+    def _limit(self, now: int) -> datetime:
+        """The newest time that an event may have."""
+        try:
+            return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
+        except OverflowError:
+            return LAST_TIME
+
+    def _pack_groups(self, by_group: Mapping[int, list[Any]]) -> dict[int, bytes]:
+        packed = {}
+        for group, events in by_group.items():
+            try:
+                if events:
+                    packed[group] = pack_events(events)
+            except AmadouError:
+                for event in zip(events[0::3], events[1::3], events[2::3], strict=True):
+                    try:
+                        pack(event)
+                    except AmadouError as error:
+                        raise self._failed(KeyedEvent(*event), KeyedEvent(*event), error)
+                raise
+        return packed
+
+    def _failed(self, record: Any, event: Any, error: Exception, returned: Any = None) -> CallbackError:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:
+            error = self._explained(event, error, returned)
+        return callback_error(
+            error,
+            handler=self._handler,
+            callback="key_event",
+            source=self._source,
+            record=record,
+            key=event.key if isinstance(event, KeyedEvent) else None,
+        )
+
+    def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
+        """What an error means that arose while this module took apart what `key_event` returned."""
+        if not isinstance(returned, GeneratorType):  # the one callback that may have a `yield`
+            try:
+                check_ran("key_event", returned)
+            except NotRunError as not_run:
+                return not_run
+        plain = next((each for each in (returned, event) if _is_plain_event(each)), None)
+        if plain is not None or not isinstance(event, KeyedEvent):
+            if plain is not returned and isinstance(event, tuple) and len(event) == 3:
+                return error
+            what = "an iterable of events" if event is None else f"an iterable with {event!r}"
+            why = (
+                f"{what} ({error})"
+                if plain is None
+                else f"the plain tuple {plain!r}; write KeyedEvent(key, timestamp, value)"
+            )
+            return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them or None: not {why}")
+        if not isinstance(event.timestamp, datetime):
+            return EventTypeError(f"the timestamp of {event!r} is no datetime")
+        if event.timestamp.utcoffset() is None:
+            return NaiveTimestampError(event.timestamp)
+        return error
+
+
+def _is_plain_event(value: Any) -> bool:
+    return type(value) is tuple and len(value) in (2, 3) and isinstance(value[1], datetime)
+
+
+def _too_far_ahead(timestamp: datetime, limit: datetime) -> EventError:
+    return TimestampRangeError(timestamp) if limit == LAST_TIME else TooFarAheadError(timestamp, limit)

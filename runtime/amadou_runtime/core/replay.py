@@ -1,0 +1,170 @@
+"""Dead letters on their way back into a job."""
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import attrs
+
+from amadou import Handler, Job
+from amadou._time import to_micros
+from amadou._wire import pack, unpack
+from amadou.errors import LoadError
+from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.failed_call import FailedCall
+
+CALLBACKS = ("key_event", "on_event", "on_timer_expired")
+"""Whose letters can be replayed, besides what components called."""
+CALL = "call"
+"""What components called, whatever its name."""
+_STEP = 10_000
+"""How many letters go into a batch at most."""
+
+
+@attrs.frozen
+class Replayed:
+    """A letter that is replayed.
+
+    :param id: names the letter: the same for the same line in the same files
+    :param callback: what failed: one of `CALLBACKS`, or `CALL`
+    :param source: the source of the record or event
+    :param content: the record; or key, timestamp and value of the event; or key, microseconds and tag of the timer; or
+        the fields of a `FailedCall`
+    """
+
+    id: str
+    callback: str
+    source: str | None
+    content: Any
+
+    def line(self) -> str:
+        """The letter as a line of text."""
+        return f"{self.id} {base64.b64encode(pack([self.callback, self.source, self.content])).decode()}"
+
+    @classmethod
+    def of_line(cls, line: str) -> "Replayed":
+        """The letter that `line` made this line of."""
+        name, _, packed = line.partition(" ")
+        return cls(name, *unpack(base64.b64decode(packed)))
+
+
+@attrs.frozen
+class Plan:
+    """Which letters are replayed, and which are not.
+
+    :param steps: the letters of each batch
+    :param before: how many were replayed before
+    :param others: how many letters cannot be replayed, by callback
+    """
+
+    steps: list[list[Replayed]]
+    before: int
+    others: Mapping[str, int]
+
+
+def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str]) -> Plan:
+    """How letters are replayed.
+
+    :param noted: the ids of those that were
+    :raises LoadError: they are of another job, or cannot be replayed into this one
+    """
+    found, others = [], Counter[str]()
+    seen = Counter[str]()
+    for letter in letters:
+        told = letter.told
+        digest = hashlib.sha256(letter.line).hexdigest()[:32]
+        seen[digest] += 1
+        if told["job"] != job.name:
+            raise LoadError(job.name, f"the letters are of the job {told['job']!r}")
+        callback = told["callback"]
+        if callback not in CALLBACKS and not letter.packed.get("call"):
+            others[callback] += 1
+        elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
+            others[f"{callback} without records, which could not be carried"] += 1
+        else:
+            found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
+    fresh = [letter for letter in found if letter.id not in noted]
+    return Plan(_steps(fresh), len(found) - len(fresh), others)
+
+
+def _replayed(name: str, letter: Letter, job: Job) -> Replayed:
+    told, packed = letter.told, letter.packed
+    callback, source = told["callback"], told["source"]
+    if callback == "on_timer_expired":
+        return Replayed(
+            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
+        )
+    if callback not in CALLBACKS:
+        return Replayed(name, CALL, None, list(_failed_call(letter, job)))
+    if source not in job.sources:
+        raise LoadError(job.name, f"a letter is of the source {source!r}, which the job lacks: give a source that name")
+    return Replayed(name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"]))
+
+
+def _failed_call(letter: Letter, job: Job) -> FailedCall:
+    told, packed = letter.told, letter.packed
+    component, arguments, watermark = packed["call"]
+    is_made_by_name = type(job.handler).on_recover_window is not Handler.on_recover_window
+    if component not in job.components and not is_made_by_name:
+        raise LoadError(
+            job.name, f"a letter is of {component!r}, which the handler lacks: give a window or join that name"
+        )
+    return FailedCall(
+        packed["key"],
+        to_micros(datetime.fromisoformat(told["timestamp"])),
+        component,
+        told["callback"],
+        arguments,
+        watermark,
+        packed["state"][component],
+        packed["wakes"].get(component),
+    )
+
+
+def _steps(letters: Iterable[Replayed]) -> list[list[Replayed]]:
+    """The letters batch by batch, cut where one batch would change the order of a key's callbacks: in a batch what
+    components called comes first, then timers by time and tag, and events of several sources are merged.
+    """
+    steps: list[list[Replayed]] = []
+    step = _Step()
+    for letter in letters:
+        if not step.takes(letter):
+            steps.append(step.letters)
+            step = _Step()
+        step.add(letter)
+    return [*steps, step.letters] if step.letters else steps
+
+
+class _Step:
+    """Letters that one batch replays in their order."""
+
+    def __init__(self) -> None:
+        self.letters: list[Replayed] = []
+        self._sources: set[str | None] = set()
+        self._has_records = False
+        self._last: dict[Any, Any] = {}
+        """What came last for a key: the source of an event, or the time and tag of a timer."""
+
+    def takes(self, letter: Replayed) -> bool:
+        if len(self.letters) >= _STEP:
+            return False
+        if self._has_records or letter.callback == "key_event":  # of keys that are not known yet
+            return self._sources <= {letter.source}
+        last = self._last.get(letter.content[0])
+        if letter.callback == CALL:
+            return last is None
+        if letter.callback == "on_event":
+            return last is None or isinstance(last, tuple) or last == letter.source
+        return last is None or (isinstance(last, tuple) and last < tuple(letter.content[1:]))
+
+    def add(self, letter: Replayed) -> None:
+        self.letters.append(letter)
+        self._sources.add(letter.source)
+        if letter.callback == "key_event":
+            self._has_records = True
+        elif letter.callback != CALL:
+            of_timer = letter.callback == "on_timer_expired"
+            self._last[letter.content[0]] = tuple(letter.content[1:]) if of_timer else letter.source

@@ -1,0 +1,319 @@
+"""The watermark of a run (`semantics.md` 2, 3)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import attrs
+
+from amadou import Job, PartitionOffset, PartitionReport, from_micros
+from amadou._time import MICROSECOND, to_micros
+from amadou_runtime.core.dependencies import Held
+
+BEGINNING_OF_TIME = to_micros(datetime.min.replace(tzinfo=UTC))
+END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
+
+Newest: TypeAlias = dict[str, dict[str, int]]
+"""The newest event times in microseconds, by source and partition."""
+
+
+@attrs.frozen
+class Reading:
+    """What a batch reads of a source.
+
+    :param brings: the partitions of which it reads something
+    :param unread: the partitions of which something was there to be read when the batch was planned
+    :param left: those of which something is left when it is done
+    :param offsets: how far it reads each partition that there is; `None` where the source does not tell
+    """
+
+    brings: frozenset[str]
+    unread: frozenset[str]
+    left: frozenset[str]
+    offsets: Mapping[str, PartitionOffset] | None = None
+
+    @classmethod
+    def whole(cls, brings: bool) -> "Reading":
+        """Of a source that is one partition, or does not tell how far its partitions are read."""
+        some = frozenset(("",) if brings else ())
+        return cls(some, some, frozenset())
+
+    @classmethod
+    def between(cls, before: Mapping[str, PartitionOffset], after: Mapping[str, PartitionOffset]) -> "Reading":
+        """Of a source that tells how far its partitions are read: up to the batch before, and up to this one."""
+        starts = {name: before[name].read if name in before else 0 for name in after}
+        return cls(
+            frozenset(name for name, offset in after.items() if offset.read > starts[name]),
+            frozenset(name for name, offset in after.items() if offset.end > starts[name]),
+            frozenset(name for name, offset in after.items() if offset.end > offset.read),
+            after,
+        )
+
+
+def newest_of(newest: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """The newest event time of each source."""
+    return {source: max(of.values()) for source, of in newest.items()}
+
+
+def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
+    if lag is None:
+        return None
+    if not lag:
+        return timedelta(0)
+    return None if newest is None else max(now - newest, 0) * MICROSECOND
+
+
+class Watermark:
+    """Follows the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
+
+    The watermark of a source is that of its partition furthest behind, of those that are neither idle nor read to their
+    end while others are not. A partition that has more to read holds it back in any case. The watermark of the run is
+    that of the source furthest behind. A source does not count that has brought nothing for its idle timeout, or never
+    brought anything; when none counts, the watermark rises with the clock.
+
+    :param job: the job, which says how far the watermark stays behind each source's newest event and when it is idle
+    :param ends: whether the run ends when what is there is read, so that nothing more comes of a partition that was
+        read to its end
+    """
+
+    def __init__(self, job: Job, *, ends: bool = False) -> None:
+        self._delays = {source: delay // MICROSECOND for source, delay in job.delays.items()}
+        self._timeouts = {source: timeout // MICROSECOND for source, timeout in job.idle_after.items()}
+        self._ends = ends
+        self._newest: Newest = {}
+        self._brought: dict[str, dict[str, int]] = {}
+        self._reading: Mapping[str, Reading] = {}
+        self._unread: dict[str, frozenset[str]] = {}
+        self._held: dict[str, int] = {}
+        self._looked: int | None = None
+        self.current: int | None = None
+        """The watermark of the batch in hand; `None` before the first event."""
+
+    @property
+    def newest(self) -> int | None:
+        """The newest event time of all sources, of which nothing is held."""
+        tops = newest_of(self._newest)
+        return max((min(top, self._held.get(source, top)) for source, top in tops.items()), default=None)
+
+    def newest_times(self, source: str) -> Mapping[str, int]:
+        """The newest event time that each partition of a source brought."""
+        return self._newest.get(source, {})
+
+    def observe(self, newest: Mapping[str, Mapping[str, int]], now: int) -> None:
+        """Note the newest event time that each partition brought in a batch, which is done.
+
+        :param now: the time of the clock when it was done
+        """
+        for source, by_partition in newest.items():
+            for partition, micros in by_partition.items():
+                self._note(source, partition, micros, now)
+        self._unread = {source: reading.left for source, reading in self._reading.items()}
+
+    def hold(self, held: Held) -> None:
+        """Note which events are held, in place of what was noted before: those have not come yet."""
+        self._held = {source: oldest for source, (_, oldest) in held.items()}
+
+    def bring(self, source: str, partition: str | None, micros: int | None, now: int) -> None:
+        """Let the watermark of one source come to a time, as events that are newer by its delay would.
+
+        :param partition: the partition that has come so far; all of them without it
+        :param micros: up to the newest event without it
+        """
+        partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
+        for name in partitions:
+            newest = self._newest.get(source, {}).get(name) if micros is None else micros
+            if newest is not None:
+                self._note(source, name, min(newest + self._delays[source], END_OF_TIME), now)
+
+    def _note(self, source: str, partition: str, micros: int, now: int) -> None:
+        newest = self._newest.setdefault(source, {})
+        newest[partition] = max(micros, newest.get(partition, micros))
+        self._brought.setdefault(source, {})[partition] = now
+
+    def follow(self, now: int, reading: Mapping[str, Reading] | None = None) -> int | None:
+        """Fix the watermark of the batch that begins now.
+
+        :param reading: what the batch reads of each source, where that is known: what has something to be read is not
+            idle, however long ago the batch before was
+        """
+        self._reading = reading or {}
+        for source, each in self._reading.items():
+            self._unread[source] = each.unread
+            if each.offsets is not None:
+                self._forget(source, each.offsets)
+            self._excuse(source, each, now)
+        reached = self._at(now)
+        if reached is not None:
+            self.raise_to(reached)
+        for source, each in self._reading.items():
+            self._brought.setdefault(source, {}).update(dict.fromkeys(each.brings, now))
+        self._looked = now
+        return self.current
+
+    def _excuse(self, source: str, reading: Reading, now: int) -> None:
+        """Let partitions not count as silent that have something to be read, or that could not be reached."""
+        brought = self._brought.get(source, {})
+        for partition in brought:
+            if partition in reading.unread:
+                brought[partition] = now
+            elif reading.offsets is not None and partition in reading.offsets:
+                back = reading.offsets[partition].back
+                if back is not None:
+                    brought[partition] = max(brought[partition], to_micros(back))
+
+    def _forget(self, source: str, there: Iterable[str]) -> None:
+        """Forget the partitions of a source that are gone."""
+        for known in (self._newest, self._brought):
+            if source in known:
+                known[source] = {name: at for name, at in known[source].items() if name in there}
+        if not self._newest.get(source, True):
+            del self._newest[source]
+
+    def raise_to(self, micros: int) -> None:
+        """Move the watermark to a time, unless it is there already: it never goes back."""
+        if self.current is None or micros > self.current:
+            self.current = micros
+
+    def reaches(self, micros: int, now: int) -> int | None:
+        """When by the clock the watermark will have come to a time, should nothing come any more; `None` for never."""
+        reached = self._at(now)
+        if reached is None or reached >= micros:
+            return None if reached is None else now
+        for moment in sorted({at for _, _, at in self._idle_moments()}):
+            if moment > now:
+                now, reached = moment, self._at(moment)
+                assert reached is not None
+                if reached >= micros:
+                    return now
+        return now + micros - reached if self._may_all_be_idle() else None
+
+    def reports(self, now: int) -> list[PartitionReport]:
+        """Where each partition stands, and which one holds the watermark back."""
+        holding = self._holding(now)
+        reports = []
+        for source in self._delays:
+            newest = self._newest.get(source, {})
+            offsets = self._reading[source].offsets if source in self._reading else None
+            for partition in sorted({*newest, *(offsets or ())}):
+                micros, offset = newest.get(partition), (offsets or {}).get(partition)
+                lag = None if offset is None else offset.lag
+                reports.append(
+                    PartitionReport(
+                        source,
+                        partition,
+                        None if micros is None else from_micros(micros),
+                        lag,
+                        _age(micros, lag, now),
+                        (source, partition) == holding,
+                    )
+                )
+        return reports
+
+    def _holding(self, now: int) -> tuple[str, str] | None:
+        """The partition that the watermark waits for: the first one of those furthest behind."""
+        unseen = self._unseen()
+        if unseen is not None:
+            return unseen
+        reached = [
+            (self._newest[source][partition] - self._delays[source], source, partition)
+            for source in self._counting(now)[0]
+            for partition in self._counting_partitions(source, now)
+        ]
+        return min(reached)[1:] if reached else None
+
+    def _at(self, now: int) -> int | None:
+        """Where the watermark is at a time of the clock, should nothing come until then."""
+        if self._unseen() is not None:
+            return self.current
+        if not self._newest:  # what there is was put by hand, or came from sources that the job no longer has
+            if self.current is None or self._looked is None or not self._may_all_be_idle():
+                return self.current
+            return min(self.current + now - self._looked, END_OF_TIME)
+        counting, since = self._counting(now)
+        reached = max(BEGINNING_OF_TIME, min(self._reached(source, now) for source in counting))
+        if self.current is not None:
+            reached = max(reached, self.current)
+        return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
+
+    def _unseen(self) -> tuple[str, str] | None:
+        """A partition that has something to be read and was never read: nobody knows how far behind it is."""
+        unseen = (
+            (source, partition)
+            for source, partitions in self._unread.items()
+            if self._tells(source)
+            for partition in partitions - self._brought.get(source, {}).keys()
+        )
+        return min(unseen, default=None)
+
+    def _tells(self, source: str) -> bool:
+        """Whether a source tells how far its partitions are read."""
+        return source in self._reading and self._reading[source].offsets is not None
+
+    def _counting(self, now: int) -> tuple[list[str], int]:
+        """The sources that hold the watermark back, and since when no other does: now where one of them is not idle."""
+        idle = self._idle_from()
+        counting = [source for source in self._newest if source not in idle or now < idle[source]]
+        if counting or not idle:
+            return counting, now
+        since = max(idle.values())  # those that were the last to count
+        return [source for source, at in idle.items() if at == since], since
+
+    def _counting_partitions(self, source: str, now: int) -> list[str]:
+        """The partitions that hold a source back; where none does, those that were the last to."""
+        brought = self._brought[source]
+        idle = {partition: at for of, partition, at in self._idle_moments() if of == source}
+        unread = self._unread.get(source, frozenset())
+        counting = [
+            partition
+            for partition in self._newest[source]
+            if partition in unread or (not (self._ends and self._tells(source)) and now < idle.get(partition, now + 1))
+        ]
+        last = max(brought[partition] for partition in self._newest[source])
+        return counting or [partition for partition in self._newest[source] if brought[partition] == last]
+
+    def _reached(self, source: str, now: int) -> int:
+        """Where the watermark of one source is."""
+        newest = self._newest[source]
+        reached = min(newest[partition] for partition in self._counting_partitions(source, now))
+        return min(reached, self._held.get(source, reached)) - self._delays[source]
+
+    def _idle_moments(self) -> Iterator[tuple[str, str, int]]:
+        """When each partition that may become idle will be, should it bring nothing: source, partition and time."""
+        for source, timeout in self._timeouts.items():
+            if source not in self._held:
+                unread = self._unread.get(source, frozenset())
+                brought = self._brought.get(source, {})
+                for partition in self._newest.get(source, {}).keys() - unread:
+                    yield source, partition, brought[partition] + timeout
+
+    def _idle_from(self) -> dict[str, int]:
+        """When each source that may become idle will be."""
+        idle: dict[str, int] = {}
+        for source, _, at in self._idle_moments():
+            if not self._unread.get(source):
+                idle[source] = max(at, idle.get(source, at))
+        return idle
+
+    def _may_all_be_idle(self) -> bool:
+        """Whether no source that brought something, or might, is waited for without end."""
+        waits = self._held or any(self._unread.values())
+        return not waits and all(source in self._timeouts for source in self._newest or self._delays)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a checkpoint keeps of it."""
+        return {
+            "current": self.current,
+            "newest": self._newest,
+            "brought": self._brought,
+            "looked": self._looked,
+            "held": self._held,
+        }
+
+    def load(self, kept: Mapping[str, Any]) -> None:
+        """Take what `to_json` gave, but for sources that the job no longer has."""
+        self.current, self._looked = kept["current"], kept["looked"]
+        self._newest, self._brought = (
+            {source: dict(of) for source, of in kept[name].items() if source in self._delays}
+            for name in ("newest", "brought")
+        )
+        self._held = {source: micros for source, micros in kept["held"].items() if source in self._delays}

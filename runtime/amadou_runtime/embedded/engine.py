@@ -1,0 +1,288 @@
+"""The embedded engine: one process, one key group, no Java. The twin of Spark."""
+
+import gc
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import attrs
+
+from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
+from amadou._letters import DEAD_LETTERS
+from amadou._report import added
+from amadou._time import clock_time
+from amadou.errors import AmadouError, JobError, SinkError
+from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
+from amadou_runtime.core.dependencies import check_held, downs
+from amadou_runtime.core.dropped_warning import DroppedWarning
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.keying import Keying, Packed
+from amadou_runtime.core.operator import Judged, Operator, Processed, together
+from amadou_runtime.core.ports import named_codecs, port_codec, sink_of, with_all_sinks
+from amadou_runtime.core.watermark import END_OF_TIME, Newest, Watermark, newest_of
+from amadou_runtime.plugins.registry import RunHooks
+from amadou_runtime.testing.trace import Trace
+
+_logger = logging.getLogger("amadou")
+_LONG_CHECKS = 10.0
+"""After so many seconds of checks the first mistake is enough."""
+
+
+def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
+    """What turns a source's records into events."""
+    key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
+    return key_event if decode is None else lambda record: key_event(decode(record))
+
+
+def _keyed_calls(records: Mapping[str, int]) -> dict[str, int]:
+    return {"key_event": sum(records.values())} if records else {}
+
+
+class BatchResult(NamedTuple):
+    """What a batch gave."""
+
+    processed: Processed
+    newest: Newest
+    """The newest event times that the batch brought."""
+    letters: list[Any]
+    """Dead letters of records that could not be keyed, in wire form."""
+    records: dict[str, int]
+    """How many records each source brought."""
+    stage_seconds: dict[str, float]
+    callback_seconds: dict[str, float]
+    judged: Judged
+
+    @property
+    def callback_calls(self) -> dict[str, int]:
+        """How often callbacks were called."""
+        return added((_keyed_calls(self.records), self.judged.calls, self.processed.calls))
+
+    @property
+    def outputs(self) -> dict[str, list[Any]]:
+        """What goes to each port, in wire form."""
+        letters = {DEAD_LETTERS: self.letters} if self.letters else {}
+        return together((letters, self.judged.outputs, self.processed.outputs))
+
+    def counts(self) -> Counts:
+        """What it came to."""
+        played = self.processed
+        return Counts(
+            records=self.records,
+            events=played.events,
+            late=played.late,
+            dropped=played.dropped,
+            timers_set=played.timers_set,
+            timers_fired=played.fired,
+            outputs={port: len(wires) for port, wires in self.outputs.items()},
+            counters=played.counts,
+            keys=played.keys,
+            timers_pending=played.pending,
+            state_bytes=len(played.state or b""),
+            held={source: count for source, (count, _) in played.held.items()},
+        )
+
+
+class Embedded:
+    """Plays batches of a job in this process.
+
+    :param job: a job without unresolved parameters
+    :param trace: watches the callbacks, for test runs
+    :param wrap: put around each source's `key_event`, for test runs
+    """
+
+    def __init__(
+        self, job: Job, trace: Trace | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
+    ) -> None:
+        self.state: bytes | None = None
+        self.memory: bytes | None = None
+        self.letters = LetterCount()
+        handler = job.handler.for_job(job)
+        if handler is not job.handler:
+            job = attrs.evolve(job, handler=handler)
+        self._job = job
+        self._operator = Operator(job, trace)
+        self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
+        self._operator.open()
+
+    def play(
+        self,
+        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
+        watermark: int | None,
+        now: int,
+        number: int = 0,
+        judged: bytes | None = None,
+    ) -> "BatchResult":
+        """Play one batch.
+
+        :param records: the batch's records by source: stretches of them in their order, each with its partition
+        :param watermark: the batch's watermark in microseconds
+        :param now: the time of the clock in microseconds
+        :param number: the batch's number
+        :param judged: what is kept of the judgement of the batch before
+        :raises CallbackError: a callback failed; state is as before the batch
+        :raises TooManyDeadLettersError: more callbacks failed than the job takes; state is as before the batch
+        :raises TooManyHeldError: more events wait than `DependsOn` allows; state is as before the batch
+        """
+        # A batch's objects all live until its end: with 100,000 keys, looking for garbage among them took a quarter of
+        # its time.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            return self._play(records, watermark, now, number, judged)
+        finally:
+            if collects:
+                gc.enable()
+
+    def _play(
+        self,
+        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
+        watermark: int | None,
+        now: int,
+        number: int,
+        before: bytes | None,
+    ) -> "BatchResult":
+        chunks, letters, counts = [], [], dict[str, int]()
+        newest: Newest = {}
+        oldest: dict[str, int] = {}
+        stages = {"keying": 0.0, "playing": 0.0}
+        self._take_failures()  # those of a batch that failed
+        for source in self._keying:
+            for order, (partition, stretch) in enumerate(records.get(source, ())):
+                packed, count, seconds = self._packed(source, stretch, now)
+                counts[source] = counts.get(source, 0) + count
+                stages["keying"] += seconds
+                letters += packed.letters
+                chunks += [Chunk(source, order.to_bytes(8), events) for events in packed.events.values()]
+                if packed.newest is not None:
+                    of = newest.setdefault(source, {})
+                    of[partition] = max(packed.newest, of.get(partition, packed.newest))
+                if packed.oldest is not None:
+                    oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
+        began = perf_counter()
+        judged = self._operator.judge(before, newest_of(newest), oldest, number, watermark)
+        verdict = judged.verdict
+        processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
+        check_held(self._job, processed.held, verdict.down)
+        stages["playing"] = perf_counter() - began
+        calls = added((_keyed_calls(counts), judged.calls, processed.calls))
+        self.letters = self.letters.then(self._job, calls, self._take_failures())
+        self.state, self.memory = processed.state, processed.memory
+        watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
+        callbacks = added(watch.take() for watch in watches)
+        counts = {source: count for source, count in counts.items() if count}
+        return BatchResult(processed, newest, letters, counts, stages, callbacks, judged)
+
+    def _take_failures(self) -> Failures:
+        """What failed since the last call of this."""
+        keyed = [keying.take_failures() for keying in self._keying.values()]
+        return all_failures((*keyed, self._operator.take_failures()))
+
+    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
+        """The events of a source's records, how many records there were, and the seconds that keying took."""
+        read = list(records)
+        began = perf_counter()
+        return self._keying[source].pack(read, now), len(read), perf_counter() - began
+
+    def close(self) -> None:
+        """End in good order."""
+        self._operator.close()
+
+
+def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
+    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks.
+
+    :param hooks: are told of the run and its batches
+    :param flush: then send the watermark to the end of time, so that every timer fires
+    """
+    job = with_all_sinks(job, None)
+    check_connectors(job)
+    engine = Embedded(job)
+    watermark, judged, warning = Watermark(job), None, DroppedWarning(job)
+    run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
+    hooks.started(Run(run, job, "embedded", None))
+    records = {name: source.records_by_partition() for name, source in job.sources.items()}
+    for number in range(3 if flush else 2):
+        began, now = time.monotonic(), clock_time()
+        if number == 2:
+            watermark.raise_to(END_OF_TIME)
+        batch = engine.play(records, watermark.follow(now), now, number, judged)
+        committing = write_outputs(job, run, number, batch.outputs)
+        watermark.observe(batch.newest, now)
+        watermark.hold(batch.processed.held)
+        reached = None if watermark.current is None else from_micros(watermark.current)
+        report = BatchReport(
+            number,
+            batch.counts(),
+            reached,
+            time.monotonic() - began,
+            from_micros(clock_time()),
+            {**batch.stage_seconds, **committing},
+            batch.callback_seconds,
+            batch.callback_calls,
+            downs(job, batch.judged.verdict.down),
+            watermark.reports(now),
+        )
+        summary = summary.with_batch(report)
+        warning.look(report)
+        hooks.batch_completed(report)
+        judged = batch.judged.verdict.kept
+        records = {}
+    engine.close()
+    for source, count in summary.counts.held.items():
+        told = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
+        _logger.warning(told, job.name, source, f"{count:,}")
+    return summary
+
+
+def ends(job: Job) -> bool:
+    """Whether a job's input ends."""
+    return all(source.bounded for source in job.sources.values())
+
+
+def check_connectors(job: Job) -> None:
+    """Let every source and sink look whether it can do its work.
+
+    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several mistakes
+    :raises AmadouError: a source or sink found the only mistake, or several are all of one kind
+    """
+    named_codecs(job)
+    checks = [source.check for source in job.sources.values()]
+    checks += [partial(sink.check, port, job.ports[port].type) for port, sink in job.all_sinks]
+    began, problems = time.monotonic(), list[AmadouError]()
+    for check in checks:
+        if problems and time.monotonic() - began > _LONG_CHECKS:
+            break  # what does not answer has been waited for, and would be again by the next one
+        try:
+            check()
+        except AmadouError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        texts = tuple(str(problem).strip() for problem in problems)
+        kinds = {type(problem) for problem in problems}
+        raise SinkError("\n".join(texts)) if kinds == {SinkError} else JobError(job.name, texts)
+
+
+def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
+    """Write and commit one batch's outputs as one part for each port. Returns how long these stages took."""
+    seconds = {"writing": 0.0, "committing": 0.0}
+    for port in job.sinks:
+        sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))
+        began = perf_counter()
+        writer = sink.open(batch, "00000")
+        try:
+            writer.write(outputs.get(port, []))
+            part = writer.finish()
+        except BaseException:
+            writer.abort()
+            raise
+        written = perf_counter()
+        sink.commit(batch, [] if part is None else [part])
+        seconds["writing"] += written - began
+        seconds["committing"] += perf_counter() - written
+    return seconds

@@ -1,0 +1,60 @@
+"""A handler inside a program of one's own, played by the operator core."""
+
+from typing import Any, Final
+
+from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
+from amadou._port import declared_specs
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import Keying
+from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.ports import port_codec
+
+_SOURCE: Final = "records"
+_GROUPS: Final = 64
+"""How many key groups there are: a batch loads and stores those that it touches, and each costs some time by itself."""
+
+
+class InProcess:
+    """A handler inside a program of one's own, with its state in this process: for programs that answer what they are
+    asked, such as `amadou window-node`. There is no watermark, so that no timer fires.
+
+    :param name: names it in errors
+    :param handler: the handler
+    """
+
+    def __init__(self, name: str, handler: Handler) -> None:
+        ports = [spec.name for spec in declared_specs(handler).values() if isinstance(spec, SinkSpec)]
+        job = Job(name, handler, {_SOURCE: MemorySource()}, {port: MemorySink() for port in ports})
+        self._operator = Operator(job)
+        self._keying = Keying(job, _SOURCE, handler.key_event, _GROUPS)
+        self._codecs = {port: port_codec(job, port) for port in job.ports}
+        self._groups: dict[int, tuple[bytes | None, bytes | None]] = {}
+        """What is stored of each key group, and what components keep in memory beside it."""
+        self._operator.open()
+
+    def play(self, record: Any) -> dict[str, list[Any]]:
+        """Play a record as a batch.
+
+        :param record: what the handler's `key_event` takes
+        :returns: what was collected, by port
+        :raises CallbackError: a callback failed; state is as before
+        """
+        groups: dict[int, tuple[bytes | None, bytes | None]] = {}
+        outputs: dict[str, list[Any]] = {port: [] for port in self._codecs}
+        for group, events in self._keying.pack([record], 0).events.items():
+            state, memory = self._groups.get(group, (None, None))
+            played = self._operator.process(state, [Chunk(_SOURCE, b"", events)], None, memory)
+            groups[group] = played.state, played.memory
+            for port, wires in played.outputs.items():
+                outputs[port] += map(self._codecs[port].decode, wires)
+        self._groups |= groups
+        return outputs
+
+    def keys(self) -> list[Key]:
+        """The keys that have state."""
+        return [key for stored in self._groups.values() for key in KeyGroup(*stored).keys()]  # noqa: SIM118
+
+    def close(self) -> None:
+        """Let the handler clean up."""
+        self._operator.close()

@@ -1,0 +1,47 @@
+import logging
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import attrs
+
+from amadou import BatchReport, Metric
+from amadou._secret import redacted
+from amadou_runtime.core.failure import shown_traceback
+
+_logger = logging.getLogger("amadou")
+
+
+def guarded(metric: Metric, plugin: str) -> Metric:
+    """A metric that never fails: where it does, that is told once, and it gives nothing from then on.
+
+    :param plugin: whose it is
+    """
+    has_failed = False
+
+    def read(batch: BatchReport) -> float | Mapping[str, float] | None:
+        nonlocal has_failed
+        if has_failed:
+            return None
+        try:
+            given = metric.read(batch)
+            _check(metric, given)
+            return given
+        except Exception as error:
+            has_failed = True
+            told = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
+            why = redacted(f"{type(error).__name__}: {error}")
+            _logger.warning("%s: %s\n%s", told, why, shown_traceback(error))
+            return None
+
+    return attrs.evolve(metric, read=read)
+
+
+def _check(metric: Metric, given: Any) -> None:
+    if given is None:
+        return
+    if metric.label is None:
+        if not isinstance(given, Real):
+            raise TypeError(f"it gave {given!r}, which is no number")
+    elif not isinstance(given, Mapping) or not all(isinstance(number, Real) for number in given.values()):
+        raise TypeError(f"it gave {given!r}, which are no numbers by {metric.label}")

@@ -1,0 +1,140 @@
+"""What a checkpoint says about the job that it belongs to, in `amadou.json` beside Spark's own files, and what is done
+to those before a run resumes.
+"""
+
+import json
+import time
+import uuid
+from pathlib import Path
+
+import attrs
+
+from amadou import Job
+from amadou.errors import CheckpointError
+from amadou_runtime.core.returned_sources import check_returned
+from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
+from amadou_runtime.spark.clock import planned_offsets, stream_name
+from amadou_runtime.spark.files import Files
+
+_FILE = "amadou.json"
+_FORMAT = 2
+
+
+@attrs.frozen
+class Identity:
+    """Whose a checkpoint is.
+
+    :param job: the job's name
+    :param run: names the life of the checkpoint; see `SinkBatch`
+    :param key_groups: how many key groups there are, frozen by the first run
+    :param key_ranges: how many ranges of key groups there are, likewise
+    :param specs: the structures that each state spec has had, by name; see `_state_schema`
+    :param streams: the streams of sources that earlier runs read
+    """
+
+    job: str
+    run: str
+    key_groups: int
+    key_ranges: int
+    specs: Known
+    streams: list[str]
+
+
+def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
+    """Take a checkpoint for a job: read what stands there, or mark a new one. See `keep`, too.
+
+    :param files: the checkpoint's
+    :param key_ranges: of a new one
+    :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
+    """
+    checkpoint = files.checkpoint
+    specs = described(job)
+    read = planned_offsets(files, _last_batch(files))
+    stored = files.read(_FILE)
+    if stored is None:
+        if files.exists("metadata") or files.exists("offsets"):
+            raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
+        assert isinstance(job.key_groups, int)
+        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
+        keep(files, identity)
+    else:
+        identity = _read(checkpoint, stored)
+        _check(checkpoint, identity, job, specs)
+        ever, last = ([name for name in job.sources if stream_name(name) in of] for of in (identity.streams, read))
+        check_returned(checkpoint, job.sources, ever, last)
+    streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
+    return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
+
+
+def keep(files: Files, identity: Identity) -> None:
+    """Write down what a checkpoint is known by. What a job brings with it counts from its first batch on: code whose
+    first batch fails leaves the checkpoint to the code before it.
+    """
+    files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
+
+
+def plan_due_batch(files: Files, *, anyway: bool = False) -> None:
+    """Plan the batch without data that the last run ended too early for, where there is one.
+
+    After a batch with data Spark plans another one at once, data or not, which fires the timers that became due; a run
+    that resumes the checkpoint does not, and they would wait for new data. With its offsets written down, as Spark does
+    before it plays a batch, it is the first one that the run plays.
+
+    :param anyway: also where none is due
+    :raises CheckpointError: it cannot be read or written
+    """
+    last = _last_batch(files)
+    commit = None if last is None else files.read(f"commits/{last}")
+    if last is None or commit is None:
+        return
+    offsets = files.read(f"offsets/{last}")
+    try:
+        reached = json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"]
+        version, planned, *sources = (offsets or "").splitlines()
+        metadata = json.loads(planned)
+        before = metadata["batchWatermarkMs"]
+        if anyway:
+            reached = max(reached, before + 1)
+        due = reached > before
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
+    if due:
+        metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
+        files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))
+
+
+def _last_batch(files: Files) -> int | None:
+    """The last batch that was planned."""
+    return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+
+
+def _read(checkpoint: str, stored: str) -> Identity:
+    try:
+        content = json.loads(stored)
+        if content.pop("format") != _FORMAT:
+            raise CheckpointError(checkpoint, f"{_FILE} is of another release of amadou")
+        return Identity(**content)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise CheckpointError(
+            checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
+        ) from error
+
+
+def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Structure]) -> None:
+    if identity.job != job.name:
+        raise CheckpointError(
+            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
+        )
+    if identity.key_groups != job.key_groups:
+        raise CheckpointError(
+            checkpoint,
+            f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
+        )
+    problem = state_problem(job, identity.specs, specs)
+    if problem is not None:
+        raise CheckpointError(checkpoint, problem)
+
+
+def absolute(checkpoint: str) -> str:
+    """A checkpoint as an absolute path or URI."""
+    return checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())

@@ -1,0 +1,254 @@
+"""The time of a run on Spark: which watermark each batch has, and when one without data is due.
+
+Spark's own watermark is not used: it counts milliseconds, knows no idle sources, and forgets at a restart how far each
+source had come. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch it writes
+down beside Spark's own files how far each source came, so that a run that resumes, or plays the last batch again, has
+the same watermarks.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import attrs
+
+from amadou import Job, PartitionOffset, PartitionReport, Source
+from amadou._time import clock_time
+from amadou.errors import CheckpointError, RunError
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.watermark import END_OF_TIME, Newest, Reading, Watermark
+from amadou_runtime.spark.call import PlannedCall, write_json
+from amadou_runtime.spark.files import Files
+
+CLOCK_DIRECTORY = "clock"
+_PROPERTY = "amadou.time"
+
+
+def stream_name(source: str) -> str:
+    """What Spark calls the stream of a source, so that it knows the source again when others come and go."""
+    return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
+
+
+def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
+    """How far each stream is to be read in a batch, as Spark planned it."""
+    lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
+    return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
+@attrs.frozen
+class BatchTime:
+    """When a batch is.
+
+    :param number: the batch's number
+    :param watermark: its watermark in microseconds, `None` before the first event
+    :param now: the time of the clock when it began, in microseconds since 1970
+    :param crash_after: after how many callbacks the worker crashes, in test runs
+    :param put: the state of the only key group instead of what is stored, in test runs
+    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
+    """
+
+    number: int
+    watermark: int | None
+    now: int
+    crash_after: int | None = None
+    put: bytes | None = None
+    judged: bytes | None = None
+
+    def tell(self, spark: Any) -> None:
+        """Let the tasks that this thread starts know."""
+        spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
+
+    @classmethod
+    def told(cls) -> "BatchTime":
+        """The time of the batch that the task belongs to. Called in a task."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        text = None if context is None else context.getLocalProperty(_PROPERTY)
+        if context is None or text is None:
+            raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
+        fields = json.loads(text)
+        told = cls(**fields | {name: _bytes(fields[name]) for name in ("put", "judged")})
+        if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
+            raise RunError(f"a task of another batch has the time of batch {told.number}")
+        return told
+
+
+def _plain(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _bytes(digits: str | None) -> bytes | None:
+    return None if digits is None else bytes.fromhex(digits)
+
+
+class Clock(Protocol):
+    """Says when batches are."""
+
+    ranges: dict[int, list[Any]]
+    """Of each key range that was ever called: keys, pending timers, bytes of state, next timer, and what is held."""
+    letters: LetterCount
+    """What callbacks came to; to be set before a batch ends."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark of the batch in hand, in microseconds."""
+
+    def begin(self, number: int) -> BatchTime:
+        """Fix the time of a batch."""
+
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
+        """Note what a batch brought, before it counts as done.
+
+        :param newest: the newest event times that it brought
+        :param ranges: see `Clock.ranges`, of those that were called
+        :param judged: what is kept of its judgement; see `_dependencies.judge`
+        """
+
+    def reports(self) -> list[PartitionReport]:
+        """Where each partition of the sources stands after the batch that was done last."""
+
+
+class RunClock:
+    """The clock of a run with a checkpoint; see `Clock`.
+
+    :param directory: a local one, for what other processes of this machine are to know
+    :param ends: whether the run ends when what is there is read
+    :raises CheckpointError: what the last run wrote down cannot be read
+    """
+
+    def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self.call = directory / "call.json"
+        """The file that the wake source reads."""
+        self._watermark = Watermark(job, ends=ends)
+        self._sources = job.sources
+        self._planned: tuple[int | None, dict[str, str]] = (None, {})
+        self._may_rise = bool(job.idle_after)
+        self._looks_at_plans = self._may_rise or any(map(self.newest_file, job.sources))
+        self._notes_beginnings = self._looks_at_plans or job.max_ahead is not None
+        self._flushes = False
+        self._now = 0
+        self.ranges: dict[int, list[Any]] = {}
+        self.letters = LetterCount()
+        self._judged: bytes | None = None
+        done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
+        if done is not None:
+            self._load(done)
+            self._plan_call(done)
+
+    @property
+    def watermark(self) -> int | None:
+        return self._watermark.current
+
+    def flush(self) -> None:
+        """Send the watermark to the end of time."""
+        self._flushes = True
+        self._watermark.raise_to(END_OF_TIME)
+
+    def begin(self, number: int) -> BatchTime:
+        reading = self._reading(number) if self._looks_at_plans else {}
+        name = f"{CLOCK_DIRECTORY}/{number}-began"
+        kept = self._files.read(name) if self._notes_beginnings else None
+        if kept is None:
+            self._now = clock_time()
+            began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
+            if self._notes_beginnings:
+                self._files.write(name, json.dumps(began))
+        else:  # it is played again, by the same clock and under the same watermark
+            began = json.loads(kept)
+            self._now = began["now"]
+            self._watermark.follow(self._now, reading)
+            if not self._flushes:
+                self._watermark.current = began["watermark"]
+        return BatchTime(number, self._watermark.current, self._now, judged=self._judged)
+
+    def reports(self) -> list[PartitionReport]:
+        return self._watermark.reports(self._now)
+
+    def newest_file(self, source: str) -> Path | None:
+        """Where the newest event times of a source's partitions are written down, for its planner."""
+        if type(self._sources[source]).partition_offsets is Source.partition_offsets:
+            return None
+        return self._directory / f"{stream_name(source)}.json"
+
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
+        self._watermark.observe(newest, clock_time())
+        self._write_newest()
+        self.ranges |= ranges
+        self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
+        self._judged = judged
+        kept = {
+            "watermark": self._watermark.to_json(),
+            "ranges": self.ranges,
+            "judged": judged,
+            "letters": attrs.asdict(self.letters),
+        }
+        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
+        self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
+        for name in (f"{number - 2}", f"{number - 2}-began"):
+            self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
+        self._plan_call(number)
+
+    def _reading(self, number: int) -> dict[str, Reading]:
+        """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
+        last, before = self._planned
+        if last != number - 1:  # the first batch of the run
+            before = planned_offsets(self._files, number - 1)
+        planned = planned_offsets(self._files, number)
+        self._planned = number, planned
+        return {name: self._reading_of(name, planned, before) for name in self._sources}
+
+    def _reading_of(self, source: str, planned: Mapping[str, str], before: Mapping[str, str]) -> Reading:
+        stream = stream_name(source)
+        read, was_read = (self._partitions(source, offsets.get(stream)) for offsets in (planned, before))
+        if read is None:
+            return Reading.whole(planned.get(stream) != before.get(stream))
+        return Reading.between(was_read or {}, read)
+
+    def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
+        if offset is None or offset == "-":  # Spark's word for nothing yet
+            return None
+        log = f"{self._files.checkpoint}/sources/{stream_name(source)}"
+        return self._sources[source].partition_offsets(json.loads(offset), log)
+
+    def _write_newest(self) -> None:
+        for source in self._sources:
+            path = self.newest_file(source)
+            if path is not None:
+                write_json(path, self._watermark.newest_times(source))
+
+    def _plan_call(self, done: int) -> None:
+        """Plan the batch that fires the next timer, should nothing come."""
+        if not self._may_rise:
+            return
+        next_timer = min((kept[3] for kept in self.ranges.values() if kept[3] is not None), default=None)
+        if next_timer is not None:
+            at = self._watermark.reaches(next_timer, clock_time())
+            if at is not None:
+                write_json(self.call, PlannedCall(done, at))
+
+    def _load(self, done: int) -> None:
+        name = f"{CLOCK_DIRECTORY}/{done}"
+        text = self._files.read(name)
+        if text is None:
+            raise CheckpointError(
+                self._files.checkpoint,
+                f"the file {name} is missing, which says how far the run had come; restore it, or give another "
+                "directory to begin anew",
+            )
+        try:
+            kept = json.loads(text)
+            self._watermark.load(kept["watermark"])
+            self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
+            self._judged = _bytes(kept["judged"])
+            self.letters = LetterCount(**kept["letters"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(
+                self._files.checkpoint,
+                f"{name} cannot be read ({error!r}); restore it, or give another directory to begin anew",
+            ) from error

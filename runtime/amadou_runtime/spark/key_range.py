@@ -1,0 +1,166 @@
+"""What Spark keeps one state and one timeout for: a range of key groups."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from amadou.errors import StateDecodeError
+from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
+from amadou_runtime.core.operator import Operator, Processed, ReplayedGroup
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+
+RANGES_PER_PARTITION = 8
+"""Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
+than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
+
+_VERSION = 3
+
+
+def range_count(key_groups: int, partitions: int) -> int:
+    """How many ranges the first run of a checkpoint makes of its key groups."""
+    return min(key_groups, RANGES_PER_PARTITION * partitions)
+
+
+class _Kept(NamedTuple):
+    """A key group between two batches; see `Processed`."""
+
+    state: bytes
+    next_timer: int | None
+    keys: int
+    pending: int
+    in_memory: bool
+    held: Held
+    retired: list[str]
+
+
+class KeyRange:
+    """The key groups of a range, between Spark's state and the operator core.
+
+    Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
+    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held,
+    the names of what is retired]}, token]``, compressed.
+    """
+
+    def __init__(self, stored: bytes | None) -> None:
+        self._groups: dict[int, _Kept] = {}
+        self.token: list[Any] | None = None
+        """Tells which `memory` goes with it."""
+        self.memory: dict[int, bytes] = {}
+        """What components keep in memory, by key group. What is not put here before `process` is lost."""
+        if stored is not None:
+            version, *rest = unpack_compressed(stored)
+            if version != _VERSION:
+                why = f"this release reads version {_VERSION} of a key range's state"
+                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
+            groups, self.token = rest
+            self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
+
+    @classmethod
+    def of_group(cls, state: bytes) -> "KeyRange":
+        """A range whose only key group was put in place by a test.
+
+        :param state: empty for none
+        """
+        key_range = cls(None)
+        if state:
+            group = KeyGroup(state)
+            figures = group.next_time(), len(group), group.pending
+            key_range._groups[0] = _Kept(state, *figures, False, group.waiting(), [])
+        return key_range
+
+    def process(
+        self,
+        operator: Operator,
+        chunks: Iterable[tuple[int, Chunk]],
+        watermark: int | None,
+        limits: Mapping[str, int] = MappingProxyType({}),
+        *,
+        every: bool = False,
+    ) -> dict[int, Processed]:
+        """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
+
+        :param chunks: the batch's events with their key group, in any order
+        :param watermark: see `Operator.process`, as of `limits`
+        :param every: play the others, too, as test runs do
+        :returns: what it gave, by key group
+        """
+        by_group: dict[int, list[Chunk]] = {}
+        for group, chunk in chunks:
+            by_group.setdefault(group, []).append(chunk)
+        for group, kept in self._groups.items():
+            due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
+            freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
+            is_back = any(name not in operator.retired for name in kept.retired)
+            if (
+                due
+                or freed
+                or is_back
+                or (every and watermark is not None)
+                or (kept.in_memory and group not in self.memory)
+            ):
+                by_group.setdefault(group, [])
+        played = {}
+        for group in sorted(by_group):
+            before = self._groups.pop(group, None)
+            memory = self.memory.pop(group, None)
+            after = played[group] = operator.process(
+                before and before.state, by_group[group], watermark, memory, limits
+            )
+            self._keep(group, after)
+        return played
+
+    def replay(
+        self,
+        operator: Operator,
+        again: Mapping[int, ReplayedGroup],
+        watermark: int | None,
+        limits: Mapping[str, int],
+    ) -> list[Processed]:
+        """Play what is replayed of some key groups, before what else the batch brings them.
+
+        :param again: what is replayed, by key group
+        """
+        played = []
+        for group, replayed in sorted(again.items()):
+            before, memory = self._groups.pop(group, None), self.memory.pop(group, None)
+            after = operator.replay(before and before.state, replayed, watermark, memory, limits)
+            self._keep(group, after)
+            played.append(after)
+        return played
+
+    def _keep(self, group: int, after: Processed) -> None:
+        if after.memory is not None:
+            self.memory[group] = after.memory
+        if after.state is not None:
+            in_memory = after.memory is not None
+            figures = after.next_timer, after.keys, after.pending
+            self._groups[group] = _Kept(after.state, *figures, in_memory, after.held, after.retired)
+
+    @property
+    def next_timer(self) -> int | None:
+        """When the range must be called again at the latest, in microseconds of event time."""
+        times = (kept.next_timer for kept in self._groups.values())
+        return min((time for time in times if time is not None), default=None)
+
+    @property
+    def keys(self) -> int:
+        """Keys that have state or timers."""
+        return sum(kept.keys for kept in self._groups.values())
+
+    @property
+    def pending(self) -> int:
+        """Timers that are set and not due."""
+        return sum(kept.pending for kept in self._groups.values())
+
+    @property
+    def held(self) -> Held:
+        """Events that wait."""
+        return all_held(kept.held for kept in self._groups.values())
+
+    def pack(self) -> bytes | None:
+        """The range as it is stored; `None` where nothing is left."""
+        if not self._groups:
+            return None
+        return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self.token])

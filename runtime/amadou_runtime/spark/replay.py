@@ -1,0 +1,120 @@
+"""Replays dead letters on Spark.
+
+The letters of a batch are noted in a file of the checkpoint, which a stream of their own reads: how far Spark has read
+it is in the checkpoint with everything else, so that a letter counts once, however often a run is killed. Every later
+run of the checkpoint has the stream, and plays what is noted and was not played.
+"""
+
+from collections.abc import Iterator, Sequence
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from amadou._letters import DEAD_LETTERS
+from amadou.errors import AmadouError, CheckpointError
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.keying import key_group
+from amadou_runtime.core.operator import ReplayedGroup
+from amadou_runtime.core.replay import CALL, Replayed
+from amadou_runtime.spark.checkpoint import absolute
+from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.compressed import pack_compressed
+from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.stages import KEYED, REPORT_RANGE, Rows, order_of, packed_error, runs_of
+
+_DIRECTORY = "replay"
+_SUFFIX = ".txt"
+_STREAM = "amadou__replay"
+"""What Spark calls the stream: no source has a stream of that name."""
+
+
+def noted_letters(spark: Any, checkpoint: str) -> set[str]:
+    """The ids of the letters that were noted in a checkpoint.
+
+    :raises CheckpointError: no run has used it
+    """
+    files = Files(spark, absolute(checkpoint))
+    if not files.exists("offsets"):
+        raise CheckpointError(checkpoint, "no run has used it: name the checkpoint of the run that left the letters")
+    texts = (files.read(f"{_DIRECTORY}/{name}") or "" for name in _names(files))
+    return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
+
+
+def note(files: Files, letters: Sequence[Replayed]) -> None:
+    """Note the letters of a batch, all of them or none."""
+    number = len(_names(files))
+    files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
+
+
+def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
+    """The stream of letters, keyed, where any were ever noted."""
+    if not _names(files):
+        return []
+    lines = (
+        spark.readStream.name(_STREAM)
+        .option("pathGlobFilter", f"*{_SUFFIX}")
+        .text(f"{files.checkpoint}/{_DIRECTORY}")
+        .selectExpr("value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position")
+    )
+    return [lines.mapInArrow(ReplayStage(payload), KEYED)]
+
+
+def _names(files: Files) -> list[str]:
+    return sorted(name for name in files.names(_DIRECTORY) if name.endswith(_SUFFIX))
+
+
+@attrs.frozen
+class ReplayStage:
+    """Turns letters into what is replayed of each key group. They say nothing of time: no watermark follows them."""
+
+    payload: Payload
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        time = BatchTime.told()
+        rows = Rows(self.payload, time, perf_counter())
+        try:
+            worker = self.payload.load().opened()
+            number = 0
+            for batch in batches:
+                for partition, position, cells in runs_of(batch, 0):
+                    letters = [Replayed.of_line(line) for line in cells.to_pylist()]
+                    self._add(worker, time, rows, letters, order_of(partition, position, number))
+                    number += 1
+            yield rows.to_arrow()
+        except AmadouError as error:
+            failed = Rows(self.payload, time, 0.0)
+            failed.add(REPORT_RANGE, packed_error(error))
+            yield failed.to_arrow()
+            for _ in batches:
+                pass  # Spark wants its rows read
+
+    def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[Replayed], order: bytes) -> None:
+        by_range: dict[int, dict[int, ReplayedGroup]] = {}
+        failed: list[Any] = []
+        groups, ranges = self.payload.groups, self.payload.ranges
+
+        def of(group: int) -> ReplayedGroup:
+            return by_range.setdefault(group * ranges // groups, {}).setdefault(group, ReplayedGroup([], [], []))
+
+        for position, letter in enumerate(letters):
+            source, content, at = letter.source, letter.content, order + position.to_bytes(8)
+            if letter.callback == CALL:
+                of(key_group(content[0], groups)).calls.append(FailedCall(*content))
+            elif source is None:
+                of(key_group(content[0], groups)).timers.append(tuple(content))
+            elif letter.callback == "on_event":
+                of(key_group(content[0], groups)).chunks.append(Chunk(source, at, pack_events(content)))
+            else:
+                packed = worker.keying[source].pack([content], time.now)
+                failed += packed.letters
+                for group, events in packed.events.items():
+                    of(group).chunks.append(Chunk(source, at, events))
+        for position, by_group in by_range.items():
+            again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
+            rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
+        if failed:
+            rows.add(REPORT_RANGE, pack_compressed({"outputs": {DEAD_LETTERS: failed}}))

@@ -1,0 +1,156 @@
+"""Spark sessions, with the settings that amadou's pipeline wants."""
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import nullcontext
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from amadou.errors import PlatformError
+from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.java import without_incubator_modules
+
+JAVA_VERSIONS = (17, 21)
+TEST_MASTER = "local[*,1]"
+"""Spark's master URL for test runs, which try nothing twice: a crash that a script plays would come again."""
+
+_NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
+_ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
+_SQL_SETTINGS = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # A job may get and lose sources; without it Spark tells them apart by their position.
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer are cheaper.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
+    "spark.sql.codegen.wholeStage": "false",
+    # Splits a batch's files evenly over the cores. With Spark's default one of two cores got two thirds of 16 MB; with
+    # zero an odd byte became a task of its own.
+    "spark.sql.files.openCostInBytes": "4096",
+}
+_LOCAL_CHECKPOINT_SETTINGS = {
+    # Spark's default starts a process for each look at a local file: 20 ms for each of its logs in every batch.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+_LAUNCH_SETTINGS = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    # Over TCP the end of a task's data waited 40 ms for an acknowledgement, twice in a batch.
+    "spark.python.unix.domain.socket.enabled": "true",
+}
+
+
+def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """The running `SparkSession`, or a new one with amadou's settings where the user did not set others.
+
+    :param app_name: the application's name
+    :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
+    :param conf: further Spark settings, which win over amadou's
+    :raises PlatformError: pyspark or a Java that it works with is missing
+    """
+    check_pyspark()
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    launches = SparkSession.getActiveSession() is None and not submitted
+    java = check_java() if launches else None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(app_name)
+    settings = {**_LAUNCH_SETTINGS, **conf}
+    master = settings.get("spark.master") or master or (None if submitted else "local[*]")
+    if master is not None:  # else it is spark-submit's
+        settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
+    if not submitted:
+        log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
+        # Java takes these before the user's own spark.driver.extraJavaOptions, which so win.
+        default = settings.get("spark.driver.defaultJavaOptions", "")
+        settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        with nullcontext() if java is None else without_incubator_modules(java):
+            spark = builder.getOrCreate()
+    except Exception as error:  # py4j and pyspark raise all kinds here
+        raise PlatformError(f"Spark does not start: {error}") from error
+    _import_wheels(spark.sparkContext)
+    return spark
+
+
+def _with_retries(master: str, tries: str) -> str:
+    """Spark's master URL, where it names this machine and not how often a task may be tried, with that number.
+    Otherwise Spark tries a task once there, and a run would end with any of its workers.
+    """
+    local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
+    return master if local is None else f"local[{local[1] or 1},{tries}]"
+
+
+def _import_wheels(context: Any) -> None:
+    """Let the workers import from wheels among `--py-files`: Spark sends them there, but only knows .zip and .egg."""
+    for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
+        name = path.rpartition("/")[2]
+        if name.endswith(".whl") and name not in context._python_includes:
+            context._python_includes.append(name)
+
+
+def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
+    """A session for one query beside the user's: the same settings but for those that amadou needs and the user did
+    not set.
+
+    :param conf: settings for this query, which win
+    """
+    own = spark.newSession()
+    given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
+    # More partitions than cores make a batch slower, fewer leave cores idle; the first run of a checkpoint decides.
+    partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
+    settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
+    if Files(own, checkpoint).is_local():
+        settings |= _LOCAL_CHECKPOINT_SETTINGS
+    for name, value in {**settings, **given}.items():
+        if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):
+            own.conf.set(name, value)
+    log4j = spark._jvm.org.apache.logging.log4j
+    # What ends a query is told by the run's own error.
+    log4j.core.config.Configurator.setLevel(_NOISY, log4j.Level.OFF)
+    return own
+
+
+def check_pyspark() -> None:
+    """Raise a `PlatformError` unless pyspark is installed with what it needs."""
+    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PlatformError(f"{', '.join(missing)} not installed: run pip install 'amadou[spark]'")
+
+
+def check_java() -> str:
+    """The Java that Spark is started with.
+
+    :raises PlatformError: there is none that Spark works with
+    """
+    wanted = " or ".join(map(str, JAVA_VERSIONS))
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    advice = f"install Java {wanted} (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
+    if java is None:
+        raise PlatformError(f"Spark needs Java {wanted} and there is none: {advice}")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+    except OSError as error:
+        raise PlatformError(f"{java} does not run ({error}): {advice}") from error
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    version = int(found.group(1)) if found else None
+    if version not in JAVA_VERSIONS:
+        raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")
+    return java

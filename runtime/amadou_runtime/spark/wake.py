@@ -1,0 +1,62 @@
+"""A streaming source that brings nothing but calls to the key ranges, for jobs whose watermark rises while nothing
+comes.
+
+Spark plans a batch where a source has a new offset, and asks this one for it in a process of its own, whenever it looks
+for data.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from amadou._time import clock_time
+from amadou_runtime.spark.call import CALL, planned_call
+from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.worker_end import end_like_a_filter
+
+# The names of methods are Spark's.
+# ruff: noqa: N802
+
+
+class WakeSource(DataSource):
+    """Options: `path`, the file with the next `PlannedCall`, and `ranges`, how many key ranges there are."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "amadou_wake"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        end_like_a_filter()
+
+    def schema(self) -> str:
+        return "range int, event_time timestamp, chunk binary"
+
+    def simpleStreamReader(self, schema: Any) -> SimpleDataSourceStreamReader:
+        end_like_a_filter()
+        return _WakeReader(Path(self.options["path"]), int(self.options["ranges"]))
+
+
+class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    def __init__(self, path: Path, ranges: int) -> None:
+        self._path = path
+        self._ranges = ranges
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"batch": -1}
+
+    def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
+        call = planned_call(self._path)
+        if call is None or call.batch <= start["batch"] or call.at > clock_time():
+            return iter(()), start
+        end = {"batch": call.batch}
+        return self.readBetweenOffsets(start, end), end
+
+    def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
+        return iter([(number, None, CALL) for number in range_numbers(self._ranges)])
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Nothing: what becomes due in the run belongs to it."""

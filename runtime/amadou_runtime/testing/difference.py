@@ -1,0 +1,91 @@
+"""Where the engines differ in a batch of a test run, for the error that says so."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+
+from amadou._text import shown_value
+from amadou._wire import pack
+from amadou.errors import AmadouError, EngineDifferenceError
+from amadou_runtime.testing.trace import RawEntry
+
+_SHOWN: Final = 300
+_BEFORE: Final = 60
+"""How much is shown of a text, and of what is equal before the two differ."""
+_NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
+
+
+def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
+    """The error for what the engines gave, either's outcome of a batch or its error; `None` where they agree."""
+    if embedded == spark:
+        return None
+    if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
+        told = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
+        return _told("outcome", "", *told)
+    for field in attrs.fields(type(embedded)):
+        ours, theirs = getattr(embedded, field.name), getattr(spark, field.name)
+        if not _same(ours, theirs):
+            return _told(field.name, *_first(ours, theirs))
+    return None
+
+
+def _told(what: str, where: str, ours: str, theirs: str) -> EngineDifferenceError:
+    return EngineDifferenceError(what, *_shortened(ours, theirs), where)
+
+
+def _first(ours: Any, theirs: Any) -> tuple[str, str, str]:
+    """Where two values differ first, and what stands there."""
+    if isinstance(ours, list) and isinstance(theirs, list):
+        shorter = min(len(ours), len(theirs))
+        unequal = (at for at in range(shorter) if not _same(ours[at], theirs[at]))
+        at = next(unequal, shorter)
+        our, their = (entries[at] if at < len(entries) else _NOTHING for entries in (ours, theirs))
+        where = f"entry {at}"
+    elif isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        names = [*ours, *(name for name in theirs if name not in ours)]
+        name = next(name for name in names if not _same(ours.get(name, _NOTHING), theirs.get(name, _NOTHING)))
+        our, their = ours.get(name, _NOTHING), theirs.get(name, _NOTHING)
+        where = f"entry {name!r}"
+    else:
+        return "", shown_value(ours), shown_value(theirs)
+    count = f"entries: {len(ours):,} on the embedded engine, {len(theirs):,} on Spark"
+    if isinstance(our, RawEntry) and isinstance(their, RawEntry):
+        where += f": {our.callback} of {shown_value(our.key, _BEFORE)}"
+        return f", first in {where} ({count})", _fields(our, their), _fields(their, our)
+    return f", first in {where} ({count})", shown_value(our), shown_value(their)
+
+
+def _fields(entry: RawEntry, other: RawEntry) -> str:
+    """The fields of an entry that another one has not the same."""
+    parts = {field.name: getattr(entry, field.name) for field in attrs.fields(RawEntry)}
+    return ", ".join(
+        f"{name}={shown_value(part)}" for name, part in parts.items() if not _same(part, getattr(other, name))
+    )
+
+
+def _shortened(ours: str, theirs: str) -> tuple[str, str]:
+    """Two texts, cut to what is around the first difference."""
+    shorter = min(len(ours), len(theirs))
+    common = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
+    start = max(common - _BEFORE, 0) if max(len(ours), len(theirs)) > _SHOWN else 0
+
+    def cut(text: str) -> str:
+        end = start + _SHOWN
+        return ("…" if start else "") + text[start:end] + ("…" if len(text) > end else "")
+
+    return cut(ours), cut(theirs)
+
+
+def _same(ours: Any, theirs: Any) -> bool:
+    return bool(ours == theirs) or _packed(ours) == _packed(theirs)  # NaN is unequal to itself
+
+
+def _packed(value: Any) -> Any:
+    """What a field of an outcome is packed as; the value itself where it cannot be."""
+    entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
+    entry = attrs.astuple(value, recurse=False) if type(value) is RawEntry else value
+    try:
+        return pack([attrs.astuple(entry, recurse=False) for entry in value] if entries else entry)
+    except AmadouError:
+        return value

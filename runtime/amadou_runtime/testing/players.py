@@ -1,0 +1,230 @@
+"""The engines as a test run sees them: they play a script batch by batch."""
+
+import copy
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+import attrs
+
+from amadou import Job, KeyedEvent
+from amadou.errors import AmadouError
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.failure import cannot_travel
+from amadou_runtime.core.key_group import joined
+from amadou_runtime.core.keying import KeyedSource
+from amadou_runtime.core.watermark import Newest
+from amadou_runtime.embedded.engine import BatchResult, Embedded
+from amadou_runtime.testing.difference import difference
+from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
+
+
+class ScriptedEvent:
+    """An event that a script brings past `key_event`."""
+
+    def __init__(self, event: KeyedEvent[Any]) -> None:
+        self.event = event
+
+    def __repr__(self) -> str:
+        return repr(self.event)
+
+
+def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A `key_event` that lets scripted events pass."""
+    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)
+
+
+@attrs.frozen
+class ScriptedBatch:
+    """A batch of a script.
+
+    :param records: records and `ScriptedEvent`s by source and partition
+    :param watermark: the batch's watermark in microseconds
+    :param now: the time of the clock in microseconds
+    :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
+    :param put: the key group's state, empty for none, instead of what the batch before left
+    :param number: the batch's number
+    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
+    :param letter_count: what callbacks came to before it
+    """
+
+    records: Mapping[str, Mapping[str, list[Any]]]
+    watermark: int | None
+    now: int
+    crash_after: int | None = None
+    put: bytes | None = None
+    number: int = 0
+    judged: bytes | None = None
+    letter_count: LetterCount = attrs.field(factory=LetterCount)
+
+
+@attrs.frozen
+class Played:
+    """What a batch of a script gave.
+
+    :param letters: dead letters of records that could not be keyed, in wire form
+    :param counts: what callbacks and components counted
+    :param dropped: how many events were dropped because they came too late
+    :param trace: raw entries of the callbacks
+    :param newest: the newest event times that it brought
+    :param state: the key group's state after the batch
+    :param held: what waits after it
+    :param judged: what is kept of its judgement
+    :param letter_count: what callbacks came to
+    """
+
+    letters: list[Any]
+    counts: dict[str, int]
+    dropped: int
+    trace: list[RawEntry]
+    newest: Newest
+    state: bytes | None
+    held: Held
+    judged: bytes | None
+    letter_count: LetterCount
+
+
+class Player(Protocol):
+    """An engine that plays a script."""
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        """Play one batch."""
+
+    def restart(self, job: Job) -> None:
+        """End, and begin again with what is stored.
+
+        :param job: the job from now on
+        """
+
+    def failed(self) -> list[RawEntry]:
+        """Raw entries of the callbacks of the batch that failed last, as far as they are known."""
+
+    def close(self) -> None:
+        """Give back what the engine holds."""
+
+
+class EmbeddedPlayer:
+    """Plays in this process; see `Player`.
+
+    :param job: the job, its sinks in memory
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._begin()
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        if batch.put is not None:
+            self._engine.state, self._engine.memory = batch.put or None, None
+        if batch.crash_after is not None:
+            self._crash(batch, batch.crash_after)
+        self._trace.take()
+        played = self._play(batch)
+        return Played(
+            played.letters,
+            played.processed.counts,
+            played.processed.dropped,
+            self._trace.take(),
+            played.newest,
+            joined(self._engine.state, self._engine.memory),
+            played.processed.held,
+            played.judged.verdict.kept,
+            self._engine.letters,
+        )
+
+    def _play(self, batch: ScriptedBatch) -> BatchResult:
+        self._engine.letters = batch.letter_count
+        records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
+        return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.judged)
+
+    def failed(self) -> list[RawEntry]:
+        return self._trace.take()
+
+    def restart(self, job: Job) -> None:
+        self._engine.close()
+        self._job = job
+        self._begin_again()
+
+    def close(self) -> None:
+        self._engine.close()
+
+    def _begin_again(self) -> None:
+        """Begin anew with what is stored."""
+        state = self._engine.state
+        self._begin()
+        self._engine.state = state
+
+    def _begin(self) -> None:
+        self._trace = Trace()
+        self._engine = Embedded(_for_worker(self._job), self._trace, scripted)
+
+    def _crash(self, batch: ScriptedBatch, after: int) -> None:
+        before = self._engine.state
+        self._trace.crash_after = after
+        with suppress(SimulatedCrash):
+            self._play(batch)
+        self._engine.state = before
+        self._begin_again()
+
+
+class BothPlayer:
+    """Plays each batch on the embedded engine and on Spark; see `Player`."""
+
+    def __init__(self, embedded: Player, spark: Player) -> None:
+        self._embedded = embedded
+        self._spark = spark
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
+        if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
+            raise embedded
+        if isinstance(embedded, Played) and isinstance(spark, Played):
+            _level_detail(embedded.trace, spark.trace)
+        differing = difference(embedded, spark)
+        if differing is not None:
+            raise differing
+        assert isinstance(embedded, Played)
+        return embedded
+
+    def restart(self, job: Job) -> None:
+        self._embedded.restart(job)
+        self._spark.restart(job)
+
+    def failed(self) -> list[RawEntry]:
+        return self._embedded.failed()
+
+    def close(self) -> None:
+        self._embedded.close()
+        self._spark.close()
+
+
+def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
+    """Give Spark's entries the embedded engine's state where one of the two has none: a trace notes it for so many
+    callbacks only, and each worker of Spark has a trace of its own.
+    """
+    for ours, theirs in zip(embedded, spark, strict=False):
+        if ours.before is None or theirs.before is None:
+            theirs.before, theirs.after = ours.before, ours.after
+
+
+def _for_worker(job: Job) -> Job:
+    """The job with copies of what travels, by the protocol of pickle, as a worker has them.
+
+    Classes and functions stay the same ones, unlike on Spark: what a test compares is of the classes that it knows.
+
+    :raises JobError: something of it cannot be copied
+    """
+    keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
+    try:
+        handler, sources = copy.deepcopy((job.handler, keyed))
+    except Exception as error:
+        raise cannot_travel(job, error) from error
+    return attrs.evolve(job, handler=handler, sources=sources)
+
+
+def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:
+    try:
+        return player.play(batch)
+    except AmadouError as error:
+        return error

@@ -1,0 +1,91 @@
+"""The pytest plugin: fixtures, the choice of an engine, and traces of failing tests. pytest loads it by itself."""
+
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
+
+import pytest
+
+from amadou.errors import AmadouError
+from amadou_runtime import TestRun
+from amadou_runtime.testing.test_run import ENGINES, defaults
+
+_RUNS = 3
+"""How many of a test's runs are shown, the last ones, and how many lines of each."""
+_LINES = 200
+_runs = pytest.StashKey[list[TestRun]]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("amadou", "stream handlers")
+    group.addoption(
+        "--amadou-engine",
+        choices=ENGINES,
+        default="embedded",
+        help="Where test runs are played that do not name an engine: embedded (the default), spark, or both, which "
+        "fails where they differ.",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    defaults.engine = config.getoption("--amadou-engine")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
+    item.stash[_runs] = defaults.made = []
+    try:
+        return (yield)
+    finally:
+        defaults.made = None
+        del item.stash[_runs]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
+    errors = _close_all(item)  # before the fixtures go that handlers may use
+    try:
+        torn_down = yield
+    finally:
+        errors += _close_all(item)  # what fixtures played while they went
+    if errors:
+        raise errors[0]
+    return torn_down
+
+
+def _close_all(item: pytest.Item) -> list[AmadouError]:
+    """Close the runs of a test. Returns what went wrong."""
+    return [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
+
+
+def _closed(run: TestRun) -> AmadouError | None:
+    try:
+        run.close()
+    except AmadouError as error:
+        return error
+    return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        runs = item.stash[_runs]
+        for number, run in list(enumerate(runs, start=1))[-_RUNS:]:
+            report.sections.append((f"trace of test run {number}", run.told(_LINES)))
+    return report
+
+
+@pytest.fixture
+def test_run() -> Callable[..., TestRun]:
+    """Makes a `TestRun` of a job; takes what `TestRun` does."""
+    return TestRun
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """A local `SparkSession` for all tests of the session."""
+    from amadou_runtime.spark.session import TEST_MASTER, session
+
+    spark = session("amadou tests", master=TEST_MASTER, conf={"spark.ui.enabled": "false"})
+    yield spark
+    spark.stop()

@@ -1,0 +1,165 @@
+"""Plays a test run's script on the real Spark runtime."""
+
+import atexit
+import base64
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from amadou import Job, PartitionReport
+from amadou.errors import RunError
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.dependencies import all_held
+from amadou_runtime.core.watermark import Newest
+from amadou_runtime.spark.checkpoint import Identity
+from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.payload import payload_for
+from amadou_runtime.spark.query import RunningJob, named_reader, run_query
+from amadou_runtime.spark.session import TEST_MASTER, own_session, session
+from amadou_runtime.spark.stages import KEYED, KeyingStage, ScriptedRow, Summary
+from amadou_runtime.testing.players import Played, ScriptedBatch
+from amadou_runtime.testing.trace import RawEntry
+
+
+class _ScriptClock:
+    """Has the time that the script says; see `Clock`."""
+
+    def __init__(self) -> None:
+        self.watermark: int | None = None
+        self.now = 0
+        self.crash_after: int | None = None
+        self.put: bytes | None = None
+        self.judged: bytes | None = None
+        self.ranges: dict[int, list[Any]] = {}
+        self.letters = LetterCount()
+
+    def begin(self, number: int) -> BatchTime:
+        return BatchTime(number, self.watermark, self.now, self.crash_after, self.put, self.judged)
+
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
+        self.judged = judged
+
+    def reports(self) -> list[PartitionReport]:
+        return []
+
+
+class SparkPlayer:
+    """Brings each batch of a script as one file to a query that waits for them.
+
+    There is one key group, so that callbacks come in the same order as on the embedded engine.
+
+    :param job: the job, its sinks in memory
+    :param spark: the session; a local one without it
+    """
+
+    def __init__(self, job: Job, spark: Any = None) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="amadou-test-"))
+        self._checkpoint = str(self._directory / "checkpoint")
+        self._own = own_session(
+            spark or session(f"test {job.name}", master=TEST_MASTER, conf={"spark.ui.enabled": "false"}),
+            1,
+            self._checkpoint,
+            # A script says where batches end: Spark must not make any of its own.
+            {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
+        )
+        self._script = self._directory / "script"
+        self._script.mkdir()
+        self._clock = _ScriptClock()
+        self._files = 0
+        self._has_failed = False
+        self._whole = Summary()
+        self._state: bytes | None = None
+        self._running = self._start(job)
+        atexit.register(self.close)
+
+    def play(self, batch: ScriptedBatch) -> Played:
+        self._clock.watermark, self._clock.now = batch.watermark, batch.now
+        self._clock.crash_after = batch.crash_after
+        self._clock.put, self._clock.judged, self._clock.letters = batch.put, batch.judged, batch.letter_count
+        self._whole = Summary()
+        self._bring(
+            [
+                ScriptedRow(source, partition, record)
+                for source, by_partition in batch.records.items()
+                for partition, brought in by_partition.items()
+                for record in brought
+            ]
+        )
+        if self._has_failed:  # Spark plays the batch that failed again, with what is in its file now
+            self.restart(self._job)
+        self._has_failed = True
+        if batch.crash_after is None:
+            self._wait()
+        else:
+            with suppress(RunError):
+                self._wait()
+            self._clock.crash_after = None
+            self.restart(self._job)
+            self._wait()
+        self._has_failed = False
+        self._files += 1
+        whole = self._whole
+        if whole.states:
+            (self._state,) = whole.states.values()
+        held = all_held(kept[4] for kept in whole.ranges.values())
+        return Played(
+            whole.letters,
+            whole.counts,
+            whole.dropped,
+            [RawEntry.of(parts) for parts in whole.trace],
+            whole.newest,
+            self._state,
+            held,
+            self._clock.judged,
+            self._clock.letters,
+        )
+
+    def restart(self, job: Job) -> None:
+        self._stop()
+        self._running = self._start(job)
+
+    def failed(self) -> list[RawEntry]:
+        failed = self._running.failed
+        return [] if failed is None else [RawEntry.of(parts) for parts in failed.trace]
+
+    def close(self) -> None:
+        """Stop the query and remove its files."""
+        atexit.unregister(self.close)
+        self._stop()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _start(self, job: Job) -> RunningJob:
+        self._job = job
+        payload = self._payload = payload_for(job, groups=1, ranges=1, traced=True)
+        rows = (
+            named_reader(self._own, "script")
+            .text(str(self._script))
+            .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
+        )
+        keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
+        running = RunningJob(job, self._clock, on_batch=self._note)
+        identity = Identity(job.name, "test", 1, 1, {}, [])
+        return run_query(running, [keyed], payload, identity, self._checkpoint, None)
+
+    def _stop(self) -> None:
+        self._running.halt()
+
+    def _note(self, whole: Summary) -> None:
+        self._whole.merge(whole)
+
+    def _bring(self, rows: list[ScriptedRow]) -> None:
+        # The empty line calls the key range, also where the batch has no records.
+        lines = [b"\n", *(base64.b64encode(self._payload.dumps(row)) + b"\n" for row in rows)]
+        written = self._script / f".{self._files:06}.txt"
+        written.write_bytes(b"".join(lines))
+        os.replace(written, self._script / f"{self._files:06}.txt")
+
+    def _wait(self) -> None:
+        try:
+            self._running.query.processAllAvailable()
+        except Exception as error:  # the run's own error says it better
+            self._running.raise_error(error)

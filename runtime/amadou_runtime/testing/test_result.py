@@ -1,0 +1,121 @@
+"""What a test run shows."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
+from amadou._letters import DEAD_LETTERS
+from amadou._subject import Batch
+from amadou._time import from_micros
+from amadou.errors import PortError
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
+
+
+class TestResult:
+    """What a test run gave, from its beginning."""
+
+    __test__ = False  # not a test class for pytest
+
+    def __init__(
+        self,
+        job: Job,
+        codecs: Mapping[str, Codec[Any]],
+        raw: list[RawEntry],
+        state: bytes | None,
+        watermark: int | None,
+        counters: Mapping[str, int],
+        dropped: int = 0,
+        new_from: int = 0,
+    ) -> None:
+        self._job = job
+        self._codecs = dict(codecs)
+        self._raw = list(raw)
+        self._new_from = new_from
+        self._group = KeyGroup(state)
+        self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
+        """Where the watermark stands after the last batch."""
+        self.counters = dict(counters)
+        """What callbacks and components counted, by name."""
+        self.dropped = dropped
+        """How many events were dropped because they came too late, by the job, its windows and its joins."""
+
+    def records(self, port: str, *, new: bool = False) -> list[Any]:
+        """The values that a port collected, in the order of the callbacks.
+
+        :param new: only those since the `run()` before
+        :raises PortError: the handler has no such port
+        """
+        if port not in self._codecs:
+            raise PortError(port, tuple(self._codecs))
+        decode = self._codecs[port].decode
+        raw = self._raw[self._new_from :] if new else self._raw
+        return [decode(wire) for entry in raw for name, wire in entry.outputs if name == port]
+
+    @property
+    def trace(self) -> list[TraceEntry]:
+        """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
+        decoders = {port: codec.decode for port, codec in self._codecs.items()}
+        return [trace_entry(raw, decoders, self._job.specs) for raw in self._raw]
+
+    @property
+    def late(self) -> list[KeyedEvent[Any]]:
+        """The events that were behind the watermark of their batch, whatever became of them (`semantics.md` 13)."""
+        return [entry.event for entry in self.trace if entry.is_late]
+
+    @property
+    def dead_letters(self) -> list[DeadLetter]:
+        """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+        return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
+
+    def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
+        """The events of a source that wait after the last batch for another one that is down (`DependsOn`), in their
+        order.
+
+        :param source: the source's name; the only one that depends on others without it
+        :raises ValueError: the job has no such source, or several that depend on others and none is named
+        """
+        if source is None:
+            dependents = {each.dependent for each in self._job.dependencies}
+            if len(dependents) != 1:
+                raise ValueError(f"name the source: {', '.join(sorted(dependents)) or 'none'} depend on others")
+            (source,) = dependents
+        if source not in self._job.sources:
+            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
+        held = self._group.held.get(source)
+        return [] if held is None else held.events()
+
+    def keys(self) -> list[Key]:
+        """The keys that have state or timers."""
+        return self._group.keys()
+
+    def state(self, spec: Any, key: Key) -> Any:
+        """The state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
+
+        :param spec: the spec (`MyHandler.counts`) or its name
+        """
+        return named_spec(self._job, spec).state_for(subject_of(self._group, key))._shown()
+
+    def timers(self, key: Key) -> list[Timer]:
+        """The pending timers of a key, by timestamp and tag."""
+        return subject_of(self._group, key).timers()
+
+
+def named_spec(job: Job, spec: Any) -> Any:
+    """A state spec of a job's handler, given itself or its name.
+
+    :raises ValueError: the handler has none of that name
+    """
+    if not isinstance(spec, str):
+        return spec
+    if spec not in job.specs:
+        raise ValueError(f"no state spec {spec!r} (the handler's specs: {', '.join(job.specs) or 'none'})")
+    return job.specs[spec]
+
+
+def subject_of(group: KeyGroup, key: Key) -> Subject:
+    """A subject outside of any batch."""
+    subject = Subject(Batch(None, True, {}, None, group.columns, group.timers, touched=[key], keeper=group))
+    subject.key = key
+    return subject
