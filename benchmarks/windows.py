@@ -17,7 +17,6 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,15 +46,13 @@ class Kind:
     :param busy: how much of each minute has events
     :param fills: the first batch has an event of each key, the others are a tenth as large, and the last one comes when
         all windows are over
-    :param peers: what is measured
     """
 
     title: str
-    window: Callable[..., WindowSpec]
+    window: Callable[[], WindowSpec]
     column: Callable[[], Any]
     busy: float = 1
     fills: bool = False
-    peers: tuple[str, ...] = ("spark-sql", "amadou")
 
 
 def spark_window(*lengths: str) -> Any:
@@ -93,10 +90,9 @@ KINDS = {
     ),
     "open": Kind(
         "Windows of an hour, those of all keys open: count and mean",
-        lambda **settings: TumblingWindow(timedelta(hours=1), value(), **settings),
+        lambda: TumblingWindow(timedelta(hours=1), value()),
         lambda: spark_window("1 hour"),
         fills=True,
-        peers=("spark-sql", "amadou", "in-memory"),
     ),
 }
 
@@ -129,7 +125,7 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
             events = options.events // 10 if KINDS[kind].fills else options.events
             files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
             expected: Tally | None = None
-            for peer in PATHS if options.path else KINDS[kind].peers:
+            for peer in PATHS if options.path else ("spark-sql", "amadou"):
                 play = PLAYS[peer]
                 work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
                 played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
@@ -143,12 +139,9 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
     return runs
 
 
-def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path, **settings: Any) -> list[Batch]:
-    """A handler without code.
-
-    :param settings: of the window
-    """
-    handler = windowed(key="key", timestamp="timestamp", window=kind.window(**settings))
+def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """A handler without code."""
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
@@ -191,7 +184,6 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
 PLAYS = {
     "spark-sql": play_spark_sql,
     "amadou": play_amadou,
-    "in-memory": partial(play_amadou, storage="memory"),
     "keyed-by-columns": play_keyed_by_columns,
     "per-event": play_per_event,
 }

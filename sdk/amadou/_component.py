@@ -205,8 +205,8 @@ class Component(StateSpec[Part]):
     drops_late = False
     """Whether it gives late events to `Subject.drop`."""
     in_memory = False
-    """Whether what it keeps stays in memory, and out of checkpoints: it is gone with the process that has it. How many
-    keys lost something is counted then, as ``<name>.lost``."""
+    """Whether only the run that stored its state reads it. The next run begins without, and counts the keys that lost
+    something as ``<name>.lost``."""
 
     def __init__(
         self,

@@ -98,28 +98,37 @@ class Summing(Handler):
         self.told.collect(subject, [subject.key, value])
 
 
-@pytest.mark.parametrize("lost", [[], [0], [0, 1, 2]])
-def test_what_is_in_memory_of_some_key_groups_may_be_lost(lost: list[int]) -> None:
+def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next() -> None:
     job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
-    operator, keying = Operator(job), Keying(job, "records", job.handler.key_event, 3)
+    keying = Keying(job, "records", job.handler.key_event, 3)
     brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
-    keys = {group: operator.process(None, [chunk], None).keys for group, chunk in brought}
+    keys = {group: Operator(job).process(None, [chunk], None).keys for group, chunk in brought}
+    first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
     key_range = KeyRange(None)
-    assert key_range.process(operator, brought, None).keys() == {0, 1, 2}
-    again, left = KeyRange(key_range.pack()), {**key_range.memory}
+    assert key_range.process(first, brought, None).keys() == {0, 1, 2}
+    stored = key_range.pack()
+    again = KeyRange(stored)
     assert (again.keys, again.pending) == (30, 30)
-    again.memory = {group: memory for group, memory in left.items() if group not in lost}
-    played = again.process(operator, [], None)
-    assert {group: told.counts for group, told in played.items()} == {
-        group: {"sum.lost": keys[group]} for group in lost
+    assert again.process(first, [], None) == {}
+    processed = again.process(first, [], due)
+    assert len(outputs(*processed.values())) == 30
+    assert not any(each.counts for each in processed.values())
+    assert again.pack() is None
+
+    taken_over = KeyRange(stored)
+    processed = taken_over.process(next_run, [], None)
+    assert {group: each.counts for group, each in processed.items()} == {
+        group: {"sum.lost": number} for group, number in keys.items()
     }
-    assert again.keys == 30 - sum(keys[group] for group in lost)
-    once_more = KeyRange(again.pack())
-    once_more.memory = again.memory
-    played = once_more.process(operator, [], to_micros(START) + 1_000_000)
-    assert len(outputs(*played.values())) == again.keys
-    assert not any(told.counts for told in played.values())
-    assert once_more.pack() is None
+    assert taken_over.pack() is None
+    mixed = KeyRange(stored)
+    processed = mixed.process(next_run, brought[:1], None)
+    assert sum(each.counts["sum.lost"] for each in processed.values()) == 30
+    kept = KeyRange(mixed.pack())
+    assert kept.keys == keys[brought[0][0]]
+    processed = kept.process(next_run, [], due)
+    assert len(outputs(*processed.values())) == keys[brought[0][0]]
+    assert not any(each.counts for each in processed.values())
 
 
 def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:
@@ -127,7 +136,7 @@ def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_late
 
 
 def test_state_of_another_release_is_told() -> None:
-    with pytest.raises(StateDecodeError, match="this release reads version 3"):
+    with pytest.raises(StateDecodeError, match="this release reads version 4"):
         KeyRange(pack_compressed([1, {}]))
 
 

@@ -1,11 +1,8 @@
-"""Windows with `storage="memory"` on real runs: restarts, a stream that falls silent, an executor that is killed."""
+"""Windows with `storage="memory"` on real runs: restarts, a flush, a stream that falls silent."""
 
-import json
 import os
 import re
-import signal
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.spark.clusters import cluster, command_of, descendants, logs, process, submitting, wait_for
+from tests.spark.clusters import wait_for
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
 from amadou_plugins.aggregates import Sum
@@ -104,11 +101,12 @@ def feeding(spark: Any, directory: Path, handler: Handler) -> Iterator[Feed]:
 
 
 @pytest.mark.parametrize("make", [summing, OneByOne])
-def test_windows_in_memory_are_not_in_the_checkpoint(spark: Any, tmp_path: Path, make: Callable[[], Handler]) -> None:
+def test_windows_in_memory_are_there_while_their_run_lasts(
+    spark: Any, tmp_path: Path, make: Callable[[], Handler]
+) -> None:
     with feeding(spark, tmp_path, make()) as feed:
         for second in range(3):
             feed.bring(lines(second))
-        assert "secret" not in stored(spark, tmp_path)
         assert feed.running.progress.keys == KEYS
         feed.bring(end())
         wait_for(lambda: len(feed.sink.records) == KEYS)
@@ -166,72 +164,6 @@ def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -
     assert (running.summary.counts.late, running.summary.counts.keys) == (0, KEYS)
 
 
-def test_windows_in_memory_outlive_their_workers_and_go_with_their_executors(tmp_path: Path) -> None:
-    spark_home = Path(pytest.importorskip("pyspark").__file__).parent
-    (tmp_path / "in").mkdir()
-    with cluster(spark_home, tmp_path) as made:
-        command = [
-            *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--executor-memory", "800m"),
-            # each task has a Python process of its own
-            *("--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.python.worker.reuse=false"),
-            *(str(Path(__file__).with_name("memory_sums.py")), "--trigger", "0 seconds"),
-            *("-p", f"IN={tmp_path / 'in'}", "-p", f"OUT={tmp_path / 'out'}"),
-            *("--checkpoint", str(tmp_path / "checkpoint")),
-        ]
-        log = tmp_path / "submit.log"
-        with process(log, *command, **submitting(spark_home)):
-            for number in range(2):
-                bring(tmp_path, number, lines(number))
-            below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]
-            executors = [pid for pid in below if "CoarseGrainedExecutorBackend" in command_of(pid)]
-            for pid in executors:
-                os.kill(pid, signal.SIGKILL)
-            for number in range(2, 4):
-                bring(tmp_path, number, lines(number))
-            bring(tmp_path, 4, end())
-            wait_for(lambda: len(results(tmp_path)) >= KEYS, lambda: logs(tmp_path))
-    found = Counter(results(tmp_path).values())
-    lost = told_lost(read(log))
-    # where Spark plays keys on the other machine instead, which it may, they are lost once more
-    assert set(found) <= {1, 2}
-    assert found[2] > 0
-    assert lost >= KEYS + found[1]
-
-
-def bring(directory: Path, number: int, text: str) -> None:
-    """Bring a file and wait until it is played."""
-    hidden = directory / "in" / ".new"
-    hidden.write_text(text)
-    os.replace(hidden, directory / "in" / f"{number:03}.jsonl")
-    checkpoint = directory / "checkpoint"
-
-    def played() -> bool:
-        # Spark writes down a file, then plans the batch that it comes in.
-        logged = [int(file.stem) for file in (checkpoint / "sources").rglob("[0-9]*") if f"{number:03}." in read(file)]
-        planned, done = ({*os.listdir(checkpoint / name)} - {"metadata"} for name in ("offsets", "commits"))
-        last = max((name for name in done if name.isdigit()), key=int, default="none")
-        reached = re.findall(r'"logOffset":(\d+)', read(checkpoint / "offsets" / last)) if last in planned else []
-        return bool(logged and reached) and int(reached[0]) >= max(logged) and planned == done
-
-    wait_for(lambda: (checkpoint / "commits").exists() and played(), lambda: logs(directory))
-
-
 def told_lost(log: str) -> int:
     """How many keys warnings say lost something."""
-    return sum(map(int, re.findall(r"what window had in memory of (\d+) keys went with an executor", log)))
-
-
-def read(file: Path) -> str:
-    return file.read_text(errors="replace")
-
-
-def results(directory: Path) -> dict[str, int]:
-    told = [json.loads(line) for file in (directory / "out").glob("*.jsonl") for line in read(file).splitlines()]
-    return {result["key"]: result["value"] for result in told}
-
-
-def stored(spark: Any, directory: Path) -> str:
-    """All state of the checkpoint."""
-    rows = spark.read.format("statestore").load(str(directory / "checkpoint")).collect()
-    assert rows
-    return repr(rows)
+    return sum(map(int, re.findall(r"window lost its in-memory state of (\d+) keys", log)))

@@ -47,7 +47,8 @@ class HoppingWindow(WindowSpec[V_co]):
         start, after each such number of its events, or at events for which a function gives true
     :param max_active: how many windows a key may have open; the oldest gives an early result and takes no more events
     :param ttl: after how long without an event, in event time, what a key has is gone, without a result
-    :param storage: where open windows are kept, `"persistent"` in the checkpoint or `"memory"`; see below
+    :param storage: where open windows are kept, `"persistent"` for later runs too or `"memory"` for this run only; see
+        below
     :param version: the version of the aggregate; above zero with `migrate`
     :param migrate: from an accumulator of an older version, and that version, to an accumulator; where an aggregate
         cannot be merged, windows that overlap or grow keep lists of events in the place of accumulators
@@ -57,15 +58,12 @@ class HoppingWindow(WindowSpec[V_co]):
     :param on_late: likewise, as ``(subject, event)``
     :raises SpecError: a setting makes no sense
 
-    With `storage="memory"` nothing of open windows goes into the checkpoint. They are the same windows, and close by
-    the same watermark; batches spare the writing of state, which shows where very many windows are open and batches are
-    small. The price: what is open when the run ends, is upgraded or crashes, or when its executor is lost, is gone, and
-    the source's records are not read again for it. The batch that misses it, in the next run where the last one ended,
-    counts its keys as ``<name>.lost``, which the summary shows and a warning tells. On a cluster the same holds where
-    Spark plays some keys on another machine than before, which it seldom does (`spark.locality.wait`). A job whose
-    handler declares such a window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most
-    10 seconds late when nothing comes, and later by what it says itself and by its `watermark_delay`; the other windows
-    and timers of the job then go by that watermark, too. Take it where a gap is no harm: dashboards, not bills.
+    With `storage="memory"` only the run that opened a window reads it. What is open when the run ends, is upgraded or
+    crashes is lost, and the source's records are not read again for it. The next run counts the keys that lost
+    something as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such a window
+    has an `idle_timeout` of 5 seconds where it says none, so that windows close at most 10 seconds late when nothing
+    comes; its own `idle_timeout` and `watermark_delay` come on top. The job's other windows and timers go by that
+    watermark, too. Take it where a run is to begin anew, such as for a dashboard.
     """
 
     by_keyword = "offset"

@@ -1,7 +1,6 @@
 """What a key group keeps between batches, and how it is stored."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from itertools import chain, count
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
@@ -14,7 +13,7 @@ from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.state_schema import misfits, not_a_component
 
-_VERSION = 4
+_VERSION = 5
 OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew with another checkpoint"
 
 
@@ -46,23 +45,34 @@ class KeyGroup:
     as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
-    when it is to be woken, how many subjects, one of them, layout]}``, and how many subjects have something that was
-    set apart in memory, as ``{component: subjects}``; then the events that wait for other sources (`DependsOn`), as
-    ``{source: [how many, the oldest time, packed events]}``; and the structures of components, as ``[structures,
-    positions of those of each name]``, since what is made at run time is known here alone. Names are those of specs, of
-    wholes and in memory, in their order.
+    when it is to be woken, how many subjects, one of them, layout]}``; then which components have in-memory state, as
+    ``[run, components]``; the events that wait for other sources (`DependsOn`), as ``{source: [how many, the oldest
+    time, packed events]}``; and the structures of components, as ``[structures, positions of those of each name]``,
+    since what is made at run time is known here alone. Names are those of specs and of wholes, in their order.
 
-    :param memory: what was set apart when it was stored; `None` where there was nothing or it is lost
+    :param run: the run that reads it: the in-memory state of another run is lost. `None` reads all
     :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
         `"drop"`, by name
     """
 
-    __slots__ = ("_kept", "_retired", "_structures", "apart", "columns", "dropped", "held", "lost", "timers", "wholes")
+    __slots__ = (
+        "_kept",
+        "_retired",
+        "_structures",
+        "columns",
+        "dropped",
+        "held",
+        "in_memory",
+        "lost",
+        "run",
+        "timers",
+        "wholes",
+    )
 
     def __init__(
         self,
         stored: bytes | None,
-        memory: bytes | None = None,
+        run: str | None = None,
         retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
     ) -> None:
         self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
@@ -70,10 +80,11 @@ class KeyGroup:
         self._structures: dict[str, list[bytes]] = {}
         self.dropped: dict[str, int] = {}
         """How many subjects had something that was dropped, by name."""
-        self.apart: dict[str, int] = {}
-        """How many subjects have something that is not stored with the group, by component."""
+        self.run = run
+        self.in_memory: frozenset[str] = frozenset()
+        """The components of which only the same run reads what is stored."""
         self.lost: dict[str, int] = {}
-        """How many of them lost it, by component."""
+        """How many subjects lost their in-memory state, by component."""
         self.columns: dict[str, Column] = {}
         self.timers = Timers({}, {})
         self.wholes: dict[str, Whole] = {}
@@ -85,25 +96,23 @@ class KeyGroup:
             if version != _VERSION:
                 why = f"this release reads version {_VERSION} of a key group's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            columns, alone, shared, tagged, wholes, apart, held, (structures, places) = rest
-            for name, at in zip(dict.fromkeys(chain(columns, wholes, apart)), places, strict=True):
+            columns, alone, shared, tagged, wholes, (stored_by, in_memory), held, (structures, places) = rest
+            for name, at in zip(dict.fromkeys(chain(columns, wholes)), places, strict=True):
                 if at:
                     self._structures[name] = [structures[place] for place in at]
+            if run is None or run == stored_by:
+                self.run, self.in_memory = stored_by, frozenset(in_memory)
+            else:
+                self.lost = {name: _subjects(columns.pop(name, None), wholes.pop(name, None)) for name in in_memory}
             for name, fate in retired.items():
                 column, whole = columns.pop(name, None), wholes.pop(name, None)
                 if fate == "drop":
-                    number = (len(column[0]) if column else 0) + (whole[2] if whole else 0)
+                    number = _subjects(column, whole)
                     self.dropped |= {name: number} if number else {}
                     continue
                 for kept, part in zip(self._kept, (column, whole), strict=True):
                     kept |= {name: part} if part else {}
             self.held = {source: HeldEvents(*of) for source, of in held.items()}
-            if memory is None:
-                self.lost = apart
-            else:
-                self.apart = apart
-                for stored_here, more in zip((columns, wholes), unpack(memory), strict=True):
-                    stored_here.update(more)
             self.columns = {spec: _column(*column) for spec, column in columns.items()}
             self.timers = Timers(
                 {micros: {key: None} for micros, key in zip(*alone, strict=True)}
@@ -231,24 +240,12 @@ class KeyGroup:
         wholes = (whole.wake_at for whole in self.wholes.values())
         return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
 
-    def set_apart(self, components: AbstractSet[str]) -> bytes | None:
-        """Take out what components keep in memory, packed; `None` where there is nothing.
-
-        :param components: those that are known; what came from memory is taken out again in any case
-        """
-        components = components | self.apart.keys()
-        columns = {name: self.columns.pop(name) for name in components if name in self.columns}
-        wholes = {name: self.wholes.pop(name) for name in components if name in self.wholes}
-        self.apart = {name: len(column.packed) for name, column in columns.items() if column.packed}
-        self.apart |= {name: len(whole.keys) for name, whole in wholes.items() if whole.value is not None}
-        return pack([_columns_lists(columns), _wholes_lists(wholes)]) if self.apart else None
-
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
         columns = _columns_lists(self.columns) | self._kept[0]
         wholes = _wholes_lists(self.wholes) | self._kept[1]
-        if not (columns or timers.pending or wholes or self.apart or self.held):
+        if not (columns or timers.pending or wholes or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
@@ -256,20 +253,13 @@ class KeyGroup:
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
         held = {source: list(of) for source, of in self.held.items()}
-        of_names = [self._structures.get(name, []) for name in dict.fromkeys(chain(columns, wholes, self.apart))]
+        names = dict.fromkeys(chain(columns, wholes))
+        self.in_memory &= names.keys()
+        of_names = [self._structures.get(name, []) for name in names]
         places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
         structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
         times = _lists(alone), _lists(shared), _lists(tagged)
-        return pack([_VERSION, columns, *times, wholes, self.apart, held, structures])
-
-
-def joined(stored: bytes | None, memory: bytes | None) -> bytes | None:
-    """A key group with what was set apart, as if it had not been."""
-    if memory is None:
-        return stored
-    group = KeyGroup(stored, memory)
-    group.apart = {}
-    return group.pack()
+        return pack([_VERSION, columns, *times, wholes, [self.run, sorted(self.in_memory)], held, structures])
 
 
 class _Several(Collection[Key]):
@@ -287,6 +277,11 @@ class _Several(Collection[Key]):
 
     def __contains__(self, key: object) -> bool:
         raise NotImplementedError
+
+
+def _subjects(column: list[Any] | None, whole: list[Any] | None) -> int:
+    """Number of subjects that have something in a stored column or whole."""
+    return (len(column[0]) if column else 0) + (whole[2] if whole else 0)
 
 
 def _column(

@@ -48,8 +48,8 @@ class Processed(NamedTuple):
     """A key group after a batch."""
 
     state: bytes | None
-    memory: bytes | None
-    """What components keep in memory, which is to be kept beside the state."""
+    in_memory: bool
+    """Whether some of the state is lost to any other run."""
     next_timer: int | None
     """When the group must be called again at the latest, in microseconds of event time."""
     outputs: dict[str, list[Any]]
@@ -97,10 +97,12 @@ class Operator:
 
     :param job: a job without unresolved parameters
     :param trace: takes an entry for each callback, for test runs
+    :param run: names the run, which loses the in-memory state of other runs
     """
 
-    def __init__(self, job: Job, trace: Trace | None = None) -> None:
+    def __init__(self, job: Job, trace: Trace | None = None, run: str = "") -> None:
         handler = job.handler
+        self.run = run
         self.handler = handler
         self._name = type(handler).__name__
         self._has_timer_callback = job.has_timers
@@ -185,7 +187,6 @@ class Operator:
         state: bytes | None,
         chunks: Sequence[Chunk],
         watermark: int | None,
-        memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
         """Play one batch of one key group: due timers, then events (`semantics.md` 5).
@@ -196,19 +197,17 @@ class Operator:
         :param state: what the last `Processed.state` was
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
-        :param memory: what the last `Processed.memory` was; `None` where it is lost
         :param limits: which events wait; see `Verdict`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         with callbacks_of(self.handler):
-            return self._process(state, chunks, watermark, memory, limits)
+            return self._process(state, chunks, watermark, limits)
 
     def replay(
         self,
         state: bytes | None,
         again: ReplayedGroup,
         watermark: int | None,
-        memory: bytes | None,
         limits: Mapping[str, int],
     ) -> Processed:
         """Play callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
@@ -217,7 +216,7 @@ class Operator:
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         with callbacks_of(self.handler):
-            played = self.process_one_by_one(state, again.chunks, watermark, memory, limits, again)
+            played = self.process_one_by_one(state, again.chunks, watermark, limits, again)
             return played._replace(late=0)
 
     def _process(
@@ -225,12 +224,11 @@ class Operator:
         state: bytes | None,
         chunks: Sequence[Chunk],
         watermark: int | None,
-        memory: bytes | None,
         limits: Mapping[str, int],
     ) -> Processed:
         if self._taker is not None:
             try:
-                played = self.process_at_once(self._taker, state, chunks, watermark, memory, limits)
+                played = self.process_at_once(self._taker, state, chunks, watermark, limits)
                 if played is not None:
                     return played
             except Exception as error:
@@ -242,7 +240,7 @@ class Operator:
                     _logger.warning(told, self._job.name, self._taker.name, shown_traceback(error))
                     self._has_told = True
         try:
-            return self.process_one_by_one(state, chunks, watermark, memory, limits)
+            return self.process_one_by_one(state, chunks, watermark, limits)
         except StateDecodeError as error:  # outside of callbacks: of a component, or of what a time to live ends
             if error.spec is None:
                 raise
@@ -255,14 +253,13 @@ class Operator:
         state: bytes | None,
         chunks: Sequence[Chunk],
         watermark: int | None,
-        memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed | None:
         """Play one batch through a component that takes the events of all subjects at once.
 
         :returns: what `process_one_by_one` would; `None` where only that can tell
         """
-        group = KeyGroup(state, memory, self._job.retired)
+        group = KeyGroup(state, self.run, self._job.retired)
         whole = group.gather(taker)
         if whole is None:
             return None
@@ -296,7 +293,6 @@ class Operator:
         state: bytes | None,
         chunks: Sequence[Chunk],
         watermark: int | None,
-        memory: bytes | None = None,
         limits: Mapping[str, int] = MappingProxyType({}),
         again: ReplayedGroup | None = None,
     ) -> Processed:
@@ -304,7 +300,7 @@ class Operator:
 
         :param again: what is replayed besides events
         """
-        group = KeyGroup(state, memory, self._job.retired)
+        group = KeyGroup(state, self.run, self._job.retired)
         timers = group.timers
         for timer in () if again is None else again.timers:
             timers.add(*timer)
@@ -371,10 +367,10 @@ class Operator:
         if group.retired and next_timer is None:
             next_timer = END_OF_TIME  # it is to be called when a job has the spec again
         keys, pending = len(group), group.pending
-        memory = group.set_apart({name for name, component in self._components.items() if component.in_memory})
+        group.in_memory |= {name for name, component in self._components.items() if component.in_memory}
         return Processed(
             group.pack(),
-            memory,
+            bool(group.in_memory),
             next_timer,
             outputs,
             batch.counts,

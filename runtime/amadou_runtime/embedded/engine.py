@@ -98,13 +98,12 @@ class Embedded:
         self, job: Job, trace: Trace | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
     ) -> None:
         self.state: bytes | None = None
-        self.memory: bytes | None = None
         self.letters = LetterCount()
         handler = job.handler.for_job(job)
         if handler is not job.handler:
             job = attrs.evolve(job, handler=handler)
         self._job = job
-        self._operator = Operator(job, trace)
+        self._operator = Operator(job, trace, uuid.uuid4().hex)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
 
@@ -165,12 +164,12 @@ class Embedded:
         began = perf_counter()
         judged = self._operator.judge(before, newest_of(newest), oldest, number, watermark)
         verdict = judged.verdict
-        processed = self._operator.process(self.state, chunks, watermark, self.memory, verdict.limits)
+        processed = self._operator.process(self.state, chunks, watermark, verdict.limits)
         check_held(self._job, processed.held, verdict.down)
         stages["playing"] = perf_counter() - began
         calls = added((_keyed_calls(counts), judged.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
-        self.state, self.memory = processed.state, processed.memory
+        self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         callbacks = added(watch.take() for watch in watches)
         counts = {source: count for source, count in counts.items() if count}

@@ -29,8 +29,8 @@ class InProcess:
         self._operator = Operator(job)
         self._keying = Keying(job, _SOURCE, handler.key_event, _GROUPS)
         self._codecs = {port: port_codec(job, port) for port in job.ports}
-        self._groups: dict[int, tuple[bytes | None, bytes | None]] = {}
-        """What is stored of each key group, and what components keep in memory beside it."""
+        self._groups: dict[int, bytes | None] = {}
+        """What is stored of each key group."""
         self._operator.open()
 
     def play(self, record: Any) -> dict[str, list[Any]]:
@@ -40,12 +40,11 @@ class InProcess:
         :returns: what was collected, by port
         :raises CallbackError: a callback failed; state is as before
         """
-        groups: dict[int, tuple[bytes | None, bytes | None]] = {}
+        groups: dict[int, bytes | None] = {}
         outputs: dict[str, list[Any]] = {port: [] for port in self._codecs}
         for group, events in self._keying.pack([record], 0).events.items():
-            state, memory = self._groups.get(group, (None, None))
-            played = self._operator.process(state, [Chunk(_SOURCE, b"", events)], None, memory)
-            groups[group] = played.state, played.memory
+            played = self._operator.process(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None)
+            groups[group] = played.state
             for port, wires in played.outputs.items():
                 outputs[port] += map(self._codecs[port].decode, wires)
         self._groups |= groups
@@ -53,7 +52,7 @@ class InProcess:
 
     def keys(self) -> list[Key]:
         """The keys that have state."""
-        return [key for stored in self._groups.values() for key in KeyGroup(*stored).keys()]  # noqa: SIM118
+        return [key for stored in self._groups.values() for key in KeyGroup(stored).keys()]  # noqa: SIM118
 
     def close(self) -> None:
         """Let the handler clean up."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
@@ -15,7 +15,7 @@ RANGES_PER_PARTITION = 8
 """Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
 than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
 
-_VERSION = 3
+_VERSION = 4
 
 
 def range_count(key_groups: int, partitions: int) -> int:
@@ -40,21 +40,19 @@ class KeyRange:
 
     Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
     Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held,
-    the names of what is retired]}, token]``, compressed.
+    the names of what is retired]}, run that stored it]``, compressed.
     """
 
     def __init__(self, stored: bytes | None) -> None:
         self._groups: dict[int, _Kept] = {}
-        self.token: list[Any] | None = None
-        """Tells which `memory` goes with it."""
-        self.memory: dict[int, bytes] = {}
-        """What components keep in memory, by key group. What is not put here before `process` is lost."""
+        self._run: str | None = None
+        """The run that stored it."""
         if stored is not None:
             version, *rest = unpack_compressed(stored)
             if version != _VERSION:
                 why = f"this release reads version {_VERSION} of a key range's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            groups, self.token = rest
+            groups, self._run = rest
             self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
 
     @classmethod
@@ -98,17 +96,15 @@ class KeyRange:
                 or freed
                 or is_back
                 or (every and watermark is not None)
-                or (kept.in_memory and group not in self.memory)
+                or (kept.in_memory and self._run != operator.run)
             ):
                 by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):
             before = self._groups.pop(group, None)
-            memory = self.memory.pop(group, None)
-            after = played[group] = operator.process(
-                before and before.state, by_group[group], watermark, memory, limits
-            )
+            after = played[group] = operator.process(before and before.state, by_group[group], watermark, limits)
             self._keep(group, after)
+        self._run = operator.run
         return played
 
     def replay(
@@ -124,19 +120,16 @@ class KeyRange:
         """
         played = []
         for group, replayed in sorted(again.items()):
-            before, memory = self._groups.pop(group, None), self.memory.pop(group, None)
-            after = operator.replay(before and before.state, replayed, watermark, memory, limits)
+            before = self._groups.pop(group, None)
+            after = operator.replay(before and before.state, replayed, watermark, limits)
             self._keep(group, after)
             played.append(after)
         return played
 
     def _keep(self, group: int, after: Processed) -> None:
-        if after.memory is not None:
-            self.memory[group] = after.memory
         if after.state is not None:
-            in_memory = after.memory is not None
             figures = after.next_timer, after.keys, after.pending
-            self._groups[group] = _Kept(after.state, *figures, in_memory, after.held, after.retired)
+            self._groups[group] = _Kept(after.state, *figures, after.in_memory, after.held, after.retired)
 
     @property
     def next_timer(self) -> int | None:
@@ -163,4 +156,4 @@ class KeyRange:
         """The range as it is stored; `None` where nothing is left."""
         if not self._groups:
             return None
-        return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self.token])
+        return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self._run])

@@ -27,10 +27,10 @@ from amadou_runtime.testing.trace import Trace
 class Worker:
     """A job in a worker: opened once, kept while the worker lives. Holds no state of subjects."""
 
-    def __init__(self, job: Job, groups: int, traced: bool) -> None:
+    def __init__(self, job: Job, run: str, groups: int, traced: bool) -> None:
         self.job = job
         self.trace = Trace() if traced else None
-        self.operator = Operator(job, self.trace)
+        self.operator = Operator(job, self.trace, run)
         wrap: Callable[[Any], Any] = scripted if traced else lambda key_event: key_event
         self.keying = {name: Keying(job, name, wrap(key_event_of(job, name)), groups) for name in job.sources}
         self._open = False
@@ -69,7 +69,7 @@ class Payload:
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
-            worker = _workers[self.run] = Worker(self._job(), self.groups, self.traced)
+            worker = _workers[self.run] = Worker(self._job(), self.run, self.groups, self.traced)
             _rest_collector()
         return worker
 

@@ -61,7 +61,7 @@ _NOT_RESUMED = (
     "--checkpoint DIR, or checkpoint= in Python"
 )
 _LOSSES = {
-    LOST: "%s: what %s had in memory of %s keys went with an executor or an earlier run",
+    LOST: "job %s: %s lost its in-memory state of %s keys, which an earlier run left",
     DROPPED: "%s: what the retired %s had of %s keys was dropped",
 }
 """Warnings for counters that tell of lost state, by the end of their names."""
@@ -369,7 +369,7 @@ def start(
         batches; without it they follow one another, and the run ends with bounded input
     :param conf: Spark SQL settings for this run
     :param flushes: the run that has come to the end of its input, and goes on with the watermark at the end of time, so
-        that every timer fires: workers have what they kept in memory
+        that every timer fires: it is the same run for in-memory state
     :param letters: dead letters that one batch replays
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers

@@ -19,7 +19,6 @@ from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.dependencies import judge, watched
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.key_group import joined
 from amadou_runtime.core.operator import Judged, ReplayedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.watermark import Newest
@@ -27,7 +26,6 @@ from amadou_runtime.spark.call import CALL
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import KeyRange
-from amadou_runtime.spark.memory import Memory
 from amadou_runtime.spark.modules import loads
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
@@ -251,10 +249,6 @@ class StatefulStage:
             worker.trace.take()
             worker.trace.crash_after = told.crash_after
         key_range = KeyRange(stored) if told.put is None else KeyRange.of_group(told.put)
-        token = key_range.token
-        memory = Memory(self.payload.run)
-        if token is not None:
-            key_range.memory = memory.read(number, token)
         chunks, newest, oldest, again = _unpacked(packed)
         try:
             judged = self._judge(worker, told, newest, oldest, number)
@@ -266,7 +260,6 @@ class StatefulStage:
             return packed_error(error, worker.trace)
         if told.crash_after is not None:
             raise SimulatedCrash
-        key_range.token = memory.write(number, told.number, key_range.memory, token)
         kept = key_range.pack()
         if kept is not None:
             state.update((kept,))
@@ -293,7 +286,7 @@ class StatefulStage:
         }
         if worker.trace is not None:
             result["trace"] = _traced(worker.trace)
-            result["states"] = {group: joined(processed.state, processed.memory) for group, processed in played.items()}
+            result["states"] = {group: processed.state for group, processed in played.items()}
         return pack_compressed(result)
 
     def _judge(

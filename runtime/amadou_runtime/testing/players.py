@@ -12,7 +12,6 @@ from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.failure import cannot_travel
-from amadou_runtime.core.key_group import joined
 from amadou_runtime.core.keying import KeyedSource
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
@@ -116,7 +115,7 @@ class EmbeddedPlayer:
 
     def play(self, batch: ScriptedBatch) -> Played:
         if batch.put is not None:
-            self._engine.state, self._engine.memory = batch.put or None, None
+            self._engine.state = batch.put or None
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
         self._trace.take()
@@ -127,7 +126,7 @@ class EmbeddedPlayer:
             played.processed.dropped,
             self._trace.take(),
             played.newest,
-            joined(self._engine.state, self._engine.memory),
+            self._engine.state,
             played.processed.held,
             played.judged.verdict.kept,
             self._engine.letters,
