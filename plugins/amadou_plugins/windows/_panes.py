@@ -60,9 +60,9 @@ class HoppingWindow(WindowSpec[V_co]):
 
     With `storage="memory"` only the run that opened a window reads it. What is open when the run ends, is upgraded or
     crashes is lost, and the source's records are not read again for it. The next run counts the keys that lost
-    something as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such a window
-    has an `idle_timeout` of 5 seconds where it says none, so that windows close at most 10 seconds late when nothing
-    comes; its own `idle_timeout` and `watermark_delay` come on top. The job's other windows and timers go by that
+    something as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such a
+    window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most 10 seconds late when
+    nothing comes; its own `idle_timeout` and `watermark_delay` come on top. Other windows and timers go by that
     watermark, too. Take it where a run is to begin anew, such as for a dashboard.
     """
 
