@@ -14,11 +14,12 @@ import attrs
 
 from amadou import Job, RunSummary
 from amadou_runtime.command.progress import Progress
+from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import plan_of
 from amadou_runtime.core.trigger import trigger_problem
-from amadou_runtime.embedded.engine import ends, run_embedded
+from amadou_runtime.embedded.engine import run_embedded
 from amadou_runtime.plugins.registry import RunHooks, plugins_of
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def _run_on_spark(
     from amadou_runtime.spark import start as start_on_spark
 
     with_all_sinks(job, checkpoint)  # before Spark takes its seconds to start
-    if flush and trigger != "available-now" and not (trigger is None and ends(job)):
+    if flush and trigger != "available-now" and not (trigger is None and is_bounded(job)):
         raise ValueError('flush=True needs input that ends: use trigger="available-now"')
     hooks.plugins.prepare_session(job, conf)
     spark = session(job.name, master=master, conf=conf)

@@ -8,7 +8,7 @@ from tests.runtime.test_several_sinks import Numbers
 from amadou import Job, MemorySink, MemorySource, Sink
 from amadou.errors import AmadouError, JobError, SinkError, SourceError
 from amadou_runtime import run
-from amadou_runtime.embedded import engine
+from amadou_runtime.core import connectors
 
 
 class BadSink(MemorySink):
@@ -49,5 +49,5 @@ def test_the_mistakes_of_sources_and_sinks_are_told_together() -> None:
 
 
 def test_what_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "_LONG_CHECKS", -1.0)
+    monkeypatch.setattr(connectors, "_LONG_CHECKS", -1.0)
     assert str(fails(BadSink("a"), BadSink("b"))) == "there is no table a"

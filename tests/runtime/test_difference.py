@@ -12,7 +12,7 @@ from amadou_runtime.testing.players import BothPlayer, Played, ScriptedBatch
 from amadou_runtime.testing.trace import RawEntry
 
 NOTHING = Played([], {}, 0, [], {}, None, {}, None, LetterCount())
-BATCH = ScriptedBatch({}, None, 0)
+BATCH = ScriptedBatch("run/0", {}, None, 0)
 
 
 @attrs.define

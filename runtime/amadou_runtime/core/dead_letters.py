@@ -17,8 +17,8 @@ from amadou_runtime.core.dead_letter_limit import Failures, note_failure
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called, shown_state
 from amadou_runtime.core.key_group import RetiredNameError
+from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
-from amadou_runtime.testing.trace import Trace
 
 Wake: TypeAlias = Callable[[str, Subject, datetime, Call], None]
 """What wakes the component of a name."""
@@ -28,16 +28,16 @@ class DeadLetters:
     """Undoes failing callbacks, and writes them up.
 
     :param job: the job, with a sink for dead letters
-    :param trace: takes an entry for each callback, for test runs
+    :param observer: watches callbacks
     """
 
-    def __init__(self, job: Job, trace: Trace | None = None) -> None:
+    def __init__(self, job: Job, observer: Observer | None = None) -> None:
         self._job = job.name
         self._handler = type_reference(type(job.handler))
         self._name = type(job.handler).__name__
         self._specs = job.specs
         self._encode = port_codec(job, DEAD_LETTERS).encode
-        self._trace = trace
+        self._observer = observer
         self._failures: Failures = {}
 
     def take_failures(self) -> Failures:
@@ -157,8 +157,8 @@ class DeadLetters:
         )
         wire = self._encoded(letter)
         subject._batch.ports[DEAD_LETTERS].wires.append(wire)
-        if self._trace is not None:
-            self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
+        if self._observer is not None:
+            self._observer.failed(failed.error, [(DEAD_LETTERS, wire)])
 
     def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
         """A letter that tells nothing of a subject."""

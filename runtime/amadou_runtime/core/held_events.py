@@ -8,7 +8,7 @@ from amadou._time import to_micros
 from amadou_runtime.core.dependencies import HOLD_ALL
 from amadou_runtime.core.events import Chunk, Run, in_order, pack_events
 from amadou_runtime.core.key_group import HeldEvents, KeyGroup
-from amadou_runtime.testing.trace import HELD, Trace
+from amadou_runtime.core.observer import HELD, Observer
 
 
 def admitted(
@@ -16,14 +16,14 @@ def admitted(
     chunks: Sequence[Chunk],
     limits: Mapping[str, int],
     watermark: datetime | None,
-    trace: Trace | None,
+    observer: Observer | None,
 ) -> list[Run]:
     """The events that may be played, those that were held among them, in their order; the group holds the others.
 
     :param chunks: the batch's events
     :param limits: see `Verdict`
     :param watermark: the batch's watermark
-    :param trace: is told of the events that begin to wait
+    :param observer: notes events that begin to wait
     """
     if not limits and not group.held:
         return in_order(chunks)
@@ -46,9 +46,9 @@ def admitted(
             if wait:
                 oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
                 held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
-            if trace is not None:
+            if observer is not None:
                 for event in fresh:
-                    trace.not_delivered(HELD, source, event, watermark)
+                    observer.not_delivered(HELD, source, event, watermark)
         if held.number:
             group.held[source] = held
         played += _chunks(source, packed)

@@ -46,8 +46,8 @@ class KeyGroup:
     times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
     when it is to be woken, how many subjects, one of them, layout]}``; then which components have in-memory state, as
-    ``[run, components]``; the events that wait for other sources (`DependsOn`), as ``{source: [how many, the oldest
-    time, packed events]}``; and the structures of components, as ``[structures, positions of those of each name]``,
+    ``[run, components]`` or nothing; the events that wait for other sources (`DependsOn`), as ``{source: [how many, the
+    oldest time, packed events]}``; and the structures of components, as ``[structures, positions of those of each name]``,
     since what is made at run time is known here alone. Names are those of specs and of wholes, in their order.
 
     :param run: the run that reads it: the in-memory state of another run is lost. `None` reads all
@@ -96,14 +96,15 @@ class KeyGroup:
             if version != _VERSION:
                 why = f"this release reads version {_VERSION} of a key group's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            columns, alone, shared, tagged, wholes, (stored_by, in_memory), held, (structures, places) = rest
+            columns, alone, shared, tagged, wholes, in_memory, held, (structures, places) = rest
             for name, at in zip(dict.fromkeys(chain(columns, wholes)), places, strict=True):
                 if at:
                     self._structures[name] = [structures[place] for place in at]
+            stored_by, names = in_memory or (run, ())
             if run is None or run == stored_by:
-                self.run, self.in_memory = stored_by, frozenset(in_memory)
+                self.run, self.in_memory = stored_by, frozenset(names)
             else:
-                self.lost = {name: _subjects(columns.pop(name, None), wholes.pop(name, None)) for name in in_memory}
+                self.lost = {name: _subjects(columns.pop(name, None), wholes.pop(name, None)) for name in names}
             for name, fate in retired.items():
                 column, whole = columns.pop(name, None), wholes.pop(name, None)
                 if fate == "drop":
@@ -259,7 +260,8 @@ class KeyGroup:
         places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
         structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
         times = _lists(alone), _lists(shared), _lists(tagged)
-        return pack([_VERSION, columns, *times, wholes, [self.run, sorted(self.in_memory)], held, structures])
+        in_memory = [self.run, sorted(self.in_memory)] if self.in_memory else []
+        return pack([_VERSION, columns, *times, wholes, in_memory, held, structures])
 
 
 class _Several(Collection[Key]):

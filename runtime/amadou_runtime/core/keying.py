@@ -48,6 +48,12 @@ def key_group(key: Any, groups: int) -> int:
     return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
 
 
+def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
+    """Return the function that turns a source's records into events."""
+    key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
+    return key_event if decode is None else lambda record: key_event(decode(record))
+
+
 def stands_for(handler: Handler, many: str, one: str) -> bool:
     """Whether a handler's way with many at once is that of the class that says what happens to one, or of a later one:
     who overrides the one alone wants it called.

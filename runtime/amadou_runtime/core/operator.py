@@ -27,10 +27,10 @@ from amadou_runtime.core.failure import callback_error, called, shown_traceback
 from amadou_runtime.core.held_events import admitted
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import stands_for
+from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.watermark import END_OF_TIME
-from amadou_runtime.testing.trace import Trace
 
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
@@ -96,18 +96,18 @@ class Operator:
     """A job's handler, ready to process key groups.
 
     :param job: a job without unresolved parameters
-    :param trace: takes an entry for each callback, for test runs
+    :param observer: watches callbacks
     :param run: names the run, which loses the in-memory state of other runs
     """
 
-    def __init__(self, job: Job, trace: Trace | None = None, run: str = "") -> None:
+    def __init__(self, job: Job, observer: Observer | None = None, run: str = "") -> None:
         handler = job.handler
         self.run = run
         self.handler = handler
         self._name = type(handler).__name__
         self._has_timer_callback = job.has_timers
         self._codecs = {name: port_codec(job, name) for name in job.ports}
-        self._trace = trace
+        self._observer = observer
         self._specs = job.specs
         self._components = job.components
         self._own = tuple(self._components.values())
@@ -122,16 +122,16 @@ class Operator:
         self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
-        if trace is not None:
-            self._on_event = trace.observed_event(self._on_event)
-            self._on_timer_expired = trace.observed_timer(self._on_timer_expired)
-            self._wake = trace.observed_wake(self._wake)
-            self._changes = {name: trace.observed_change(name, change) for name, change in self._changes.items()}
-        self._taker = _taker(job) if trace is None else None
+        if observer is not None:
+            self._on_event = observer.observed_event(self._on_event)
+            self._on_timer_expired = observer.observed_timer(self._on_timer_expired)
+            self._wake = observer.observed_wake(self._wake)
+            self._changes = {name: observer.observed_change(name, change) for name, change in self._changes.items()}
+        self._taker = _taker(job) if observer is None else None
         self._has_told = False
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
-        self._letters = DeadLetters(job, trace) if job.on_error == "dead_letter" else None
+        self._letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
         if self._letters is not None:
             letters = self._letters
             self._on_event = letters.guarded_event(self._on_event)
@@ -265,7 +265,7 @@ class Operator:
             return None
         batch = self._batch(group, watermark, ())
         subject = Subject(batch)
-        runs = admitted(group, chunks, limits, batch.watermark, self._trace)
+        runs = admitted(group, chunks, limits, batch.watermark, self._observer)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late_events != "deliver" and watermark is not None:
             runs, late = self._without_late(runs, watermark, batch)
@@ -309,7 +309,7 @@ class Operator:
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
         batch.is_replay = again is not None
-        runs = admitted(group, chunks, limits, batch.watermark, self._trace)
+        runs = admitted(group, chunks, limits, batch.watermark, self._observer)
         count = sum(len(run.keys) for run in runs)
         left = group.left_otherwise(self._own)
         self._spread(group, Subject(batch))
@@ -455,8 +455,8 @@ class Operator:
         return left, late
 
     def _not_delivered(self, verdict: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
-        if self._trace is not None:
-            self._trace.not_delivered(verdict, source, event, watermark, wire)
+        if self._observer is not None:
+            self._observer.not_delivered(verdict, source, event, watermark, wire)
 
     def _bury_late(
         self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
@@ -479,8 +479,8 @@ class Operator:
         wire = self._letters.of_late(source, event, watermark, failed)
         ports[DEAD_LETTERS].wires.append(wire)
         self._not_delivered("dropped", source, event, watermark)
-        if self._trace is not None:
-            self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
+        if self._observer is not None:
+            self._observer.failed(failed.error, [(DEAD_LETTERS, wire)])
 
     def _fire(self, due: list[int], waking: Wakes, subject: Subject, calls: dict[str, int]) -> int:
         """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6).
@@ -606,7 +606,7 @@ class Operator:
         def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
             call(subject, again, *failed.arguments)
 
-        watched: Wake = wake if self._trace is None else self._trace.observed_wake(wake)
+        watched: Wake = wake if self._observer is None else self._observer.observed_wake(wake)
         if self._letters is not None:
             watched = self._letters.guarded_wake(watched, failed)
         self.stopwatch.turn(failed.component)
@@ -678,8 +678,8 @@ class Operator:
     def _failed(
         self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
     ) -> AmadouError:
-        if self._trace is not None:
-            self._trace.failed(shown_error(error), [])
+        if self._observer is not None:
+            self._observer.failed(shown_error(error), [])
         return callback_error(
             error,
             handler=self._name,

@@ -5,7 +5,6 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -15,27 +14,19 @@ from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_mi
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
-from amadou.errors import AmadouError, JobError, SinkError
+from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.keying import Keying, Packed
+from amadou_runtime.core.keying import Keying, Packed, key_event_of
+from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.operator import Judged, Operator, Processed, together
-from amadou_runtime.core.ports import named_codecs, port_codec, sink_of, with_all_sinks
+from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.watermark import END_OF_TIME, Newest, Watermark, newest_of
 from amadou_runtime.plugins.registry import RunHooks
-from amadou_runtime.testing.trace import Trace
 
 _logger = logging.getLogger("amadou")
-_LONG_CHECKS = 10.0
-"""After so many seconds of checks the first mistake is enough."""
-
-
-def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
-    """What turns a source's records into events."""
-    key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
-    return key_event if decode is None else lambda record: key_event(decode(record))
 
 
 def _keyed_calls(records: Mapping[str, int]) -> dict[str, int]:
@@ -90,12 +81,12 @@ class Embedded:
     """Plays batches of a job in this process.
 
     :param job: a job without unresolved parameters
-    :param trace: watches the callbacks, for test runs
+    :param observer: watches callbacks
     :param wrap: put around each source's `key_event`, for test runs
     """
 
     def __init__(
-        self, job: Job, trace: Trace | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
+        self, job: Job, observer: Observer | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
     ) -> None:
         self.state: bytes | None = None
         self.letters = LetterCount()
@@ -103,9 +94,13 @@ class Embedded:
         if handler is not job.handler:
             job = attrs.evolve(job, handler=handler)
         self._job = job
-        self._operator = Operator(job, trace, uuid.uuid4().hex)
+        self._operator = Operator(job, observer)
         self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
         self._operator.open()
+
+    def begin(self, run: str) -> None:
+        """Begin another run, which loses the in-memory state of the one before."""
+        self._operator.run = run
 
     def play(
         self,
@@ -235,36 +230,6 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         told = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
         _logger.warning(told, job.name, source, f"{count:,}")
     return summary
-
-
-def ends(job: Job) -> bool:
-    """Whether a job's input ends."""
-    return all(source.bounded for source in job.sources.values())
-
-
-def check_connectors(job: Job) -> None:
-    """Let every source and sink look whether it can do its work.
-
-    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several mistakes
-    :raises AmadouError: a source or sink found the only mistake, or several are all of one kind
-    """
-    named_codecs(job)
-    checks = [source.check for source in job.sources.values()]
-    checks += [partial(sink.check, port, job.ports[port].type) for port, sink in job.all_sinks]
-    began, problems = time.monotonic(), list[AmadouError]()
-    for check in checks:
-        if problems and time.monotonic() - began > _LONG_CHECKS:
-            break  # what does not answer has been waited for, and would be again by the next one
-        try:
-            check()
-        except AmadouError as error:
-            problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
-        texts = tuple(str(problem).strip() for problem in problems)
-        kinds = {type(problem) for problem in problems}
-        raise SinkError("\n".join(texts)) if kinds == {SinkError} else JobError(job.name, texts)
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:

@@ -2,6 +2,5 @@
 
 from amadou_runtime.spark.query import RunningJob, start
 from amadou_runtime.spark.session import session
-from amadou_runtime.testing.spark_player import SparkPlayer
 
-__all__ = ["RunningJob", "SparkPlayer", "session", "start"]
+__all__ = ["RunningJob", "session", "start"]

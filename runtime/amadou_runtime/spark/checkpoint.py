@@ -1,9 +1,6 @@
-"""What a checkpoint says about the job that it belongs to, in `amadou.json` beside Spark's own files, and what is done
-to those before a run resumes.
-"""
+"""The job that a checkpoint belongs to, in `amadou.json` beside Spark's own files."""
 
 import json
-import time
 import uuid
 from pathlib import Path
 
@@ -49,7 +46,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     """
     checkpoint = files.checkpoint
     specs = described(job)
-    read = planned_offsets(files, _last_batch(files))
+    read = planned_offsets(files, last_batch(files))
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
@@ -73,38 +70,8 @@ def keep(files: Files, identity: Identity) -> None:
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
 
 
-def plan_due_batch(files: Files, *, anyway: bool = False) -> None:
-    """Plan the batch without data that the last run ended too early for, where there is one.
-
-    After a batch with data Spark plans another one at once, data or not, which fires the timers that became due; a run
-    that resumes the checkpoint does not, and they would wait for new data. With its offsets written down, as Spark does
-    before it plays a batch, it is the first one that the run plays.
-
-    :param anyway: also where none is due
-    :raises CheckpointError: it cannot be read or written
-    """
-    last = _last_batch(files)
-    commit = None if last is None else files.read(f"commits/{last}")
-    if last is None or commit is None:
-        return
-    offsets = files.read(f"offsets/{last}")
-    try:
-        reached = json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"]
-        version, planned, *sources = (offsets or "").splitlines()
-        metadata = json.loads(planned)
-        before = metadata["batchWatermarkMs"]
-        if anyway:
-            reached = max(reached, before + 1)
-        due = reached > before
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
-    if due:
-        metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
-        files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))
-
-
-def _last_batch(files: Files) -> int | None:
-    """The last batch that was planned."""
+def last_batch(files: Files) -> int | None:
+    """Return the last batch that was planned."""
     return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
 
 

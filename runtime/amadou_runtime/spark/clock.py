@@ -20,8 +20,8 @@ from amadou.errors import CheckpointError, RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import END_OF_TIME, Newest, Reading, Watermark
-from amadou_runtime.spark.call import PlannedCall, write_json
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.timeouts import WakeUp, write_json
 
 CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"
@@ -45,16 +45,12 @@ class BatchTime:
     :param number: the batch's number
     :param watermark: its watermark in microseconds, `None` before the first event
     :param now: the time of the clock when it began, in microseconds since 1970
-    :param crash_after: after how many callbacks the worker crashes, in test runs
-    :param put: the state of the only key group instead of what is stored, in test runs
     :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
     """
 
     number: int
     watermark: int | None
     now: int
-    crash_after: int | None = None
-    put: bytes | None = None
     judged: bytes | None = None
 
     def tell(self, spark: Any) -> None:
@@ -71,7 +67,7 @@ class BatchTime:
         if context is None or text is None:
             raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
         fields = json.loads(text)
-        told = cls(**fields | {name: _bytes(fields[name]) for name in ("put", "judged")})
+        told = cls(**fields | {"judged": _bytes(fields["judged"])})
         if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task of another batch has the time of batch {told.number}")
         return told
@@ -123,8 +119,8 @@ class RunClock:
     def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
         self._files = files
         self._directory = directory
-        self.call = directory / "call.json"
-        """The file that the wake source reads."""
+        self.wake_up = directory / "wake-up.json"
+        """The file that the wake-up source reads."""
         self._watermark = Watermark(job, ends=ends)
         self._sources = job.sources
         self._planned: tuple[int | None, dict[str, str]] = (None, {})
@@ -139,7 +135,7 @@ class RunClock:
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
             self._load(done)
-            self._plan_call(done)
+            self._plan_wake_up(done)
 
     @property
     def watermark(self) -> int | None:
@@ -192,7 +188,7 @@ class RunClock:
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
-        self._plan_call(number)
+        self._plan_wake_up(number)
 
     def _reading(self, number: int) -> dict[str, Reading]:
         """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
@@ -222,7 +218,7 @@ class RunClock:
             if path is not None:
                 write_json(path, self._watermark.newest_times(source))
 
-    def _plan_call(self, done: int) -> None:
+    def _plan_wake_up(self, done: int) -> None:
         """Plan the batch that fires the next timer, should nothing come."""
         if not self._may_rise:
             return
@@ -230,7 +226,7 @@ class RunClock:
         if next_timer is not None:
             at = self._watermark.reaches(next_timer, clock_time())
             if at is not None:
-                write_json(self.call, PlannedCall(done, at))
+                WakeUp(done, at).write(self.wake_up)
 
     def _load(self, done: int) -> None:
         name = f"{CLOCK_DIRECTORY}/{done}"

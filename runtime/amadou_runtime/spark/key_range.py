@@ -7,7 +7,7 @@ from typing import NamedTuple
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
+from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.operator import Operator, Processed, ReplayedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
@@ -23,7 +23,7 @@ def range_count(key_groups: int, partitions: int) -> int:
     return min(key_groups, RANGES_PER_PARTITION * partitions)
 
 
-class _Kept(NamedTuple):
+class KeptGroup(NamedTuple):
     """A key group between two batches; see `Processed`."""
 
     state: bytes
@@ -44,7 +44,7 @@ class KeyRange:
     """
 
     def __init__(self, stored: bytes | None) -> None:
-        self._groups: dict[int, _Kept] = {}
+        self._groups: dict[int, KeptGroup] = {}
         self._run: str | None = None
         """The run that stored it."""
         if stored is not None:
@@ -53,20 +53,7 @@ class KeyRange:
                 why = f"this release reads version {_VERSION} of a key range's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
             groups, self._run = rest
-            self._groups = {group: _Kept(*kept) for group, kept in groups.items()}
-
-    @classmethod
-    def of_group(cls, state: bytes) -> "KeyRange":
-        """A range whose only key group was put in place by a test.
-
-        :param state: empty for none
-        """
-        key_range = cls(None)
-        if state:
-            group = KeyGroup(state)
-            figures = group.next_time(), len(group), group.pending
-            key_range._groups[0] = _Kept(state, *figures, False, group.waiting(), [])
-        return key_range
+            self._groups = {group: KeptGroup(*kept) for group, kept in groups.items()}
 
     def process(
         self,
@@ -74,30 +61,18 @@ class KeyRange:
         chunks: Iterable[tuple[int, Chunk]],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-        *,
-        every: bool = False,
     ) -> dict[int, Processed]:
         """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
 
         :param chunks: the batch's events with their key group, in any order
         :param watermark: see `Operator.process`, as of `limits`
-        :param every: play the others, too, as test runs do
         :returns: what it gave, by key group
         """
         by_group: dict[int, list[Chunk]] = {}
         for group, chunk in chunks:
             by_group.setdefault(group, []).append(chunk)
         for group, kept in self._groups.items():
-            due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
-            freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
-            is_back = any(name not in operator.retired for name in kept.retired)
-            if (
-                due
-                or freed
-                or is_back
-                or (every and watermark is not None)
-                or (kept.in_memory and self._run != operator.run)
-            ):
+            if self._is_called(kept, operator, watermark, limits):
                 by_group.setdefault(group, [])
         played = {}
         for group in sorted(by_group):
@@ -106,6 +81,13 @@ class KeyRange:
             self._keep(group, after)
         self._run = operator.run
         return played
+
+    def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
+        """Return whether a batch without events concerns a key group."""
+        due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
+        freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
+        is_back = any(name not in operator.retired for name in kept.retired)
+        return due or freed or is_back or (kept.in_memory and self._run != operator.run)
 
     def replay(
         self,
@@ -129,7 +111,7 @@ class KeyRange:
     def _keep(self, group: int, after: Processed) -> None:
         if after.state is not None:
             figures = after.next_timer, after.keys, after.pending
-            self._groups[group] = _Kept(after.state, *figures, after.in_memory, after.held, after.retired)
+            self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
 
     @property
     def next_timer(self) -> int | None:

@@ -15,25 +15,28 @@ from amadou import Job
 from amadou._wire import know_types, type_reference
 from amadou.errors import RunError
 from amadou_runtime.core.failure import cannot_travel, user_traceback
-from amadou_runtime.core.keying import KeyedSource, Keying
+from amadou_runtime.core.keying import KeyedSource, Keying, key_event_of
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
-from amadou_runtime.embedded.engine import key_event_of
 from amadou_runtime.spark import modules as shipping
-from amadou_runtime.testing.players import scripted
-from amadou_runtime.testing.trace import Trace
 
 
 class Worker:
     """A job in a worker: opened once, kept while the worker lives. Holds no state of subjects."""
 
-    def __init__(self, job: Job, run: str, groups: int, traced: bool) -> None:
+    def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
-        self.trace = Trace() if traced else None
-        self.operator = Operator(job, self.trace, run)
-        wrap: Callable[[Any], Any] = scripted if traced else lambda key_event: key_event
-        self.keying = {name: Keying(job, name, wrap(key_event_of(job, name)), groups) for name in job.sources}
+        self.operator = self.operator_of(job, run)
+        self.keying = {name: Keying(job, name, self.key_event_of(job, name), groups) for name in job.sources}
         self._open = False
+
+    def operator_of(self, job: Job, run: str) -> Operator:
+        """Return the operator; test runs watch it."""
+        return Operator(job, run=run)
+
+    def key_event_of(self, job: Job, source: str) -> Callable[[Any], Any]:
+        """Return the function that turns a source's records into events; test runs bring events, too."""
+        return key_event_of(job, source)
 
     def opened(self) -> "Worker":
         """The worker, after the handler's `open`."""
@@ -53,7 +56,7 @@ class Payload:
     :param run: names the run: each begins with the handler anew, in workers that Spark re-uses
     :param groups: how many key groups there are
     :param ranges: and how many ranges of them
-    :param traced: whether callbacks are watched, for test runs
+    :param worker: the class of workers
     """
 
     pickled: bytes = attrs.field(repr=False)
@@ -62,14 +65,14 @@ class Payload:
     run: str
     groups: int
     ranges: int
-    traced: bool
+    worker: type[Worker]
 
     def load(self) -> Worker:
         """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
-            worker = _workers[self.run] = Worker(self._job(), self.run, self.groups, self.traced)
+            worker = _workers[self.run] = self.worker(self._job(), self.run, self.groups)
             _rest_collector()
         return worker
 
@@ -104,7 +107,7 @@ def _rest_collector() -> None:
     gc.set_threshold(200_000, 50, 1000)
 
 
-def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> Payload:
+def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Worker) -> Payload:
     """The job, ready to travel.
 
     Modules that are not installed, such as the job file and what lies beside it, travel with the job; installed ones
@@ -123,7 +126,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, traced: bool = False) -> 
         pickled, first = shipping.dumps((light, _carried_types(modules)), modules)
     except Exception as error:
         raise cannot_travel(job, error) from error
-    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, traced)
+    return Payload(pickled, modules, first, uuid.uuid4().hex, groups, ranges, worker)
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:

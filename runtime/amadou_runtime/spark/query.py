@@ -22,6 +22,7 @@ from amadou._report import shown_watermark
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime.command.progress import Progress
+from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, judge
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
@@ -30,28 +31,22 @@ from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.replay import Replayed
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.core.watermark import newest_of
-from amadou_runtime.embedded.engine import check_connectors, ends
 from amadou_runtime.plugins.registry import RunHooks
-from amadou_runtime.spark.checkpoint import Identity, absolute, claim, keep, plan_due_batch
+from amadou_runtime.spark.checkpoint import Identity, absolute, claim, keep, last_batch
 from amadou_runtime.spark.clock import Clock, RunClock, stream_name
 from amadou_runtime.spark.compressed import unpack_compressed
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
+from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
+from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import Payload, payload_for
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.session import own_session
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
-from amadou_runtime.spark.stages import (
-    KEYED,
-    RESULT,
-    STATE,
-    KeyingStage,
-    OutputStage,
-    StatefulStage,
-    Summary,
-    error_from,
-)
+from amadou_runtime.spark.stateful_stage import RESULT, STATE, StatefulStage
+from amadou_runtime.spark.summary import Summary, error_from
+from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup
 
 _logger = logging.getLogger("amadou")
@@ -385,17 +380,17 @@ def start(
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
     files = Files(own, checkpoint)
     identity = claim(files, job, key_ranges=key_ranges)
-    plan_due_batch(files, anyway=flushes is not None)
+    plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)
-    if trigger is None and ends(job):
+    if trigger is None and is_bounded(job):
         trigger = AVAILABLE_NOW
     clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
     if flushes is not None:
         clock.flush()
     payload = flushes and flushes.payload
     payload = payload or payload_for(job, groups=identity.key_groups, ranges=identity.key_ranges)
-    keyed = [] if not job.idle_after else [_calls(own, clock.call, identity.key_ranges)]
+    keyed = [] if not job.idle_after else [_wake_ups(own, clock.wake_up, identity.key_ranges)]
     keyed += replayed(own, files, payload)
     for name, source in job.sources.items():
         reader = named_reader(own, name)
@@ -419,7 +414,7 @@ def start(
     if kept is None and trigger != AVAILABLE_NOW:
         _logger.warning(_NOT_RESUMED, job.name)
     with _start_errors(f"the run of {job.name!r}"):
-        return run_query(running, keyed, payload, identity, checkpoint, trigger)
+        return run_query(running, keyed, StatefulStage(payload), identity, checkpoint, trigger)
 
 
 @contextmanager
@@ -433,8 +428,8 @@ def _start_errors(what: str) -> Iterator[None]:
         raise RunError(f"Spark does not start {what}: {without_plans(error)}") from None
 
 
-def _calls(spark: Any, path: Path, ranges: int) -> Any:
-    from amadou_runtime.spark.wake import WakeSource  # needs pyspark
+def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
+    from amadou_runtime.spark.wake_source import WakeSource  # needs pyspark
 
     spark.dataSource.register(WakeSource)
     reader = named_reader(spark, "").format(WakeSource.name())
@@ -447,16 +442,21 @@ def named_reader(spark: Any, source: str) -> Any:
 
 
 def run_query(
-    running: RunningJob, keyed: list[Any], payload: Payload, identity: Identity, checkpoint: str, trigger: str | None
+    running: RunningJob,
+    keyed: list[Any],
+    stage: StatefulStage,
+    identity: Identity,
+    checkpoint: str,
+    trigger: str | None,
 ) -> RunningJob:
     """Put the stages together and start the query."""
-    running.payload = payload
+    running.payload = stage.payload
     results = (
         reduce(lambda left, right: left.unionByName(right), keyed)
         .withWatermark("event_time", "0 seconds")
         .groupBy("range")
-        .applyInPandasWithState(StatefulStage(payload).__call__, RESULT, STATE, "update", "EventTimeTimeout")
-        .mapInArrow(OutputStage(payload, identity.run), RESULT)
+        .applyInPandasWithState(stage.__call__, RESULT, STATE, "update", "EventTimeTimeout")
+        .mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
     )
     writer = (
         results.writeStream.queryName(identity.job)

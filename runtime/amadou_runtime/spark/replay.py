@@ -22,9 +22,10 @@ from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.stages import KEYED, REPORT_RANGE, Rows, order_of, packed_error, runs_of
+from amadou_runtime.spark.summary import packed_error
 
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"

@@ -38,6 +38,7 @@ def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
 class ScriptedBatch:
     """A batch of a script.
 
+    :param run: names the run: what an earlier one had in memory is lost
     :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
     :param now: the time of the clock in microseconds
@@ -48,6 +49,7 @@ class ScriptedBatch:
     :param letter_count: what callbacks came to before it
     """
 
+    run: str
     records: Mapping[str, Mapping[str, list[Any]]]
     watermark: int | None
     now: int
@@ -56,6 +58,16 @@ class ScriptedBatch:
     number: int = 0
     judged: bytes | None = None
     letter_count: LetterCount = attrs.field(factory=LetterCount)
+
+    def after_crash(self) -> "ScriptedBatch":
+        """Return the batch as the next run processes it."""
+        return attrs.evolve(self, run=next_run(self.run), crash_after=None)
+
+
+def next_run(run: str) -> str:
+    """Return the name of the run after a restart or a crash."""
+    script, _, number = run.partition("/")
+    return f"{script}/{int(number) + 1}"
 
 
 @attrs.frozen
@@ -118,6 +130,7 @@ class EmbeddedPlayer:
             self._engine.state = batch.put or None
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
+            batch = batch.after_crash()
         self._trace.take()
         played = self._play(batch)
         return Played(
@@ -133,6 +146,7 @@ class EmbeddedPlayer:
         )
 
     def _play(self, batch: ScriptedBatch) -> BatchResult:
+        self._engine.begin(batch.run)
         self._engine.letters = batch.letter_count
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
         return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.judged)

@@ -17,12 +17,20 @@ from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.query import RunningJob, named_reader, run_query
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
-from amadou_runtime.spark.stages import KEYED, KeyingStage, ScriptedRow, Summary
+from amadou_runtime.spark.summary import Summary
 from amadou_runtime.testing.players import Played, ScriptedBatch
 from amadou_runtime.testing.trace import RawEntry
+from amadou_runtime.testing.traced_stages import (
+    ScriptedBegin,
+    ScriptedKeyingStage,
+    ScriptedRow,
+    TracedStatefulStage,
+    TracedWorker,
+)
 
 
 class _ScriptClock:
@@ -31,14 +39,12 @@ class _ScriptClock:
     def __init__(self) -> None:
         self.watermark: int | None = None
         self.now = 0
-        self.crash_after: int | None = None
-        self.put: bytes | None = None
         self.judged: bytes | None = None
         self.ranges: dict[int, list[Any]] = {}
         self.letters = LetterCount()
 
     def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now, self.crash_after, self.put, self.judged)
+        return BatchTime(number, self.watermark, self.now, self.judged)
 
     def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
         self.judged = judged
@@ -78,28 +84,24 @@ class SparkPlayer:
 
     def play(self, batch: ScriptedBatch) -> Played:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
-        self._clock.crash_after = batch.crash_after
-        self._clock.put, self._clock.judged, self._clock.letters = batch.put, batch.judged, batch.letter_count
+        self._clock.judged, self._clock.letters = batch.judged, batch.letter_count
         self._whole = Summary()
-        self._bring(
-            [
-                ScriptedRow(source, partition, record)
-                for source, by_partition in batch.records.items()
-                for partition, brought in by_partition.items()
-                for record in brought
-            ]
-        )
+        rows = [
+            ScriptedRow(source, partition, record)
+            for source, by_partition in batch.records.items()
+            for partition, brought in by_partition.items()
+            for record in brought
+        ]
+        self._bring(batch, rows)
         if self._has_failed:  # Spark plays the batch that failed again, with what is in its file now
             self.restart(self._job)
         self._has_failed = True
-        if batch.crash_after is None:
-            self._wait()
-        else:
+        if batch.crash_after is not None:
             with suppress(RunError):
                 self._wait()
-            self._clock.crash_after = None
+            self._bring(batch.after_crash(), rows)
             self.restart(self._job)
-            self._wait()
+        self._wait()
         self._has_failed = False
         self._files += 1
         whole = self._whole
@@ -134,16 +136,16 @@ class SparkPlayer:
 
     def _start(self, job: Job) -> RunningJob:
         self._job = job
-        payload = self._payload = payload_for(job, groups=1, ranges=1, traced=True)
+        payload = self._payload = payload_for(job, groups=1, ranges=1, worker=TracedWorker)
         rows = (
             named_reader(self._own, "script")
             .text(str(self._script))
             .selectExpr("value AS record", "CAST(NULL AS STRING) AS partition", "CAST(0 AS BIGINT) AS position")
         )
-        keyed = rows.mapInArrow(KeyingStage(payload, None), KEYED)
+        keyed = rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
         identity = Identity(job.name, "test", 1, 1, {}, [])
-        return run_query(running, [keyed], payload, identity, self._checkpoint, None)
+        return run_query(running, [keyed], TracedStatefulStage(payload), identity, self._checkpoint, None)
 
     def _stop(self) -> None:
         self._running.halt()
@@ -151,9 +153,9 @@ class SparkPlayer:
     def _note(self, whole: Summary) -> None:
         self._whole.merge(whole)
 
-    def _bring(self, rows: list[ScriptedRow]) -> None:
-        # The empty line calls the key range, also where the batch has no records.
-        lines = [b"\n", *(base64.b64encode(self._payload.dumps(row)) + b"\n" for row in rows)]
+    def _bring(self, batch: ScriptedBatch, rows: list[ScriptedRow]) -> None:
+        begin = ScriptedBegin(batch.run, batch.crash_after, batch.put)
+        lines = [base64.b64encode(self._payload.dumps(row)) + b"\n" for row in (begin, *rows)]
         written = self._script / f".{self._files:06}.txt"
         written.write_bytes(b"".join(lines))
         os.replace(written, self._script / f"{self._files:06}.txt")

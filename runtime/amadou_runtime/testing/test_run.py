@@ -1,6 +1,7 @@
 """`TestRun`: a job's script, played in milliseconds."""
 
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
@@ -24,7 +25,7 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import END_OF_TIME, Watermark
-from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent
+from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent, next_run
 from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of
 from amadou_runtime.testing.trace import RawEntry
 
@@ -131,6 +132,8 @@ class TestRun:
             self._resume(snapshot)
         if processing_time is not None:
             self._now = to_micros(processing_time)
+        self._run = f"{uuid.uuid4().hex}/0"
+        """The name of the run in hand."""
         self._played = 0
         self._batches = 0
         self._number = next(_numbers)
@@ -219,6 +222,7 @@ class TestRun:
             self._player.restart(job)
             self._take(job)
             self._current = known
+            self._run = next_run(self._run)
 
         return self._end_batch(restart)
 
@@ -406,6 +410,7 @@ class TestRun:
 
     def _play(self, player: Player, records: Records, crash_after: int | None = None) -> None:
         batch = ScriptedBatch(
+            self._run,
             records,
             self._watermark.follow(self._now),
             self._now,
@@ -441,6 +446,8 @@ class TestRun:
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(into, [[wire for entry in trace for name, wire in entry.outputs if name == port]])
         self._batches += 1
+        if crash_after is not None:
+            self._run = next_run(self._run)
 
     def _undeliverable(self, wire: Any) -> RawEntry:
         """The trace entry of a record that could not be keyed."""
@@ -461,7 +468,7 @@ class TestRun:
             defaults.made.append(self)
         if self.engine == "embedded":
             return EmbeddedPlayer(self._job)
-        from amadou_runtime.spark import SparkPlayer
+        from amadou_runtime.testing.spark_player import SparkPlayer
 
         spark = SparkPlayer(self._job, self._spark)
         return spark if self.engine == "spark" else BothPlayer(EmbeddedPlayer(self._job), spark)

@@ -12,9 +12,8 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
 from amadou.errors import AmadouError
 from amadou_runtime.core.failure import shown_state
+from amadou_runtime.core.observer import HELD
 
-HELD = "held"
-"""What the trace says of an event that waits for another source."""
 DETAILED = 2000
 """Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
 _TIMERS = 100

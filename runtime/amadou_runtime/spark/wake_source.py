@@ -1,5 +1,4 @@
-"""A streaming source that brings nothing but calls to the key ranges, for jobs whose watermark rises while nothing
-comes.
+"""A streaming source that brings an empty row for each key range where a `WakeUp` is due; see `timeouts`.
 
 Spark plans a batch where a source has a new offset, and asks this one for it in a process of its own, whenever it looks
 for data.
@@ -13,8 +12,8 @@ from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
 from amadou._time import clock_time
-from amadou_runtime.spark.call import CALL, planned_call
 from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp
 from amadou_runtime.spark.worker_end import end_like_a_filter
 
 # The names of methods are Spark's.
@@ -22,7 +21,7 @@ from amadou_runtime.spark.worker_end import end_like_a_filter
 
 
 class WakeSource(DataSource):
-    """Options: `path`, the file with the next `PlannedCall`, and `ranges`, how many key ranges there are."""
+    """Options: `path`, the file of the next `WakeUp`, and `ranges`, how many key ranges there are."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,14 +48,14 @@ class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"batch": -1}
 
     def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[Any, ...]], dict[str, int]]:
-        call = planned_call(self._path)
-        if call is None or call.batch <= start["batch"] or call.at > clock_time():
+        wake_up = WakeUp.read(self._path)
+        if wake_up is None or wake_up.batch <= start["batch"] or wake_up.at > clock_time():
             return iter(()), start
-        end = {"batch": call.batch}
+        end = {"batch": wake_up.batch}
         return self.readBetweenOffsets(start, end), end
 
     def readBetweenOffsets(self, start: dict[str, int], end: dict[str, int]) -> Iterator[tuple[Any, ...]]:
-        return iter([(number, None, CALL) for number in range_numbers(self._ranges)])
+        return iter([(number, None, WAKE_UP) for number in range_numbers(self._ranges)])
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Nothing: what becomes due in the run belongs to it."""

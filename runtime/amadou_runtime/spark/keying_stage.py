@@ -1,0 +1,174 @@
+"""The first box: keys records in Spark's workers."""
+
+import itertools
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from amadou._letters import DEAD_LETTERS
+from amadou.errors import AmadouError
+from amadou_runtime.core.dependencies import watched
+from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.compressed import pack_compressed
+from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.summary import packed_error
+from amadou_runtime.spark.timeouts import batch_event_time
+from amadou_runtime.spark.worker_end import end_with_spark
+
+KEYED = "range int, event_time timestamp, chunk binary"
+"""Columns after keying. The event time is Spark's; see `timeouts`."""
+
+BLOCK = 100_000
+"""Records that are keyed and packed together: each block makes a row for each key range."""
+REPORT_RANGE = -1
+"""Rows of this range bring no events but go on to the driver as they are."""
+
+
+@attrs.frozen
+class KeyingStage:
+    """Turns rows of one source into packed events by key range, and a report of how far the source came.
+
+    :param source: the source's name
+    """
+
+    payload: Payload
+    source: str
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        task = context.partitionId() if context is not None else 0
+        number = itertools.count()
+        time = BatchTime.told()
+        try:
+            worker = self.payload.load().opened()
+            for batch in batches:
+                began = perf_counter()
+                for partition, position, cells in runs_of(batch, task):
+                    for records in self._blocks(worker, cells):
+                        rows = Rows(self.payload, time, began)
+                        self._key(worker, rows, records, (partition, position, next(number)))
+                        yield rows.to_arrow()
+                        began = perf_counter()
+        except AmadouError as error:
+            failed = Rows(self.payload, time, 0.0)
+            failed.add(REPORT_RANGE, packed_error(error))
+            yield failed.to_arrow()
+            for _ in batches:
+                pass  # the batch is lost, but Spark wants its rows read
+
+    def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
+        """The records of cells, as many at once as are keyed and packed together."""
+        to_records = worker.job.sources[self.source].to_records
+        records = iter((to_records or _as_they_are)(cells))
+        while block := list(itertools.islice(records, BLOCK)):
+            yield block
+
+    def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
+        """Key records.
+
+        :param place: their partition and position, and a number that tells in which order they came
+        """
+        partition_of = worker.job.sources[self.source].partition_of
+        partition = "" if partition_of is None else partition_of(place[0])
+        rows.add_events(self.source, partition, order_of(*place), records, worker)
+
+
+class Rows:
+    """Rows of the keying stage.
+
+    :param began: when the work on them began, by `perf_counter`
+    """
+
+    def __init__(self, payload: Payload, time: BatchTime, began: float) -> None:
+        self._payload = payload
+        self._now = time.now
+        self._began = began
+        self._event_time = batch_event_time(time.number)
+        self._columns: tuple[list[Any], ...] = ([], [], [])
+
+    def add(self, number: int, chunk: bytes) -> None:
+        for column, cell in zip(self._columns, (number, self._event_time, chunk), strict=True):
+            column.append(cell)
+
+    def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> list[Any]:
+        """Key records, and add their events.
+
+        :returns: dead letters of records that could not be keyed, as encoded values
+        """
+        keying = worker.keying[source]
+        packed = keying.pack(records, self._now)
+        groups, ranges = self._payload.groups, self._payload.ranges
+        by_range: dict[int, dict[int, bytes]] = {}
+        for group, events in packed.events.items():
+            by_range.setdefault(group * ranges // groups, {})[group] = events
+        numbers = range_numbers(ranges)
+        for position, by_group in by_range.items():
+            self.add(numbers[position], pack_compressed([source, ordering, by_group]))
+        if packed.newest is not None and source in watched(worker.job):
+            mark = pack_compressed([source, packed.newest, packed.oldest])
+            for number in numbers:
+                self.add(number, mark)
+        now = perf_counter()
+        report: dict[str, Any] = {
+            "records": {source: len(records)},
+            "stage_seconds": {"keying": now - self._began},
+            "callback_seconds": keying.stopwatch.take(),
+            "callback_calls": {"key_event": len(records)},
+        }
+        self._began = now
+        if packed.newest is not None:
+            report["newest"] = {source: {partition: packed.newest}}
+        if packed.oldest is not None:
+            report["oldest"] = {source: packed.oldest}
+        failures = keying.take_failures()
+        if failures:
+            report["failures"] = failures
+        if packed.letters:
+            report["outputs"] = {DEAD_LETTERS: packed.letters}
+        self.add(REPORT_RANGE, pack_compressed(report))
+        return packed.letters
+
+    def to_arrow(self) -> Any:
+        import pyarrow as pa
+
+        types = (pa.int32(), pa.timestamp("us", tz="UTC"), pa.binary())
+        columns = [pa.array(column, type_) for column, type_ in zip(self._columns, types, strict=True)]
+        return pa.record_batch(columns, names=["range", "event_time", "chunk"])
+
+
+def _as_they_are(cells: Any) -> list[Any]:
+    return cells.to_pylist() if cells.type.num_fields else cells.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
+
+
+def order_of(partition: str, position: int, number: int) -> bytes:
+    """Puts what was keyed together into the order of its source.
+
+    :param number: where it came in the task, among others of its partition and position
+    """
+    return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
+
+
+def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
+    """The cells of an Arrow batch, cut where (partition, position) changes."""
+    import pyarrow.compute as pc
+
+    cells = batch.column("record")
+    if not len(cells):
+        return
+    ends = set()
+    for name in ("partition", "position"):
+        ends.update(pc.run_end_encode(batch.column(name)).run_ends.to_pylist())
+    start = 0
+    for end in sorted(ends):
+        partition = batch.column("partition")[start].as_py()
+        position = batch.column("position")[start].as_py()
+        yield f"{task:08}" if partition is None else partition, position or 0, cells.slice(start, end - start)
+        start = end
+
+
+end_with_spark()

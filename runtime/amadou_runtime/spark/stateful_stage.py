@@ -1,0 +1,140 @@
+"""The second box: processes a key range's events and timers in Spark's workers.
+
+A failing callback does not fail its task: the error travels as a row, so that Spark does not try the task again in vain
+and the driver can tell the user what happened.
+"""
+
+from collections.abc import Iterator
+from time import perf_counter
+from typing import Any
+
+import attrs
+
+from amadou._report import added
+from amadou.errors import AmadouError
+from amadou_runtime.core.dependencies import judge
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.operator import Judged, ReplayedGroup, together
+from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.key_range import KeyRange
+from amadou_runtime.spark.keying_stage import REPORT_RANGE
+from amadou_runtime.spark.payload import Payload, Worker
+from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.summary import error_fields
+from amadou_runtime.spark.timeouts import set_timeout
+from amadou_runtime.spark.worker_end import end_with_spark
+
+RESULT = "result binary"
+STATE = "state binary"
+
+
+@attrs.frozen
+class StatefulStage:
+    """Processes one key range's batch by the operator core, between Spark's state and its timeout (see `timeouts`)."""
+
+    payload: Payload
+
+    def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        import pandas as pd
+
+        chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
+        if key[0] == REPORT_RANGE:
+            yield pd.DataFrame({"result": chunks})
+            return
+        try:
+            result = self._process(int(key[0]), chunks, state)
+        except AmadouError as error:
+            result = {"error": error_fields(error)}
+        yield pd.DataFrame({"result": [pack_compressed(result)]})
+
+    def _process(self, number: int, packed: list[bytes], state: Any) -> dict[str, Any]:
+        """Process a key range's rows, and store its state.
+
+        :returns: a row of results, for `Summary.of`
+        :raises AmadouError: nothing of the batch counts
+        """
+        stored = state.get[0] if state.exists else None
+        key_range = KeyRange(stored)
+        result = self._batch(self.payload.load().opened(), key_range, number, packed)
+        return result | self._store(key_range, stored, state)
+
+    def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> dict[str, Any]:
+        began = perf_counter()
+        time = BatchTime.told()
+        worker.operator.take_failures()
+        worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
+        chunks, newest, oldest, again = _unpacked(packed)
+        judged = self._judge(worker, time, newest, oldest, number)
+        limits = judged.verdict.limits
+        replayed = key_range.replay(worker.operator, again, time.watermark, limits)
+        played = key_range.process(worker.operator, chunks, time.watermark, limits)
+        given = [*replayed, *played.values()]
+        return {
+            "range": number,
+            "outputs": together((judged.outputs, *(processed.outputs for processed in given))),
+            "events": sum(processed.events for processed in given),
+            "late": sum(processed.late for processed in given),
+            "dropped": sum(processed.dropped for processed in given),
+            "timers_set": sum(processed.timers_set for processed in given),
+            "fired": sum(processed.fired for processed in given),
+            "counts": added(processed.counts for processed in given),
+            "callback_calls": added((judged.calls, *(processed.calls for processed in given))),
+            "failures": worker.operator.take_failures(),
+            "callback_seconds": worker.operator.stopwatch.take(),
+            "stage_seconds": {"playing": perf_counter() - began},
+        }
+
+    def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> dict[str, Any]:
+        """Store a key range in Spark's state, and set its timeout.
+
+        :param stored: what is stored
+        """
+        kept = key_range.pack()
+        if kept is not None:
+            state.update((kept,))
+        elif stored is not None:
+            state.remove()
+        next_timer, held = key_range.next_timer, key_range.held
+        if next_timer is not None or held:
+            set_timeout(state)
+        return {"kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held]}
+
+    def _judge(
+        self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
+    ) -> Judged:
+        """Judge which sources are down. Every range does, and the first one tells the handler."""
+        if number == range_numbers(self.payload.ranges)[0]:
+            return worker.operator.judge(time.judged, newest, oldest, time.number, time.watermark)
+        return Judged(judge(worker.job, time.judged, newest, oldest, time.number), {}, {})
+
+
+def _unpacked(
+    packed: list[bytes],
+) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
+    """What rows bring: events with their key group, the newest and the oldest event times that `judge` takes, and what
+    is replayed, by key group.
+    """
+    chunks: list[tuple[int, Chunk]] = []
+    newest: dict[str, int] = {}
+    oldest: dict[str, int] = {}
+    again: dict[int, ReplayedGroup] = {}
+    for row in filter(None, packed):  # an empty one only wakes up the range
+        source, first, second = unpack_compressed(row)
+        if source is None:
+            for group, (replayed, timers, calls) in second.items():
+                into = again.setdefault(group, ReplayedGroup([], [], []))
+                into.chunks.extend(Chunk(*chunk) for chunk in replayed)
+                into.timers.extend(map(tuple, timers))
+                into.calls.extend(FailedCall(*call) for call in calls)
+        elif isinstance(first, int):
+            newest[source] = max(first, newest.get(source, first))
+            if second is not None:
+                oldest[source] = min(second, oldest.get(source, second))
+        else:
+            chunks += [(group, Chunk(source, first, events)) for group, events in second.items()]
+    return chunks, newest, oldest, again
+
+
+end_with_spark()

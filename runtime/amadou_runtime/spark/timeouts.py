@@ -1,0 +1,97 @@
+"""Why Spark calls a key range where nothing comes: one mechanism, told here as a whole.
+
+Spark calls a key range in a batch that has rows for it, or where the range's timeout is behind Spark's event-time
+watermark. Which timers are due is amadou's to say (`BatchTime.watermark`); Spark only has to call every range that has
+timers, in every batch. So Spark's event time is a count of batches, a millisecond each:
+
+1. The rows of batch N carry N + 2 milliseconds as their event time (`batch_event_time`). So Spark's watermark rises by
+   one millisecond with each batch that has data, whatever the times of the events are.
+2. A range with timers sets its timeout to Spark's present watermark (`set_timeout`). The next batch with a higher
+   watermark calls it, with rows or without.
+3. After a batch with data Spark plans one without data, since its watermark has moved. That one fires the timers that
+   became due. A run that resumes a checkpoint would skip it where the last run ended before it; `plan_due_batch` writes
+   the offsets of that batch, as Spark does before it begins one.
+4. Where nothing comes for long and the job has an `idle_timeout`, its watermark rises with the clock. The driver writes
+   when the next timer is due into a file (`WakeUp`). A source of its own (`wake_source`) reads the file and brings an
+   empty row for each range, which is a batch like any other.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from amadou.errors import CheckpointError
+from amadou_runtime.spark.files import Files
+
+WAKE_UP: Final = b""
+"""The chunk of a row that brings no events: Spark calls the range."""
+
+
+def batch_event_time(number: int) -> int:
+    """Return the event time of a batch's rows, in microseconds. The first timeout is at one millisecond."""
+    return 1000 * (number + 2)
+
+
+def set_timeout(state: Any) -> None:
+    """Let Spark call a key range in the next batch that moves Spark's watermark."""
+    state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
+
+
+class WakeUp(NamedTuple):
+    """A call to every key range, planned by the driver.
+
+    :param batch: the number of the batch after which it is due: there is one for each batch
+    :param at: when it is due by the clock, in microseconds since 1970
+    """
+
+    batch: int
+    at: int
+
+    def write(self, path: Path) -> None:
+        """Plan it, for the process that reads the wake-up source."""
+        write_json(path, self)
+
+    @classmethod
+    def read(cls, path: Path) -> "WakeUp | None":
+        """Return the one that was planned last."""
+        try:
+            return cls(*json.loads(path.read_text()))
+        except FileNotFoundError:
+            return None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file that another process reads, whole."""
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(value))
+    os.replace(beside, path)
+
+
+def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> None:
+    """Plan the batch without data that the last run ended too early for, where there is one.
+
+    With its offsets written down it is the first batch of the run.
+
+    :param last: the last batch that was planned
+    :param anyway: also where none is due
+    :raises CheckpointError: Spark's files cannot be read or written
+    """
+    commit = None if last is None else files.read(f"commits/{last}")
+    if last is None or commit is None:
+        return
+    offsets = files.read(f"offsets/{last}")
+    try:
+        reached = json.loads(commit.splitlines()[1])["nextBatchWatermarkMs"]
+        version, planned, *sources = (offsets or "").splitlines()
+        metadata = json.loads(planned)
+        before = metadata["batchWatermarkMs"]
+        if anyway:
+            reached = max(reached, before + 1)
+        due = reached > before
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
+    if due:
+        metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
+        files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))

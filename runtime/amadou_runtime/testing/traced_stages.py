@@ -1,0 +1,138 @@
+"""The stages of a test run on Spark: the plain ones, with a script, a trace and simulated crashes."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from amadou import Job
+from amadou.errors import AmadouError
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.operator import Operator
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.key_range import KeptGroup, KeyRange
+from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
+from amadou_runtime.spark.modules import loads
+from amadou_runtime.spark.payload import Worker
+from amadou_runtime.spark.spread import range_numbers
+from amadou_runtime.spark.stateful_stage import StatefulStage
+from amadou_runtime.spark.summary import error_fields
+from amadou_runtime.spark.worker_end import end_with_spark
+from amadou_runtime.testing.players import scripted
+from amadou_runtime.testing.trace import SimulatedCrash, Trace
+
+_BEGIN = b"begin"
+"""Begins the chunk that a `ScriptedBegin` becomes; packed events begin with their size."""
+
+
+@attrs.frozen
+class ScriptedBegin:
+    """The first row of each batch of a script.
+
+    :param run: names the run
+    :param crash_after: the worker crashes after so many callbacks, or at the end of the batch at the latest
+    :param put: the state of the only key group, empty for none, instead of the stored one
+    """
+
+    run: str
+    crash_after: int | None
+    put: bytes | None
+
+
+@attrs.frozen
+class ScriptedRow:
+    """A record of a script on its way to Spark."""
+
+    source: str
+    partition: str
+    record: Any
+
+
+class TracedWorker(Worker):
+    """A worker whose callbacks are watched."""
+
+    def operator_of(self, job: Job, run: str) -> Operator:
+        self.trace = Trace()
+        return Operator(job, self.trace, run)
+
+    def key_event_of(self, job: Job, source: str) -> Callable[[Any], Any]:
+        return scripted(super().key_event_of(job, source))
+
+
+class ScriptedKeyingStage(KeyingStage):
+    """Keys the records of a script, of all sources."""
+
+    def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
+        yield [loads(base64.b64decode(cell)) for cell in cells.to_pylist()]
+
+    def _key(self, worker: Worker, rows: Rows, records: list[Any], place: tuple[str, int, int]) -> None:
+        name, position, number = place
+        (key_range,) = range_numbers(self.payload.ranges)
+        script: dict[tuple[str, str], list[Any]] = {}
+        for row in records:
+            if isinstance(row, ScriptedBegin):
+                rows.add(key_range, _BEGIN + pack_compressed([row.run, row.crash_after, row.put]))
+            else:
+                script.setdefault((row.source, row.partition), []).append(row.record)
+        for (source, partition), brought in sorted(script.items(), key=lambda item: item[0]):
+            ordering = order_of(f"{partition}\0{name}", position, number)
+            letters = rows.add_events(source, partition, ordering, brought, worker)
+            if letters:
+                rows.add(REPORT_RANGE, pack_compressed({"letters": letters}))
+
+
+class TracedKeyRange(KeyRange):
+    """A key range of one key group, which takes part in each batch."""
+
+    @classmethod
+    def of_group(cls, state: bytes) -> "TracedKeyRange":
+        """Return a range of a key group that a script put in place.
+
+        :param state: empty for none
+        """
+        key_range = cls(None)
+        if state:
+            group = KeyGroup(state)
+            figures = group.next_time(), len(group), group.pending
+            key_range._groups[0] = KeptGroup(state, *figures, False, group.waiting(), [])
+        return key_range
+
+    def states(self) -> dict[int, bytes | None]:
+        """Return the state of the key group."""
+        return {0: self._groups[0].state if self._groups else None}
+
+    def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
+        return watermark is not None or super()._is_called(kept, operator, watermark, limits)
+
+
+class TracedStatefulStage(StatefulStage):
+    """Processes the only key range of a test run, watches the callbacks, and crashes where the script says so."""
+
+    def _process(self, number: int, packed: list[bytes], state: Any) -> dict[str, Any]:
+        begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
+        if begin is None:  # the batch has failed already, and the range still has its timeout
+            return {}
+        run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
+        stored = state.get[0] if state.exists else None
+        key_range = TracedKeyRange(stored) if put is None else TracedKeyRange.of_group(put)
+        worker = self.payload.load().opened()
+        assert isinstance(worker, TracedWorker)
+        worker.operator.run = run
+        worker.trace.take()
+        worker.trace.crash_after = crash_after
+        try:
+            result = self._batch(worker, key_range, number, [chunk for chunk in packed if chunk is not begin])
+        except AmadouError as error:
+            return {"error": error_fields(error), "trace": _traced(worker.trace)}
+        if crash_after is not None:
+            raise SimulatedCrash
+        kept = self._store(key_range, stored, state)
+        return {**result, **kept, "trace": _traced(worker.trace), "states": key_range.states()}
+
+
+def _traced(trace: Trace) -> list[Any]:
+    return [entry.parts() for entry in trace.take()]
+
+
+end_with_spark()
