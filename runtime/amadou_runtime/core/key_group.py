@@ -47,8 +47,8 @@ class KeyGroup:
     a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
     when it is to be woken, how many subjects, one of them, layout]}``; then which components have in-memory state, as
     ``[run, components]`` or nothing; the events that wait for other sources (`DependsOn`), as ``{source: [how many, the
-    oldest time, packed events]}``; and the structures of components, as ``[structures, positions of those of each name]``,
-    since what is made at run time is known here alone. Names are those of specs and of wholes, in their order.
+    oldest time, packed events]}``; and the structures of components, as ``[structures, positions of those of each
+    name]``, since what is made at run time is known here alone. Names are those of specs and of wholes, in their order.
 
     :param run: the run that reads it: the in-memory state of another run is lost. `None` reads all
     :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
