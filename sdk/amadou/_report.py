@@ -35,6 +35,8 @@ class Counts:
     :param timers_fired: how many timers fired, and how many times components were woken
     :param outputs: values that were collected, by port
     :param counters: what callbacks and components counted (`Subject.count`), by name
+    :param vectorized_fallbacks: how often a vectorised path failed and amadou used the slow one, by component; of
+        records under ``key_event``. Each is an error of amadou or of the component
     :param keys: keys that have state or timers afterwards
     :param timers_pending: timers that are set and not due afterwards, and times at which components are to be woken
     :param state_bytes: what is stored afterwards
@@ -49,6 +51,7 @@ class Counts:
     timers_fired: int = 0
     outputs: Mapping[str, int] = attrs.field(factory=dict)
     counters: Mapping[str, int] = attrs.field(factory=dict)
+    vectorized_fallbacks: Mapping[str, int] = attrs.field(factory=dict)
     keys: int = 0
     timers_pending: int = 0
     state_bytes: int = 0
@@ -71,6 +74,7 @@ class Counts:
             timers_fired=self.timers_fired + later.timers_fired,
             outputs=added((self.outputs, later.outputs)),
             counters=added((self.counters, later.counters)),
+            vectorized_fallbacks=added((self.vectorized_fallbacks, later.vectorized_fallbacks)),
         )
 
 
@@ -193,6 +197,8 @@ class RunSummary:
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
         held = "".join(f"held: {count:,} of {source}; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
+        fallbacks = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.vectorized_fallbacks.items()))
+        counters += f"vectorized fallbacks: {fallbacks}; " if fallbacks else ""
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
             f"late: {shown_late}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "

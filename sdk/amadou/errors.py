@@ -616,6 +616,29 @@ class EngineDifferenceError(AmadouError):
         return type(self), (self.what, self.embedded, self.spark, self.where)
 
 
+class VectorizedPathError(AmadouError):
+    """The vectorised path of a component, or of `key_event`, gave something else in a batch of a test run than its
+    reference, which takes one event after the other: an error of amadou, or of whoever wrote the component.
+
+    :param name: the component, or ``key_event``
+    :param what: what differs, such as `outputs`, `state` or `outcome`, where one path failed
+    :param vectorized: what the vectorised path gave at the first difference, shortened
+    :param per_event: what the reference gave there
+    :param where: the first entry that differs, and the number of entries of each
+    """
+
+    def __init__(self, name: str, what: str, vectorized: str, per_event: str, where: str = "") -> None:
+        self.name = name
+        self.what = what
+        self.vectorized = vectorized
+        self.per_event = per_event
+        self.where = where
+        super().__init__(
+            f"an error of amadou: the vectorised path of {name}, which runs use, and the per-event path differ in the "
+            f"{what} of a batch{where}:\n  vectorised  {vectorized}\n  per event   {per_event}\nPlease report this"
+        )
+
+
 class RunError(AmadouError):
     """The engine failed for a reason that is not the handler's."""
 

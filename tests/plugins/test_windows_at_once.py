@@ -56,7 +56,6 @@ def played(
     operator = Operator(Job("windows", handler, sources, sinks, late_events=late_events))
     operator.open()
     state: bytes | None = None
-    memory: bytes | None = None
     found: list[tuple[Processed, Any]] = []
     for watermark, events in [*script, (1000, [])]:
         brought: dict[str, list[Any]] = {}
@@ -67,22 +66,19 @@ def played(
         mark = None if watermark is None else to_micros(at(watermark))
         processed: Processed | None
         if at_once():
-            assert operator._taker is not None
-            processed = operator.process_at_once(operator._taker, state, chunks, mark, memory)
+            assert operator.vectorized_component is not None
+            processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)
             assert processed is not None
         else:
-            processed = operator.process_one_by_one(state, chunks, mark, memory)
-        state, memory = processed.state, processed.memory
-        if handler.window.in_memory:
-            assert not KeyGroup(state).columns
-            assert not KeyGroup(state).wholes
-        group = KeyGroup(state, memory)
+            processed = operator.per_event(state, chunks, mark)
+        state = processed.state
+        group = KeyGroup(state)
         group.spread(handler.window)
         kept = {
             name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.wakes)
             for name, column in group.columns.items()
         }
-        found.append((processed._replace(state=None, memory=None), kept))  # keys may be stored in another order
+        found.append((processed._replace(state=None), kept))  # keys may be stored in another order
     return found
 
 
@@ -124,12 +120,12 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
         handler = kind(windowing(TumblingWindow, SECOND, **settings).window)
         return Operator(job(handler))
 
-    assert made(Making)._taker is not None
+    assert made(Making).vectorized_component is not None
     for other in (made(Greedy), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
-        assert other._taker is None
+        assert other.vectorized_component is None
     operator = made(Making)
     state = operator.process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None).state
-    assert operator.process_at_once(operator._taker, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
+    assert operator.vectorized(operator.vectorized_component, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
     kept = operator.process(state, [], to_micros(at(1)))
     assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).columns)) == (1, ["seen"])
 
@@ -176,10 +172,12 @@ def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() 
     before = state_of(windowing(HoppingWindow, 90 * SECOND, 60 * SECOND, early=60 * SECOND))
     handler = windowing(HoppingWindow, 90 * SECOND, 60 * SECOND)
     operator = Operator(job(handler))
-    one_by_one = operator.process_one_by_one(before, [], to_micros(at(1000)))
+    one_by_one = operator.per_event(before, [], to_micros(at(1000)))
     handler.gives_all_to = "window"
     at_once = Operator(job(handler))
-    assert at_once.process_at_once(at_once._taker, before, [], to_micros(at(1000))).outputs == one_by_one.outputs  # type: ignore[arg-type, union-attr]
+    assert (
+        at_once.vectorized(at_once.vectorized_component, before, [], to_micros(at(1000))).outputs == one_by_one.outputs
+    )  # type: ignore[arg-type, union-attr]
     assert len(one_by_one.outputs["results"]) == 2
 
 
@@ -198,7 +196,8 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
     state = operator.process(None, [chunk], None).state
     assert len(operator.process(state, [], to_micros(at(1))).outputs["results"]) == 2
-    assert "windows: window did not take many events at once" in caplog.text
+    assert "job windows: the vectorised path of window failed" in caplog.text
+    assert operator.take_fallbacks() == {"window": 1}
     assert "not now" in caplog.text
 
 
@@ -213,20 +212,21 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
 
     operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    assert (operator._taker, operator.process(None, [chunk], None).keys) == (None, 1)
+    assert (operator.vectorized_component, operator.process(None, [chunk], None).keys) == (None, 1)
 
 
-def test_what_came_from_memory_goes_back_there_also_where_its_window_is_not_made_yet() -> None:
+def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
     handler = windowing(TumblingWindow, SECOND, storage="memory")
     before = Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
+    assert before.in_memory
 
     class Stranger(Recording):
         def __init__(self) -> None: ...
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
     stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
-    after = stranger.process(before.state, [], to_micros(at(0)), before.memory)
-    assert (after.state, after.memory) == (before.state, before.memory)
+    after = stranger.process(before.state, [], to_micros(at(0)))
+    assert (after.state, after.in_memory) == (before.state, True)
 
 
 def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
@@ -240,12 +240,13 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
         def __init__(self) -> None: ...
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
-    stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
+    other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
+    stranger = Operator(other)
     before = stranger.process(state, [], to_micros(at(0)))
     assert (before.keys, before.pending, before.next_timer) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
         stranger.process(before.state, [], to_micros(at(1)))
-    stranger.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
+    other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
     assert len(stranger.process(before.state, [], to_micros(at(1))).outputs["results"]) == 2
 
 

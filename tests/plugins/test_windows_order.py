@@ -143,7 +143,7 @@ def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog:
     handler = recorded(HoppingWindow(size * SECOND, 10 * SECOND, value))
     handler.gives_all_to = "window"
     operator = Operator(job(handler))
-    assert operator._taker is not None
+    assert operator.vectorized_component is not None
     numbers, other = [event(5, {"n": 1}), event(6, {"n": 2}, "a")], event(15, {"n": SECOND}, "a")
     state = operator.process(None, [chunk(numbers)], None).state
     if size == 10:

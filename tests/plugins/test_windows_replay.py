@@ -119,7 +119,7 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     operator.open()
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
-    processed = operator.replay(run._state, group, to_micros(result.watermark), None, {})
+    processed = operator.replay(run._state, group, to_micros(result.watermark), {})
     assert (processed.late, processed.fired) == (0, len(calls))
     outputs = {
         port: [port_codec(mended, port).decode(wire) for wire in wires] for port, wires in processed.outputs.items()
@@ -263,7 +263,7 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     assert [letter.callback for letter in result.dead_letters] == ["on_timer_expired"]
     mended = job(FedByTimers(False))
     operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
-    played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), None, {})
+    played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), {})
     assert (played.outputs, played.counts) == ({}, {"short.late": 1})
     closed = operator.process(played.state, [], to_micros(at(60)))
     assert [port_codec(mended, "results").decode(wire) for wire in closed.outputs["results"]] == [(at(60), "a", (0, 1))]

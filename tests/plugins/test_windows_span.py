@@ -43,13 +43,13 @@ def all_at_once(handler: Recording, batches: Any) -> list[Any]:
     """The results of a handler that is played many events at a time."""
     handler.gives_all_to = "window"
     operator = Operator(job(handler))
-    assert operator._taker is not None
+    assert operator.vectorized_component is not None
     state, found, times = None, [], []
     for batch in [*batches, None]:
         watermark = max(times) - 6_000_000 if times else None
         chunks = [Chunk("in", b"", pack_events([field for event in batch for field in event]))] if batch else []
         mark = to_micros(at(1e9)) if batch is None else watermark
-        processed = operator.process_at_once(operator._taker, state, chunks, mark)
+        processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)
         assert processed is not None
         state = processed.state
         found += [operator._codecs["results"].decode(wire) for wire in processed.outputs.get("results", [])]

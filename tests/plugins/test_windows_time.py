@@ -106,10 +106,10 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
         for watermark, given in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):
             chunks = [Chunk("in", b"", pack_events(given))] if given else []
             if is_at_once:
-                assert operator._taker is not None
-                processed = operator.process_at_once(operator._taker, state, chunks, watermark)
+                assert operator.vectorized_component is not None
+                processed = operator.vectorized(operator.vectorized_component, state, chunks, watermark)
             else:
-                processed = operator.process_one_by_one(state, chunks, watermark)
+                processed = operator.per_event(state, chunks, watermark)
             assert processed is not None
             state = processed.state
             results = sorted(map(repr, processed.outputs.get("results", [])))

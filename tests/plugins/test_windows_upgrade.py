@@ -34,10 +34,10 @@ def batch_played(
 ) -> Processed:
     """A batch, played many events at a time or one by one."""
     if is_at_once:
-        assert operator._taker is not None
-        done = operator.process_at_once(operator._taker, state, chunks, to_micros(at(watermark)))
+        assert operator.vectorized_component is not None
+        done = operator.vectorized(operator.vectorized_component, state, chunks, to_micros(at(watermark)))
     else:
-        done = operator.process_one_by_one(state, chunks, to_micros(at(watermark)))
+        done = operator.per_event(state, chunks, to_micros(at(watermark)))
     assert done is not None
     return done
 

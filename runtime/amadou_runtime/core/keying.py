@@ -3,12 +3,11 @@
 import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from types import GeneratorType
 from typing import Any, NamedTuple
 
-from amadou import Handler, Job, KeyedEvent, Source, check_ran
+from amadou import Job, KeyedEvent, Source, check_ran
 from amadou._event import check_key
 from amadou._handler import callbacks_of
 from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
@@ -28,6 +27,7 @@ from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.stopwatch import Stopwatch
+from amadou_runtime.core.vectorized import Fallbacks, stands_for
 
 
 class Packed(NamedTuple):
@@ -52,17 +52,6 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """Return the function that turns a source's records into events."""
     key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode
     return key_event if decode is None else lambda record: key_event(decode(record))
-
-
-def stands_for(handler: Handler, many: str, one: str) -> bool:
-    """Whether a handler's way with many at once is that of the class that says what happens to one, or of a later one:
-    who overrides the one alone wants it called.
-    """
-    if many in vars(handler):
-        return True
-    classes = type(handler).__mro__
-    defined = (next(at for at, cls in enumerate(classes) if name in vars(cls)) for name in (many, one))
-    return next(defined) <= next(defined)
 
 
 class KeyedSource(Source):
@@ -94,6 +83,7 @@ class Keying:
         self._max_ahead = job.max_ahead
         own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
         self._key_all = job.handler.key_all if own else None
+        self._fallbacks = Fallbacks(job.name)
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
         self.stopwatch = Stopwatch()
@@ -105,29 +95,53 @@ class Keying:
         :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned what cannot be used
         """
-        with callbacks_of(self._of):
-            return self._keyed(records, now)
-
-    def _keyed(self, records: list[Any], now: int) -> Packed:
-        if not records:
-            return Packed({}, None, None, [])
-        if self._key_all is not None:
-            with suppress(Exception):  # one by one tells what is wrong
-                self.stopwatch.turn("key_event")
-                columns = self._key_all(records)
-                self.stopwatch.turn()
-                if columns is not None:
-                    return self._pack_all(*columns, now)
-        if self._letters is None:
-            return self._pack(records, now, None)
-        letters: list[Any] = []
+        failure = None
         try:
-            return self._pack(records, now, letters)
-        except CallbackError:  # found only now: something that msgpack cannot carry
-            letters = []
-            self.take_failures()
-            good = [record for record in records if self._packs(record, now, letters)]
-            return self._pack(good, now, None)._replace(letters=letters)
+            packed = self.vectorized(records, now)
+        except Exception as error:
+            failure = error
+        else:
+            if packed is not None:
+                return packed
+        packed = self.per_record(records, now)  # raises where a record is to blame
+        if failure is not None and not packed.letters:
+            self._fallbacks.note("key_event", failure)
+        return packed
+
+    def vectorized(self, records: list[Any], now: int) -> Packed | None:
+        """Key and pack all records in one call.
+
+        :returns: `None` where the handler cannot, or not these records
+        :raises Exception: a record cannot be keyed, which `per_record` tells
+        """
+        if self._key_all is None or not records:
+            return None
+        with callbacks_of(self._of):
+            self.stopwatch.turn("key_event")
+            columns = self._key_all(records)
+            self.stopwatch.turn()
+            return None if columns is None else self._pack_all(*columns, now)
+
+    def per_record(self, records: list[Any], now: int) -> Packed:
+        """Key and pack records one by one.
+
+        :raises CallbackError: `key_event` failed, or returned what cannot be used
+        """
+        with callbacks_of(self._of):
+            if self._letters is None:
+                return self._pack(records, now, None)
+            letters: list[Any] = []
+            try:
+                return self._pack(records, now, letters)
+            except CallbackError:  # found only now: something that msgpack cannot carry
+                letters = []
+                self.take_failures()
+                good = [record for record in records if self._packs(record, now, letters)]
+                return self._pack(good, now, None)._replace(letters=letters)
+
+    def take_fallbacks(self) -> dict[str, int]:
+        """Return how often the vectorised path failed since the last call of this, under ``key_event``."""
+        return self._fallbacks.take()
 
     def take_failures(self) -> Failures:
         """What records failed since the last call of this. Begins anew."""

@@ -1,47 +1,34 @@
 """The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
 
-import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from heapq import heappop, heappush
-from itertools import repeat
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
-from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, check_ran, in_key_order
-from amadou._component import known_components
-from amadou._event import keyed_events
-from amadou._group import Timers
+from amadou import Component, Events, Job, Key, Subject, check_ran
 from amadou._handler import callbacks_of
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
-from amadou._text import shown_error
-from amadou._time import MICROSECOND, from_micros
-from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
+from amadou._time import from_micros
+from amadou.errors import AmadouError, StateDecodeError
+from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
-from amadou_runtime.core.dead_letters import DeadLetters, Wake
 from amadou_runtime.core.dependencies import Held, Verdict, judge
 from amadou_runtime.core.events import Chunk, Run
+from amadou_runtime.core.expiry import age, expired_keys, sweep, sweep_times
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.failure import callback_error, called, shown_traceback
+from amadou_runtime.core.failure import callback_error
+from amadou_runtime.core.firing import Firing, waking
 from amadou_runtime.core.held_events import admitted
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.keying import stands_for
+from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
-from amadou_runtime.core.stopwatch import Stopwatch
+from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 from amadou_runtime.core.watermark import END_OF_TIME
 
-_SWEEPS = 8
-"""How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
-
-_logger = logging.getLogger("amadou")
 LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""
 DROPPED = ".dropped"
 """The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
-Wakes: TypeAlias = dict[int, dict[Key, set[str]]]
-"""By time and key, which components are to be woken."""
 
 
 class Processed(NamedTuple):
@@ -101,55 +88,36 @@ class Operator:
     """
 
     def __init__(self, job: Job, observer: Observer | None = None, run: str = "") -> None:
-        handler = job.handler
         self.run = run
-        self.handler = handler
-        self._name = type(handler).__name__
-        self._has_timer_callback = job.has_timers
-        self._codecs = {name: port_codec(job, name) for name in job.ports}
-        self._observer = observer
-        self._specs = job.specs
-        self._components = job.components
-        self._own = tuple(self._components.values())
-        """The components that the handler declares; others join `_components` while a run goes on."""
-        self._declared = {name: position for position, name in enumerate(job.component_order)}
-        self._wake: Wake = self._wake_component
-        self._encode_late = self._codecs[LATE_EVENTS].encode if job.late_events == "divert" else None
-        self._late_events = job.late_events
-        self._job = job
         self.retired = job.retired
         """What becomes of state under names that the job has no spec of any more."""
-        self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
-        self._on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
-        self._on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
-        if observer is not None:
-            self._on_event = observer.observed_event(self._on_event)
-            self._on_timer_expired = observer.observed_timer(self._on_timer_expired)
-            self._wake = observer.observed_wake(self._wake)
-            self._changes = {name: observer.observed_change(name, change) for name, change in self._changes.items()}
-        self._taker = _taker(job) if observer is None else None
-        self._has_told = False
-        self.stopwatch = Stopwatch()
-        """Measures callbacks, as `BatchReport.callback_seconds`."""
-        self._letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
-        if self._letters is not None:
-            letters = self._letters
-            self._on_event = letters.guarded_event(self._on_event)
-            self._on_timer_expired = letters.guarded_timer(self._on_timer_expired)
-            self._wake = letters.guarded_wake(self._wake)
-
-    def take_failures(self) -> Failures:
-        """What callbacks failed since the last call of this. Begins anew."""
-        return {} if self._letters is None else self._letters.take_failures()
+        self._job = job
+        self._codecs = {name: port_codec(job, name) for name in job.ports}
+        self._specs = job.specs
+        self._has_timers = job.has_timers
+        self._callbacks = Callbacks(job, observer)
+        self._late = None if job.late_events == "deliver" else LateEvents(job, self._callbacks)
+        self.vectorized_component = vectorized_component(job)
+        """The component that takes the events of all subjects of a key group as columns."""
+        self._fallbacks = Fallbacks(job.name)
+        self.stopwatch = self._callbacks.stopwatch
 
     def open(self) -> None:
         """Let the handler prepare itself."""
-        with known_components(self._components):
-            self._guarded("open", self.handler.open)
+        self._callbacks.open()
 
     def close(self) -> None:
         """Let the handler clean up."""
-        self._guarded("close", self.handler.close)
+        self._callbacks.close()
+
+    def take_failures(self) -> Failures:
+        """Return the callbacks that failed since the last call of this."""
+        letters = self._callbacks.letters
+        return {} if letters is None else letters.take_failures()
+
+    def take_fallbacks(self) -> dict[str, int]:
+        """Return how often a component's vectorised path failed since the last call of this, by its name."""
+        return self._fallbacks.take()
 
     def judge(
         self,
@@ -173,12 +141,12 @@ class Operator:
             calls[callback] = calls.get(callback, 0) + 1
             self.stopwatch.turn(callback)
             try:
-                check_ran(callback, self._changes[callback](dependency, checkpoint))
+                check_ran(callback, self._callbacks.changes[callback](dependency, checkpoint))
             except Exception as error:
-                raise self._failed(error, callback, batch, dependency.name, None, dependency)
+                raise self._callbacks.failed(error, callback, batch, dependency.name, None, dependency)
             self.stopwatch.turn()
 
-        with callbacks_of(self.handler):
+        with callbacks_of(self._job.handler):
             verdict = judge(self._job, kept, newest, oldest, number, tell)
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
@@ -189,19 +157,30 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed:
-        """Play one batch of one key group: due timers, then events (`semantics.md` 5).
+        """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
-        A handler that gives all events to a component is played that way; where this fails, one event after the other
-        tells which of them it was.
+        A handler that delegates all events to a component is processed by columns where the component can. Where that
+        fails, the batch is processed event by event, which counts as a fallback.
 
-        :param state: what the last `Processed.state` was
+        :param state: the last `Processed.state`
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
         :param limits: which events wait; see `Verdict`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
-        with callbacks_of(self.handler):
-            return self._process(state, chunks, watermark, limits)
+        component, failure = self.vectorized_component, None
+        if component is not None:
+            try:
+                processed = self.vectorized(component, state, chunks, watermark, limits)
+            except Exception as error:
+                failure = error
+            else:
+                if processed is not None:
+                    return processed
+        processed = self.per_event(state, chunks, watermark, limits)  # raises where an event is to blame
+        if component is not None and failure is not None:
+            self._fallbacks.note(component.name, failure)
+        return processed
 
     def replay(
         self,
@@ -210,85 +189,53 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int],
     ) -> Processed:
-        """Play callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
+        """Call callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
 
-        :param again: what is played
+        :param again: what is replayed
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
-        with callbacks_of(self.handler):
-            played = self.process_one_by_one(state, again.chunks, watermark, limits, again)
-            return played._replace(late=0)
+        return self.per_event(state, again.chunks, watermark, limits, again)._replace(late=0)
 
-    def _process(
+    def vectorized(
         self,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int],
-    ) -> Processed:
-        if self._taker is not None:
-            try:
-                played = self.process_at_once(self._taker, state, chunks, watermark, limits)
-                if played is not None:
-                    return played
-            except Exception as error:
-                if not self._has_told:
-                    told = (
-                        "%s: %s did not take many events at once; they are played one by one, now and whenever it "
-                        "fails\n%s"
-                    )
-                    _logger.warning(told, self._job.name, self._taker.name, shown_traceback(error))
-                    self._has_told = True
-        try:
-            return self.process_one_by_one(state, chunks, watermark, limits)
-        except StateDecodeError as error:  # outside of callbacks: of a component, or of what a time to live ends
-            if error.spec is None:
-                raise
-            reached = None if watermark is None else from_micros(watermark)
-            raise callback_error(error, handler=self._name, callback=error.spec, key=error.key, watermark=reached)
-
-    def process_at_once(
-        self,
-        taker: Component,
+        component: Component,
         state: bytes | None,
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Processed | None:
-        """Play one batch through a component that takes the events of all subjects at once.
+        """Process one batch through a component that takes the events of all subjects as columns.
 
-        :returns: what `process_one_by_one` would; `None` where only that can tell
+        :returns: what `per_event` would return; `None` where this state or handler needs it
         """
         group = KeyGroup(state, self.run, self._job.retired)
-        whole = group.gather(taker)
-        if whole is None:
-            return None
-        batch = self._batch(group, watermark, ())
-        subject = Subject(batch)
-        runs = admitted(group, chunks, limits, batch.watermark, self._observer)
-        count, late = sum(len(run.keys) for run in runs), 0
-        if self._late_events != "deliver" and watermark is not None:
-            runs, late = self._without_late(runs, watermark, batch)
-        fired = 0
-        if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
-            self.stopwatch.turn(taker.name)
-            fired = taker.woken_all(subject, whole, watermark)
-        calls = {taker.name: fired} if fired else {}
-        if runs:
-            self.stopwatch.turn("on_event")
-            calls["on_event"] = count - late
-        for run in runs:
-            micros = run.micros
-            if watermark is not None and min(micros) < watermark:
-                late += sum(map(watermark.__gt__, micros))
-            subject.source = run.source
-            taker.add_all(subject, whole, Events(run.keys, run.values, micros))
-        self.stopwatch.turn()
-        if group.columns:  # the handler did more than it said
+        with callbacks_of(self._job.handler):
+            whole = group.gather(component)
+            if whole is None:
+                return None
+            batch = self._batch(group, watermark, ())
+            subject = Subject(batch)
+            runs, count, late = self._admitted(group, chunks, limits, batch)
+            fired = 0
+            if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
+                self.stopwatch.turn(component.name)
+                fired = component.woken_all(subject, whole, watermark)
+            calls = {component.name: fired} if fired else {}
+            if runs:
+                self.stopwatch.turn("on_event")
+                calls["on_event"] = count - late
+            for run in runs:
+                micros = run.micros
+                if watermark is not None and min(micros) < watermark:
+                    late += sum(map(watermark.__gt__, micros))
+                subject.source = run.source
+                component.add_all(subject, whole, Events(run.keys, run.values, micros))
+            self.stopwatch.turn()
+        if group.columns:  # the handler did more than it delegates
             return None
         return self._processed(group, batch, count, late, fired, calls, whole.wake_at)
 
-    def process_one_by_one(
+    def per_event(
         self,
         state: bytes | None,
         chunks: Sequence[Chunk],
@@ -296,11 +243,30 @@ class Operator:
         limits: Mapping[str, int] = MappingProxyType({}),
         again: ReplayedGroup | None = None,
     ) -> Processed:
-        """Play one batch, callback by callback.
+        """Process one batch, callback by callback.
 
         :param again: what is replayed besides events
+        :raises CallbackError: a callback failed; nothing of the batch counts
         """
-        group = KeyGroup(state, self.run, self._job.retired)
+        try:
+            with callbacks_of(self._job.handler):
+                return self._per_event(state, chunks, watermark, limits, again)
+        except StateDecodeError as error:  # outside of callbacks: of a component, or of expired state
+            if error.spec is None:
+                raise
+            reached = None if watermark is None else from_micros(watermark)
+            name = self._callbacks.name
+            raise callback_error(error, handler=name, callback=error.spec, key=error.key, watermark=reached)
+
+    def _per_event(
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        limits: Mapping[str, int],
+        again: ReplayedGroup | None,
+    ) -> Processed:
+        group, callbacks = KeyGroup(state, self.run, self._job.retired), self._callbacks
         timers = group.timers
         for timer in () if again is None else again.timers:
             timers.add(*timer)
@@ -309,46 +275,54 @@ class Operator:
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
         batch.is_replay = again is not None
-        runs = admitted(group, chunks, limits, batch.watermark, self._observer)
-        count = sum(len(run.keys) for run in runs)
-        left = group.left_otherwise(self._own)
+        runs, count, late = self._admitted(group, chunks, limits, batch)
+        left = group.left_otherwise(callbacks.declared)
         self._spread(group, Subject(batch))
-        waking = _waking(group, watermark)
+        component_timers = waking(group, watermark)
         aging = self._aging()
-        expired = _expired(aging, group, watermark) if aging else {}
+        expired = expired_keys(aging, group, watermark) if aging else {}
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
-        touched.update(*waking.values(), (call.key for call in failed))
+        touched.update(*component_timers.values(), (call.key for call in failed))
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
-        late = 0
-        if again is None and self._late_events != "deliver" and watermark is not None:
-            runs, late = self._without_late(runs, watermark, batch)
-        calls: dict[str, int] = {}
         for call in failed:
-            self._call_again(call, subject)
-        fired = self._fire(due, waking, subject, calls) if due or waking else 0
+            apart = self._batch(KeyGroup(None), call.watermark, (call.key,))
+            apart.keeper = None
+            callbacks.call_again(call, subject, apart)
+        firing = Firing(callbacks, subject, due, component_timers)
+        fired, calls = firing.fire() if due or component_timers else 0, firing.calls
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
         if watermark is not None and fired:
             aging = self._aging()  # a component may have been made
-            _age(aging, group, watermark)
-            if self._letters is not None:  # packed already: an event that fails brings it back, where it is gone by now
-                expired = _expired(aging, group, watermark)
+            age(aging, group, watermark)
+            if callbacks.letters is not None:  # packed already: an event that fails brings back what has expired
+                expired = expired_keys(aging, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
         for run in runs:
-            late += self._play(run, subject)
+            late += callbacks.process_events(run, subject)
         self.stopwatch.turn()
-        _sweep(aging, expired, subject)
+        sweep(aging, expired, subject)
         self._store(group, runs, batch)
-        times = [time for time in (group.next_time(), *_sweep_times(aging, group)) if time is not None]
+        times = [time for time in (group.next_time(), *sweep_times(aging, group)) if time is not None]
         return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
+
+    def _admitted(
+        self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], batch: Batch
+    ) -> tuple[list[Run], int, int]:
+        """Return the events to process, how many there were, and how many of them the job does not deliver."""
+        runs = admitted(group, chunks, limits, batch.watermark, self._callbacks.observer)
+        count, late = sum(len(run.keys) for run in runs), 0
+        if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
+            runs, late = self._late.taken_out(runs, batch.watermark_micros, batch)
+        return runs, count, late
 
     def _aging(self) -> list[Any]:
         """The specs with a time to live."""
-        return [spec for spec in {**self._specs, **self._components}.values() if spec.ttl is not None]
+        return [spec for spec in {**self._specs, **self._callbacks.components}.values() if spec.ttl is not None]
 
     def _processed(
         self,
@@ -367,7 +341,7 @@ class Operator:
         if group.retired and next_timer is None:
             next_timer = END_OF_TIME  # it is to be called when a job has the spec again
         keys, pending = len(group), group.pending
-        group.in_memory |= {name for name, component in self._components.items() if component.in_memory}
+        group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
         return Processed(
             group.pack(),
             bool(group.in_memory),
@@ -390,11 +364,11 @@ class Operator:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
         watermark = subject.watermark_micros
         for name, whole in list(group.wholes.items()):
-            component = self._components.get(name)
+            component = self._callbacks.components.get(name)
             wake_at = whole.wake_at
             if component is None and watermark is not None and wake_at is not None and wake_at <= watermark:
                 subject.key, subject.timestamp = next(iter(whole.keys)), from_micros(wake_at)
-                component = self._recovered(name, subject)
+                component = self._callbacks.recovered(name, subject)
             if component is not None:
                 group.spread(component)
 
@@ -412,246 +386,17 @@ class Operator:
 
     def _batch(self, group: KeyGroup, watermark: int | None, touched: Collection[Key]) -> Batch:
         return Batch(
-            self.handler,
-            self._has_timer_callback,
+            self._job.handler,
+            self._has_timers,
             {name: Port(codec) for name, codec in self._codecs.items()},
             watermark,
             group.columns,
             group.timers,
             touched,
-            self._components,
+            self._callbacks.components,
             self._job.name,
             group,
         )
-
-    def _without_late(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
-        """The events that are not late, and how many others there were, which are dropped or diverted."""
-        late = 0
-        left = []
-        watermark = from_micros(micros)
-        for run in runs:
-            if min(run.micros) >= micros:
-                left.append(run)
-                continue
-            on_time: list[Any] = []
-            for event in zip(run.keys, run.timestamps, run.values, strict=True):
-                if event[1] >= watermark:
-                    on_time.append(event)
-                    continue
-                late += 1
-                if self._encode_late is None:
-                    batch.dropped += 1
-                    self._not_delivered("dropped", run.source, event, watermark)
-                    continue
-                try:
-                    wire = self._encode_late(LateEvent(self._job.name, run.source, *event, watermark))
-                except Exception as error:
-                    self._bury_late(error, run.source, KeyedEvent(*event), watermark, batch.ports)
-                    continue
-                batch.ports[LATE_EVENTS].wires.append(wire)
-                self._not_delivered("diverted", run.source, event, watermark, wire)
-            if on_time:
-                left.append(Run.of(run.source, on_time))
-        return left, late
-
-    def _not_delivered(self, verdict: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
-        if self._observer is not None:
-            self._observer.not_delivered(verdict, source, event, watermark, wire)
-
-    def _bury_late(
-        self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
-    ) -> None:
-        """Write a letter for a late event that its sink cannot carry.
-
-        :raises CallbackError: the job takes no letters
-        """
-        failed = callback_error(
-            error,
-            handler=self._name,
-            callback=LATE_EVENTS,
-            source=source,
-            key=event.key,
-            record=event,
-            watermark=watermark,
-        )
-        if self._letters is None:
-            raise failed
-        wire = self._letters.of_late(source, event, watermark, failed)
-        ports[DEAD_LETTERS].wires.append(wire)
-        self._not_delivered("dropped", source, event, watermark)
-        if self._observer is not None:
-            self._observer.failed(failed.error, [(DEAD_LETTERS, wire)])
-
-    def _fire(self, due: list[int], waking: Wakes, subject: Subject, calls: dict[str, int]) -> int:
-        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6).
-
-        :param calls: takes how often each callback is called
-        """
-        batch, timers = subject._batch, subject._batch.timers
-        if due and not self._has_timer_callback:
-            raise TimerError(self._name)
-        fired = 0
-        on_timer_expired = self._on_timer_expired
-        times = sorted({*due, *waking})
-        while times:
-            micros = batch.firing_micros = heappop(times)
-            subject.timestamp = timestamp = from_micros(micros)
-            woken = waking.pop(micros, {})
-            for key in in_key_order(woken):
-                subject.key = key
-                fired += self._wake_at(micros, woken[key], subject, waking, times, calls)
-            if micros not in timers.plain and micros not in timers.tagged:
-                continue
-            expired = (
-                _expired_with_tags(timers, micros)
-                if micros in timers.tagged
-                else zip(in_key_order(timers.take(micros)), repeat(""))
-            )
-            if self.stopwatch.turn_of != "on_timer_expired":
-                self.stopwatch.turn("on_timer_expired")
-            for subject.key, subject.timer_tag in expired:
-                fired += 1
-                try:
-                    returned = on_timer_expired(subject, timestamp)
-                    if returned is not None:
-                        check_ran("on_timer_expired", returned)
-                except Exception as error:
-                    timer = Timer(timestamp, subject.timer_tag)
-                    raise self._failed(error, "on_timer_expired", batch, None, subject.key, timer)
-                if batch.stored:
-                    self._plan(micros, (), subject, waking, times)
-        subject.timer_tag = ""
-        batch.firing_micros = None
-        expirations = fired - sum(calls.values())
-        if expirations:
-            calls["on_timer_expired"] = expirations
-        return fired
-
-    def _wake_at(
-        self, micros: int, due: set[str], subject: Subject, waking: Wakes, times: list[int], calls: dict[str, int]
-    ) -> int:
-        """Wake a subject's components for which a time has come, and those that ask for it meanwhile.
-
-        :param due: the components' names
-        :returns: how many were woken
-        """
-        batch = subject._batch
-        timestamp = subject.timestamp
-        woken = batch.woken = []
-        while due:
-            name = min(due, key=self._turn) if len(due) > 1 else next(iter(due))
-            due.remove(name)
-            if _wake_time(batch, subject.key, name) != micros:  # another one's callback has changed it
-                continue
-            if self.stopwatch.turn_of != name:
-                self.stopwatch.turn(name)
-            calls[name] = calls.get(name, 0) + 1
-            woken.append(name)
-            subject.timestamp, subject.timer_tag = timestamp, ""
-            self._wake(name, subject, timestamp, self._call)
-            batch.stored.add(name)
-            due |= self._plan(micros, woken, subject, waking, times)
-        batch.woken = None
-        return len(woken)
-
-    def _plan(self, micros: int, woken: Collection[str], subject: Subject, waking: Wakes, times: list[int]) -> set[str]:
-        """Plan the wakes that a callback asked for and that the watermark has reached.
-
-        :param micros: the time in hand
-        :param woken: the subject's components that were woken at it
-        :returns: those that ask for that time itself
-        """
-        batch, now = subject._batch, set()
-        assert batch.watermark_micros is not None
-        for name in batch.stored:
-            at = _wake_time(batch, subject.key, name)
-            if at is None or at > batch.watermark_micros:
-                continue
-            if at < micros or (at == micros and name in woken):
-                raise AssertionError(f"{name} asked to be woken at a time that has passed")
-            if at == micros:
-                now.add(name)
-                continue
-            if at not in waking:
-                heappush(times, at)
-            waking.setdefault(at, {}).setdefault(subject.key, set()).add(name)
-        batch.stored.clear()
-        return now
-
-    def _turn(self, name: str) -> tuple[int, str]:
-        """Where a component stands among those of a subject that are woken at one time."""
-        return self._declared.get(name, len(self._declared)), name
-
-    def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
-        component = self._components.get(name) or self._recovered(name, subject)
-        component.woken(subject, timestamp, call)
-
-    def _call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function of the user's for a component."""
-        try:
-            check_ran(called(function), function(subject, *arguments))
-        except Exception as error:
-            raise self._failed(error, called(function), subject._batch, None, subject.key, arguments)
-
-    def _call_again(self, failed: FailedCall, subject: Subject) -> None:
-        """Call what a component called, and failed, after the watermark went on: windows that have closed take nothing
-        from it.
-        """
-        subject.key, subject.timestamp = failed.key, from_micros(failed.micros)
-        component = self._components.get(failed.component) or self._recovered(failed.component, subject)
-        apart = self._batch(KeyGroup(None), failed.watermark, (failed.key,))
-        apart.keeper = None
-        again = failed.again(component, apart)
-
-        def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
-            call(subject, again, *failed.arguments)
-
-        watched: Wake = wake if self._observer is None else self._observer.observed_wake(wake)
-        if self._letters is not None:
-            watched = self._letters.guarded_wake(watched, failed)
-        self.stopwatch.turn(failed.component)
-        watched(failed.component, subject, subject.timestamp, self._call)
-
-    def _recovered(self, name: str, subject: Subject) -> Component:
-        """A component of a former run, made anew by the handler."""
-        with known_components(self._components):
-            try:
-                made = self.handler.on_recover_window(name, subject)
-                check_ran("on_recover_window", made)
-                if isinstance(made, Component):
-                    made.check()
-            except Exception as error:
-                error.add_note(RecoverError.where_removed(name))
-                raise self._failed(error, "on_recover_window", subject._batch, None, subject.key, name)
-        assert subject._batch.keeper is not None
-        noun = subject._batch.keeper.noun_of(name)
-        if isinstance(made, Component) and made._name != name:
-            raise RecoverError(self._name, name, subject.key, f"gave one with the name {made._name!r}", noun)
-        if isinstance(made, Component):
-            self._components[name] = made
-        if name not in self._components:
-            raise RecoverError(self._name, name, subject.key, noun=noun)
-        return self._components[name]
-
-    def _play(self, run: Run, subject: Subject) -> int:
-        """Play events of one source in their order. Returns how many were late."""
-        late = 0
-        on_event = self._on_event
-        watermark = subject._batch.watermark
-        subject.source = run.source
-        events = keyed_events(run.keys, run.timestamps, run.values)
-        for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
-            subject.timestamp = timestamp
-            if watermark is not None:
-                subject.is_late = is_late = timestamp < watermark
-                late += is_late
-            try:
-                returned = on_event(subject, event)
-                if returned is not None:
-                    check_ran("on_event", returned)
-            except Exception as error:
-                raise self._failed(error, "on_event", subject._batch, run.source, event.key, event)
-        return late
 
     def _store(self, group: KeyGroup, runs: list[Run], batch: Batch) -> None:
         for column in group.columns.values():
@@ -662,33 +407,12 @@ class Operator:
                 source = next((run.source for run in runs if key in run.keys), None)
                 raise callback_error(
                     error,
-                    handler=self._name,
+                    handler=self._callbacks.name,
                     callback="on_timer_expired" if source is None else "on_event",
                     source=source,
                     key=key,
                     watermark=batch.watermark,
                 )
-
-    def _guarded(self, callback: str, function: Callable[[], Any]) -> None:
-        try:
-            check_ran(callback, function())
-        except Exception as error:
-            raise callback_error(error, handler=self._name, callback=callback)
-
-    def _failed(
-        self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
-    ) -> AmadouError:
-        if self._observer is not None:
-            self._observer.failed(shown_error(error), [])
-        return callback_error(
-            error,
-            handler=self._name,
-            callback=callback,
-            source=source,
-            key=key,
-            record=record,
-            watermark=batch.watermark,
-        )
 
 
 def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
@@ -701,80 +425,3 @@ def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]
         for port, wires in each.items():
             whole.setdefault(port, []).extend(wires)
     return whole
-
-
-def _taker(job: Job) -> Component | None:
-    """The component that takes the events of a whole key group at once."""
-    component = job.components.get(job.handler.gives_all_to or "")
-    alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
-    alone = alone and stands_for(job.handler, "gives_all_to", "on_event")
-    return component if component is not None and component.at_once and alone else None
-
-
-def _expired(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
-    """The keys of which something is gone by a watermark, by spec; and those that did not age yet.
-
-    :param aging: the specs with a time to live
-    """
-    if watermark is None:
-        return {}
-    columns = {spec.name: group.columns[spec.name] for spec in aging if spec.name in group.columns}
-    return {
-        name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
-        for name, column in columns.items()
-    }
-
-
-def _age(aging: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Let go what is gone by now, and was not at the times that were due."""
-    for spec in aging:
-        column = group.columns.get(spec.name)
-        if column is not None:
-            for state in column.states.values():
-                spec.age(state, watermark)
-
-
-def _sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
-    """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
-    if subject.watermark is not None:
-        subject.timestamp = subject.watermark  # what did not age yet begins to
-    for spec in aging:
-        for subject.key in expired.get(spec.name, ()):
-            spec.state_for(subject)._changed = True
-
-
-def _sweep_times(aging: list[Any], group: KeyGroup) -> Iterator[int]:
-    """When the group must be called to be swept: each spec some time after its first part is gone."""
-    for spec in aging:
-        column = group.columns.get(spec.name)
-        if column is not None and column.expires:
-            step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
-            yield -(-min(column.expires.values()) // step) * step
-
-
-def _waking(group: KeyGroup, watermark: int | None) -> Wakes:
-    """The components that a watermark wakes."""
-    waking: Wakes = {}
-    if watermark is not None:
-        for name, column in group.columns.items():
-            for key, at in column.wakes.items():
-                if at <= watermark:
-                    waking.setdefault(at, {}).setdefault(key, set()).add(name)
-    return waking
-
-
-def _wake_time(batch: Batch, key: Key, name: str) -> int | None:
-    """When a component wants to be woken for a subject."""
-    column = batch.columns.get(name)
-    if column is None:
-        return None
-    part = column.states.get(key)
-    return column.wakes.get(key) if part is None else part.wake_at
-
-
-def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
-    """Take the timers of a time out one by one, as an earlier one of a key may delete a later one."""
-    for key in in_key_order(timers.at(micros)):
-        for tag in timers.tags(key, micros):
-            if timers.discard(key, micros, tag):
-                yield key, tag

@@ -4,7 +4,7 @@ import gc
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from amadou_runtime.core.dependencies import check_held, downs
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed, key_event_of
-from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.operator import Judged, Operator, Processed, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.watermark import END_OF_TIME, Newest, Watermark, newest_of
@@ -45,6 +44,7 @@ class BatchResult(NamedTuple):
     """How many records each source brought."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
+    fallbacks: dict[str, int]
     judged: Judged
 
     @property
@@ -70,6 +70,7 @@ class BatchResult(NamedTuple):
             timers_fired=played.fired,
             outputs={port: len(wires) for port, wires in self.outputs.items()},
             counters=played.counts,
+            vectorized_fallbacks=self.fallbacks,
             keys=played.keys,
             timers_pending=played.pending,
             state_bytes=len(played.state or b""),
@@ -81,22 +82,26 @@ class Embedded:
     """Plays batches of a job in this process.
 
     :param job: a job without unresolved parameters
-    :param observer: watches callbacks
-    :param wrap: put around each source's `key_event`, for test runs
     """
 
-    def __init__(
-        self, job: Job, observer: Observer | None = None, wrap: Callable[[Any], Any] = lambda key_event: key_event
-    ) -> None:
+    def __init__(self, job: Job) -> None:
         self.state: bytes | None = None
         self.letters = LetterCount()
         handler = job.handler.for_job(job)
         if handler is not job.handler:
             job = attrs.evolve(job, handler=handler)
         self._job = job
-        self._operator = Operator(job, observer)
-        self._keying = {source: Keying(job, source, wrap(key_event_of(job, source)), 1) for source in job.sources}
+        self._operator = self.operator_of(job)
+        self._keying = {source: self.keying_of(job, source) for source in job.sources}
         self._operator.open()
+
+    def operator_of(self, job: Job) -> Operator:
+        """Return the operator; test runs have their own."""
+        return Operator(job)
+
+    def keying_of(self, job: Job, source: str) -> Keying:
+        """Return the keying of a source; test runs have their own."""
+        return Keying(job, source, key_event_of(job, source), 1)
 
     def begin(self, run: str) -> None:
         """Begin another run, which loses the in-memory state of the one before."""
@@ -167,8 +172,9 @@ class Embedded:
         self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         callbacks = added(watch.take() for watch in watches)
+        fallbacks = added((self._operator.take_fallbacks(), *(each.take_fallbacks() for each in self._keying.values())))
         counts = {source: count for source, count in counts.items() if count}
-        return BatchResult(processed, newest, letters, counts, stages, callbacks, judged)
+        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, judged)
 
     def _take_failures(self) -> Failures:
         """What failed since the last call of this."""

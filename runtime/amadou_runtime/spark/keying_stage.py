@@ -119,6 +119,7 @@ class Rows:
             "stage_seconds": {"keying": now - self._began},
             "callback_seconds": keying.stopwatch.take(),
             "callback_calls": {"key_event": len(records)},
+            "vectorized_fallbacks": keying.take_fallbacks(),
         }
         self._began = now
         if packed.newest is not None:

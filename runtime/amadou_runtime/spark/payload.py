@@ -4,7 +4,7 @@ import dataclasses
 import gc
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from enum import Enum
 from typing import Any
@@ -27,16 +27,16 @@ class Worker:
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
         self.operator = self.operator_of(job, run)
-        self.keying = {name: Keying(job, name, self.key_event_of(job, name), groups) for name in job.sources}
+        self.keying = {name: self.keying_of(job, name, groups) for name in job.sources}
         self._open = False
 
     def operator_of(self, job: Job, run: str) -> Operator:
-        """Return the operator; test runs watch it."""
+        """Return the operator; test runs have their own."""
         return Operator(job, run=run)
 
-    def key_event_of(self, job: Job, source: str) -> Callable[[Any], Any]:
-        """Return the function that turns a source's records into events; test runs bring events, too."""
-        return key_event_of(job, source)
+    def keying_of(self, job: Job, source: str, groups: int) -> Keying:
+        """Return the keying of a source; test runs have their own."""
+        return Keying(job, source, key_event_of(job, source), groups)
 
     def opened(self) -> "Worker":
         """The worker, after the handler's `open`."""

@@ -309,6 +309,7 @@ class RunningJob:
             timers_fired=whole.fired,
             outputs=whole.outputs,
             counters=whole.counts,
+            vectorized_fallbacks=whole.vectorized_fallbacks,
         )
 
     def _kept(self) -> Counts:

@@ -82,6 +82,7 @@ class StatefulStage:
             "counts": added(processed.counts for processed in given),
             "callback_calls": added((judged.calls, *(processed.calls for processed in given))),
             "failures": worker.operator.take_failures(),
+            "vectorized_fallbacks": worker.operator.take_fallbacks(),
             "callback_seconds": worker.operator.stopwatch.take(),
             "stage_seconds": {"playing": perf_counter() - began},
         }

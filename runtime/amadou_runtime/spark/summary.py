@@ -10,7 +10,7 @@ from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.compressed import pack_compressed
 
-_ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls")
+_ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls", "vectorized_fallbacks")
 """Numbers by name, of which a summary has the sums."""
 _TOLD = (
     "events",
@@ -47,6 +47,7 @@ class Summary:
     stage_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
+    vectorized_fallbacks: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, list[Any]] = attrs.field(factory=dict)
     """What `Clock.ranges` says, of each key range that was called."""
     error: dict[str, Any] | None = None

@@ -22,20 +22,24 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
         return None
     if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
         told = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
-        return _told("outcome", "", *told)
+        return EngineDifferenceError("outcome", *_shortened(*told))
     for field in attrs.fields(type(embedded)):
-        ours, theirs = getattr(embedded, field.name), getattr(spark, field.name)
-        if not _same(ours, theirs):
-            return _told(field.name, *_first(ours, theirs))
+        differing = first_difference(getattr(embedded, field.name), getattr(spark, field.name))
+        if differing is not None:
+            where, ours, theirs = differing
+            return EngineDifferenceError(field.name, ours, theirs, where)
     return None
 
 
-def _told(what: str, where: str, ours: str, theirs: str) -> EngineDifferenceError:
-    return EngineDifferenceError(what, *_shortened(ours, theirs), where)
+def first_difference(
+    ours: Any, theirs: Any, entries: str = "entries: {:,} on the embedded engine, {:,} on Spark"
+) -> tuple[str, str, str] | None:
+    """Return where two values differ first, and what stands there; `None` where they are the same.
 
-
-def _first(ours: Any, theirs: Any) -> tuple[str, str, str]:
-    """Where two values differ first, and what stands there."""
+    :param entries: says how many entries either has
+    """
+    if _same(ours, theirs):
+        return None
     if isinstance(ours, list) and isinstance(theirs, list):
         shorter = min(len(ours), len(theirs))
         unequal = (at for at in range(shorter) if not _same(ours[at], theirs[at]))
@@ -44,16 +48,18 @@ def _first(ours: Any, theirs: Any) -> tuple[str, str, str]:
         where = f"entry {at}"
     elif isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         names = [*ours, *(name for name in theirs if name not in ours)]
-        name = next(name for name in names if not _same(ours.get(name, _NOTHING), theirs.get(name, _NOTHING)))
+        name = next((name for name in names if not _same(ours.get(name, _NOTHING), theirs.get(name, _NOTHING))), None)
+        if name is None:  # the same entries in another order
+            return None
         our, their = ours.get(name, _NOTHING), theirs.get(name, _NOTHING)
         where = f"entry {name!r}"
     else:
-        return "", shown_value(ours), shown_value(theirs)
-    count = f"entries: {len(ours):,} on the embedded engine, {len(theirs):,} on Spark"
+        return "", *_shortened(shown_value(ours), shown_value(theirs))
+    count = entries.format(len(ours), len(theirs))
     if isinstance(our, RawEntry) and isinstance(their, RawEntry):
         where += f": {our.callback} of {shown_value(our.key, _BEFORE)}"
-        return f", first in {where} ({count})", _fields(our, their), _fields(their, our)
-    return f", first in {where} ({count})", shown_value(our), shown_value(their)
+        return f", first in {where} ({count})", *_shortened(_fields(our, their), _fields(their, our))
+    return f", first in {where} ({count})", *_shortened(shown_value(our), shown_value(their))
 
 
 def _fields(entry: RawEntry, other: RawEntry) -> str:

@@ -1,37 +1,24 @@
 """The engines as a test run sees them: they play a script batch by batch."""
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Protocol
 
 import attrs
 
-from amadou import Job, KeyedEvent
+from amadou import Job
 from amadou.errors import AmadouError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.failure import cannot_travel
-from amadou_runtime.core.keying import KeyedSource
+from amadou_runtime.core.keying import KeyedSource, Keying
+from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
+from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.difference import difference
 from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
-
-
-class ScriptedEvent:
-    """An event that a script brings past `key_event`."""
-
-    def __init__(self, event: KeyedEvent[Any]) -> None:
-        self.event = event
-
-    def __repr__(self) -> str:
-        return repr(self.event)
-
-
-def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A `key_event` that lets scripted events pass."""
-    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)
 
 
 @attrs.frozen
@@ -170,7 +157,7 @@ class EmbeddedPlayer:
 
     def _begin(self) -> None:
         self._trace = Trace()
-        self._engine = Embedded(_for_worker(self._job), self._trace, scripted)
+        self._engine = _TracedEngine(_for_worker(self._job), self._trace)
 
     def _crash(self, batch: ScriptedBatch, after: int) -> None:
         before = self._engine.state
@@ -179,6 +166,20 @@ class EmbeddedPlayer:
             self._play(batch)
         self._engine.state = before
         self._begin_again()
+
+
+class _TracedEngine(Embedded):
+    """The embedded engine with a trace, and with vectorised paths checked."""
+
+    def __init__(self, job: Job, trace: Trace) -> None:
+        self._trace = trace
+        super().__init__(job)
+
+    def operator_of(self, job: Job) -> Operator:
+        return CheckedOperator(job, self._trace)
+
+    def keying_of(self, job: Job, source: str) -> Keying:
+        return CheckedKeying(job, source, 1)
 
 
 class BothPlayer:

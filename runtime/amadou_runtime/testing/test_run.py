@@ -25,7 +25,8 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import END_OF_TIME, Watermark
-from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, ScriptedEvent, next_run
+from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, next_run
+from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of
 from amadou_runtime.testing.trace import RawEntry
 

@@ -1,7 +1,7 @@
 """The stages of a test run on Spark: the plain ones, with a script, a trace and simulated crashes."""
 
 import base64
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -9,6 +9,7 @@ import attrs
 from amadou import Job
 from amadou.errors import AmadouError
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import KeptGroup, KeyRange
@@ -19,7 +20,7 @@ from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.stateful_stage import StatefulStage
 from amadou_runtime.spark.summary import error_fields
 from amadou_runtime.spark.worker_end import end_with_spark
-from amadou_runtime.testing.players import scripted
+from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.trace import SimulatedCrash, Trace
 
 _BEGIN = b"begin"
@@ -54,10 +55,10 @@ class TracedWorker(Worker):
 
     def operator_of(self, job: Job, run: str) -> Operator:
         self.trace = Trace()
-        return Operator(job, self.trace, run)
+        return CheckedOperator(job, self.trace)
 
-    def key_event_of(self, job: Job, source: str) -> Callable[[Any], Any]:
-        return scripted(super().key_event_of(job, source))
+    def keying_of(self, job: Job, source: str, groups: int) -> Keying:
+        return CheckedKeying(job, source, groups)
 
 
 class ScriptedKeyingStage(KeyingStage):

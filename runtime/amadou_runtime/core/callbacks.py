@@ -1,0 +1,160 @@
+"""A handler's callbacks as an operator calls them: watched, guarded, and with errors that name what failed."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from amadou import Call, Component, Job, Key, KeyedEvent, Subject, check_ran
+from amadou._component import known_components
+from amadou._event import keyed_events
+from amadou._subject import Batch
+from amadou._text import shown_error
+from amadou._time import from_micros
+from amadou.errors import AmadouError, RecoverError
+from amadou_runtime.core.dead_letters import DeadLetters, Wake
+from amadou_runtime.core.events import Run
+from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.failure import callback_error, called
+from amadou_runtime.core.observer import Observer
+from amadou_runtime.core.stopwatch import Stopwatch
+
+
+class Callbacks:
+    """The callbacks of a handler, and those of its components.
+
+    :param job: a job without unresolved parameters
+    :param observer: watches them
+    """
+
+    def __init__(self, job: Job, observer: Observer | None) -> None:
+        handler = self.handler = job.handler
+        self.name = type(handler).__name__
+        self.observer = observer
+        self.components = job.components
+        """By name; those that are made at run time join."""
+        self.declared = tuple(self.components.values())
+        self._positions = {name: position for position, name in enumerate(job.component_order)}
+        self.stopwatch = Stopwatch()
+        """Measures callbacks, as `BatchReport.callback_seconds`."""
+        self.wake: Wake = self._wake_component
+        self.changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
+        self.on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
+        self.on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
+        if observer is not None:
+            self.on_event = observer.observed_event(self.on_event)
+            self.on_timer_expired = observer.observed_timer(self.on_timer_expired)
+            self.wake = observer.observed_wake(self.wake)
+            self.changes = {name: observer.observed_change(name, change) for name, change in self.changes.items()}
+        self.letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
+        if self.letters is not None:
+            self.on_event = self.letters.guarded_event(self.on_event)
+            self.on_timer_expired = self.letters.guarded_timer(self.on_timer_expired)
+            self.wake = self.letters.guarded_wake(self.wake)
+
+    def open(self) -> None:
+        """Let the handler prepare itself."""
+        with known_components(self.components):
+            self._guarded("open", self.handler.open)
+
+    def close(self) -> None:
+        """Let the handler clean up."""
+        self._guarded("close", self.handler.close)
+
+    def process_events(self, run: Run, subject: Subject) -> int:
+        """Call `on_event` for events of one source in their order.
+
+        :returns: the number of late ones
+        """
+        late = 0
+        on_event = self.on_event
+        watermark = subject._batch.watermark
+        subject.source = run.source
+        events = keyed_events(run.keys, run.timestamps, run.values)
+        for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
+            subject.timestamp = timestamp
+            if watermark is not None:
+                subject.is_late = is_late = timestamp < watermark
+                late += is_late
+            try:
+                returned = on_event(subject, event)
+                if returned is not None:
+                    check_ran("on_event", returned)
+            except Exception as error:
+                raise self.failed(error, "on_event", subject._batch, run.source, event.key, event)
+        return late
+
+    def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+        component = self.components.get(name) or self.recovered(name, subject)
+        component.woken(subject, timestamp, call)
+
+    def call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
+        """Run a function of the user's for a component."""
+        try:
+            check_ran(called(function), function(subject, *arguments))
+        except Exception as error:
+            raise self.failed(error, called(function), subject._batch, None, subject.key, arguments)
+
+    def call_again(self, failed: FailedCall, subject: Subject, apart: Batch) -> None:
+        """Call what a component called, and failed, after the watermark went on: windows that have closed take nothing
+        from it.
+
+        :param apart: a batch of an empty key group, at the watermark of the failed call
+        """
+        subject.key, subject.timestamp = failed.key, from_micros(failed.micros)
+        component = self.components.get(failed.component) or self.recovered(failed.component, subject)
+        again = failed.again(component, apart)
+
+        def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+            call(subject, again, *failed.arguments)
+
+        watched: Wake = wake if self.observer is None else self.observer.observed_wake(wake)
+        if self.letters is not None:
+            watched = self.letters.guarded_wake(watched, failed)
+        self.stopwatch.turn(failed.component)
+        watched(failed.component, subject, subject.timestamp, self.call)
+
+    def recovered(self, name: str, subject: Subject) -> Component:
+        """A component of a former run, made anew by the handler."""
+        with known_components(self.components):
+            try:
+                made = self.handler.on_recover_window(name, subject)
+                check_ran("on_recover_window", made)
+                if isinstance(made, Component):
+                    made.check()
+            except Exception as error:
+                error.add_note(RecoverError.where_removed(name))
+                raise self.failed(error, "on_recover_window", subject._batch, None, subject.key, name)
+        assert subject._batch.keeper is not None
+        noun = subject._batch.keeper.noun_of(name)
+        if isinstance(made, Component) and made._name != name:
+            raise RecoverError(self.name, name, subject.key, f"gave one with the name {made._name!r}", noun)
+        if isinstance(made, Component):
+            self.components[name] = made
+        if name not in self.components:
+            raise RecoverError(self.name, name, subject.key, noun=noun)
+        return self.components[name]
+
+    def position(self, name: str) -> tuple[int, str]:
+        """Return where a component stands among those of a subject that are due at one time."""
+        return self._positions.get(name, len(self._positions)), name
+
+    def _guarded(self, callback: str, function: Callable[[], Any]) -> None:
+        try:
+            check_ran(callback, function())
+        except Exception as error:
+            raise callback_error(error, handler=self.name, callback=callback)
+
+    def failed(
+        self, error: Exception, callback: str, batch: Batch, source: str | None, key: Key | None, record: Any
+    ) -> AmadouError:
+        if self.observer is not None:
+            self.observer.failed(shown_error(error), [])
+        return callback_error(
+            error,
+            handler=self.name,
+            callback=callback,
+            source=source,
+            key=key,
+            record=record,
+            watermark=batch.watermark,
+        )

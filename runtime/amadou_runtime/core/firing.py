@@ -1,0 +1,158 @@
+"""Where timers fire: the handler's, and those of its components, by time, key and tag (`semantics.md` 6)."""
+
+from collections.abc import Collection, Iterator
+from heapq import heappop, heappush
+from itertools import repeat
+from typing import TypeAlias
+
+from amadou import Key, Subject, Timer, check_ran, in_key_order
+from amadou._group import Timers
+from amadou._subject import Batch
+from amadou._time import from_micros
+from amadou.errors import TimerError
+from amadou_runtime.core.callbacks import Callbacks
+from amadou_runtime.core.key_group import KeyGroup
+
+Wakes: TypeAlias = dict[int, dict[Key, set[str]]]
+"""By time and key, the components that have a timer."""
+
+
+class Firing:
+    """Fires what a watermark makes due in a key group.
+
+    :param callbacks: the handler's
+    :param subject: stands for each subject in turn
+    :param due: the times of the handler's timers, in microseconds
+    :param waking: the timers of components
+    """
+
+    def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], waking: Wakes) -> None:
+        self._callbacks = callbacks
+        self._subject = subject
+        self._batch: Batch = subject._batch
+        self._due = due
+        self._waking = waking
+        self._times = sorted({*due, *waking})
+        self.calls: dict[str, int] = {}
+        """How often each callback was called."""
+
+    def fire(self) -> int:
+        """Fire all.
+
+        :returns: the number of timers
+        """
+        callbacks, subject, batch, times = self._callbacks, self._subject, self._batch, self._times
+        timers, stopwatch = batch.timers, callbacks.stopwatch
+        if self._due and not batch.has_timer_callback:
+            raise TimerError(callbacks.name)
+        fired = 0
+        on_timer_expired = callbacks.on_timer_expired
+        while times:
+            micros = batch.firing_micros = heappop(times)
+            subject.timestamp = timestamp = from_micros(micros)
+            woken = self._waking.pop(micros, {})
+            for subject.key in in_key_order(woken):
+                fired += self._wake_at(micros, woken[subject.key])
+            if micros not in timers.plain and micros not in timers.tagged:
+                continue
+            expired = (
+                _expired_with_tags(timers, micros)
+                if micros in timers.tagged
+                else zip(in_key_order(timers.take(micros)), repeat(""))
+            )
+            if stopwatch.turn_of != "on_timer_expired":
+                stopwatch.turn("on_timer_expired")
+            for subject.key, subject.timer_tag in expired:
+                fired += 1
+                try:
+                    returned = on_timer_expired(subject, timestamp)
+                    if returned is not None:
+                        check_ran("on_timer_expired", returned)
+                except Exception as error:
+                    timer = Timer(timestamp, subject.timer_tag)
+                    raise callbacks.failed(error, "on_timer_expired", batch, None, subject.key, timer)
+                if batch.stored:
+                    self._plan(micros, ())
+        subject.timer_tag = ""
+        batch.firing_micros = None
+        expirations = fired - sum(self.calls.values())
+        if expirations:
+            self.calls["on_timer_expired"] = expirations
+        return fired
+
+    def _wake_at(self, micros: int, due: set[str]) -> int:
+        """Wake a subject's components for which a time has come, and those that ask for it meanwhile.
+
+        :param due: the components' names
+        :returns: how many were woken
+        """
+        callbacks, subject, batch = self._callbacks, self._subject, self._batch
+        timestamp = subject.timestamp
+        woken = batch.woken = []
+        while due:
+            name = min(due, key=callbacks.position) if len(due) > 1 else next(iter(due))
+            due.remove(name)
+            if _wake_time(batch, subject.key, name) != micros:  # another one's callback has changed it
+                continue
+            if callbacks.stopwatch.turn_of != name:
+                callbacks.stopwatch.turn(name)
+            self.calls[name] = self.calls.get(name, 0) + 1
+            woken.append(name)
+            subject.timestamp, subject.timer_tag = timestamp, ""
+            callbacks.wake(name, subject, timestamp, callbacks.call)
+            batch.stored.add(name)
+            due |= self._plan(micros, woken)
+        batch.woken = None
+        return len(woken)
+
+    def _plan(self, micros: int, woken: Collection[str]) -> set[str]:
+        """Plan the wakes that a callback asked for and that the watermark has reached.
+
+        :param micros: the time in hand
+        :param woken: the subject's components that were woken at it
+        :returns: those that ask for that time itself
+        """
+        batch, key, now = self._batch, self._subject.key, set()
+        assert batch.watermark_micros is not None
+        for name in batch.stored:
+            at = _wake_time(batch, key, name)
+            if at is None or at > batch.watermark_micros:
+                continue
+            if at < micros or (at == micros and name in woken):
+                raise AssertionError(f"{name} asked to be woken at a time that has passed")
+            if at == micros:
+                now.add(name)
+                continue
+            if at not in self._waking:
+                heappush(self._times, at)
+            self._waking.setdefault(at, {}).setdefault(key, set()).add(name)
+        batch.stored.clear()
+        return now
+
+
+def waking(group: KeyGroup, watermark: int | None) -> Wakes:
+    """The components that a watermark wakes."""
+    found: Wakes = {}
+    if watermark is not None:
+        for name, column in group.columns.items():
+            for key, at in column.wakes.items():
+                if at <= watermark:
+                    found.setdefault(at, {}).setdefault(key, set()).add(name)
+    return found
+
+
+def _wake_time(batch: Batch, key: Key, name: str) -> int | None:
+    """When a component wants to be woken for a subject."""
+    column = batch.columns.get(name)
+    if column is None:
+        return None
+    part = column.states.get(key)
+    return column.wakes.get(key) if part is None else part.wake_at
+
+
+def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
+    """Take the timers of a time out one by one, as an earlier one of a key may delete a later one."""
+    for key in in_key_order(timers.at(micros)):
+        for tag in timers.tags(key, micros):
+            if timers.discard(key, micros, tag):
+                yield key, tag

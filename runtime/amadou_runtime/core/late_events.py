@@ -1,0 +1,82 @@
+"""Events that a job drops or diverts because they are late (`semantics.md` 13)."""
+
+from datetime import datetime
+from typing import Any
+
+from amadou import Job, KeyedEvent, LateEvent
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._subject import Batch, Port
+from amadou._time import from_micros
+from amadou_runtime.core.callbacks import Callbacks
+from amadou_runtime.core.events import Run
+from amadou_runtime.core.failure import callback_error
+
+
+class LateEvents:
+    """Takes late events out of a batch, for jobs that do not deliver them.
+
+    :param callbacks: the handler's
+    """
+
+    def __init__(self, job: Job, callbacks: Callbacks) -> None:
+        self._job = job.name
+        self._callbacks = callbacks
+        self._diverts = job.late_events == "divert"
+
+    def taken_out(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
+        """Return the events that are not late, and the number of others, which are dropped or diverted."""
+        late = 0
+        left = []
+        watermark = from_micros(micros)
+        for run in runs:
+            if min(run.micros) >= micros:
+                left.append(run)
+                continue
+            on_time: list[Any] = []
+            for event in zip(run.keys, run.timestamps, run.values, strict=True):
+                if event[1] >= watermark:
+                    on_time.append(event)
+                    continue
+                late += 1
+                if not self._diverts:
+                    batch.dropped += 1
+                    self._not_delivered("dropped", run.source, event, watermark)
+                    continue
+                try:
+                    wire = batch.ports[LATE_EVENTS].encode(LateEvent(self._job, run.source, *event, watermark))
+                except Exception as error:
+                    self._bury_late(error, run.source, KeyedEvent(*event), watermark, batch.ports)
+                    continue
+                batch.ports[LATE_EVENTS].wires.append(wire)
+                self._not_delivered("diverted", run.source, event, watermark, wire)
+            if on_time:
+                left.append(Run.of(run.source, on_time))
+        return left, late
+
+    def _not_delivered(self, verdict: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
+        if self._callbacks.observer is not None:
+            self._callbacks.observer.not_delivered(verdict, source, event, watermark, wire)
+
+    def _bury_late(
+        self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
+    ) -> None:
+        """Write a letter for a late event that its sink cannot carry.
+
+        :raises CallbackError: the job takes no letters
+        """
+        failed = callback_error(
+            error,
+            handler=self._callbacks.name,
+            callback=LATE_EVENTS,
+            source=source,
+            key=event.key,
+            record=event,
+            watermark=watermark,
+        )
+        if self._callbacks.letters is None:
+            raise failed
+        wire = self._callbacks.letters.of_late(source, event, watermark, failed)
+        ports[DEAD_LETTERS].wires.append(wire)
+        self._not_delivered("dropped", source, event, watermark)
+        if self._callbacks.observer is not None:
+            self._callbacks.observer.failed(failed.error, [(DEAD_LETTERS, wire)])

@@ -1,0 +1,58 @@
+"""Handlers that are processed by columns, many records or events in one call."""
+
+import logging
+
+from amadou import Component, Handler, Job
+from amadou_runtime.core.failure import shown_traceback
+
+_logger = logging.getLogger("amadou")
+
+
+class Fallbacks:
+    """Counts how often a vectorised path failed where the reference, one record or event after the other, did not: an
+    error of the path.
+
+    :param job: the job's name
+    """
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._counts: dict[str, int] = {}
+        self._has_logged = False
+
+    def note(self, name: str, error: Exception) -> None:
+        """Count one.
+
+        :param name: the component, or ``key_event``
+        """
+        self._counts[name] = self._counts.get(name, 0) + 1
+        if not self._has_logged:
+            self._has_logged = True
+            message = "job %s: the vectorised path of %s failed; amadou uses the slow one. Report this error:\n%s"
+            _logger.warning(message, self._job, name, shown_traceback(error))
+
+    def take(self) -> dict[str, int]:
+        """Return the counts since the last call of this, by name."""
+        counts, self._counts = self._counts, {}
+        return counts
+
+
+def vectorized_component(job: Job) -> Component | None:
+    """Return the component that takes the events of all subjects of a key group as columns, where a handler does
+    nothing but delegate its events to one that can.
+    """
+    component = job.components.get(job.handler.gives_all_to or "")
+    alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
+    alone = alone and stands_for(job.handler, "gives_all_to", "on_event")
+    return component if component is not None and component.at_once and alone else None
+
+
+def stands_for(handler: Handler, many: str, one: str) -> bool:
+    """Return whether a handler's method for many stands for its method for one: the same class defines both, or a
+    subclass the first. A subclass that overrides the second alone wants it called.
+    """
+    if many in vars(handler):
+        return True
+    classes = type(handler).__mro__
+    defined = (next(at for at, cls in enumerate(classes) if name in vars(cls)) for name in (many, one))
+    return next(defined) <= next(defined)

@@ -1,0 +1,126 @@
+"""Vectorised handlers in test runs: the path that a run uses and the per-event path, its reference, side by side.
+
+Results and traces are those of the reference. Where the two differ, amadou is wrong, and the test run says so.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from amadou import Component, Job
+from amadou._text import shown_error
+from amadou.errors import VectorizedPathError
+from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import Keying, Packed, key_event_of
+from amadou_runtime.core.observer import Observer
+from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.testing.difference import first_difference
+from amadou_runtime.testing.scripted import ScriptedEvent, scripted
+
+T = TypeVar("T")
+
+
+class CheckedKeying(Keying):
+    """Keys records one by one, and checks that a run, which may key them in one call, gets the same."""
+
+    def __init__(self, job: Job, source: str, groups: int) -> None:
+        key_event = key_event_of(job, source)
+        super().__init__(job, source, scripted(key_event), groups)
+        self._in_runs = Keying(job, source, key_event, groups)
+
+    def pack(self, records: list[Any], now: int) -> Packed:
+        if any(type(record) is ScriptedEvent for record in records):  # which no run has
+            return self.per_record(records, now)
+        reference = _outcome(lambda: self.per_record(records, now))
+        vectorized = _outcome(lambda: self._in_runs.vectorized(records, now))
+        is_refused = isinstance(reference, Packed) and bool(reference.letters)
+        _compare("key_event", vectorized, "dead letters" if is_refused else reference, Packed._asdict)
+        return _result(reference)
+
+
+class CheckedOperator(Operator):
+    """Processes events one by one, and checks that a run, which may take them as columns, gives the same."""
+
+    def __init__(self, job: Job, observer: Observer) -> None:
+        super().__init__(job, observer)
+        self._in_runs = Operator(job)
+        self._left: tuple[bytes | None, bytes | None] = None, None
+        """The state that the last batch left on each path."""
+
+    def process(
+        self,
+        state: bytes | None,
+        chunks: Sequence[Chunk],
+        watermark: int | None,
+        limits: Mapping[str, int] = MappingProxyType({}),
+    ) -> Processed:
+        component = self._in_runs.vectorized_component
+        if component is None:
+            return self.per_event(state, chunks, watermark, limits)
+        self._in_runs.run = self.run
+        before = self._left[1] if state == self._left[0] else state
+        reference = _outcome(lambda: self.per_event(state, chunks, watermark, limits))
+        vectorized = _outcome(lambda: self._in_runs.vectorized(component, before, chunks, watermark, limits))
+        _compare(component.name, vectorized, reference, lambda processed: _fields(processed, component))
+        processed = _result(reference)
+        left = vectorized if isinstance(vectorized, Processed) else processed
+        self._left = processed.state, left.state
+        return processed
+
+
+def _fields(processed: Processed, component: Component) -> dict[str, Any]:
+    """Return what a batch gave by name. State counts by what it shows: exact sums have several forms, say."""
+    group = KeyGroup(processed.state)
+    group.spread(component)
+    state = {
+        f"{name} of {key!r}": [component.shown_value(key, value), table.wakes.get(key)]
+        for name, table in group.columns.items()
+        for key, value in zip(table.packed, table.unpacked(), strict=True)
+    }
+    return processed._asdict() | {"state": state}
+
+
+def _outcome(call: Callable[[], T]) -> T | Exception:
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
+def _result(outcome: T | Exception) -> T:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
+def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any], Mapping[str, Any]]) -> None:
+    """Compare the outcomes of both paths.
+
+    :param name: the component, or ``key_event``
+    :param vectorized: a result, an error, or `None` where runs use the reference as well
+    :param reference: a result, an error, or what stands for one
+    :param fields: the parts of a result by name
+    :raises VectorizedPathError: they differ
+    """
+    if vectorized is None:
+        return
+    has_failed, is_refused = isinstance(vectorized, Exception), isinstance(reference, Exception | str)
+    if has_failed and is_refused:
+        return  # both tell that a record or an event is to blame
+    if has_failed or is_refused:
+        where = f"\n{shown_traceback(vectorized)}" if has_failed else ""
+        raise VectorizedPathError(name, "outcome", _shown(vectorized), _shown(reference), where)
+    expected = fields(reference)
+    for part, found in fields(vectorized).items():
+        differing = first_difference(found, expected[part], "entries: {:,} vectorised, {:,} per event")
+        if differing is not None:
+            where, ours, theirs = differing
+            raise VectorizedPathError(name, part, ours, theirs, where)
+
+
+def _shown(outcome: Any) -> str:
+    if isinstance(outcome, Exception):
+        return shown_error(outcome)
+    return outcome if isinstance(outcome, str) else "no error"

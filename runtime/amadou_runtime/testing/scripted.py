@@ -1,0 +1,21 @@
+"""Events that a script brings past `key_event`."""
+
+from collections.abc import Callable
+from typing import Any
+
+from amadou import KeyedEvent
+
+
+class ScriptedEvent:
+    """An event that a script brings past `key_event`."""
+
+    def __init__(self, event: KeyedEvent[Any]) -> None:
+        self.event = event
+
+    def __repr__(self) -> str:
+        return repr(self.event)
+
+
+def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A `key_event` that lets scripted events pass."""
+    return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)

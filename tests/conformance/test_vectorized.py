@@ -1,0 +1,131 @@
+"""Handlers that runs process by columns: test runs play that path as well, beside the per-event path."""
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.conformance.conftest import MakeRun
+from tests.conformance.handlers import at
+
+from amadou import Events, Job, Key, MemorySink, MemorySource, Subject, Whole
+from amadou.errors import AmadouError
+from amadou_plugins.aggregates import Count, Sum
+from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime import run, start
+
+TEN = timedelta(seconds=10)
+
+
+def records(*numbers: int) -> list[dict[str, Any]]:
+    return [{"key": f"k{number % 2}", "at": at(number), "n": number} for number in numbers]
+
+
+def job(window: TumblingWindow, **settings: Any) -> Job:
+    handler = windowed(key="key", timestamp="at", window=window)
+    return Job("summing", handler, {"in": MemorySource()}, {"results": MemorySink()}, **settings)
+
+
+class Wrong(TumblingWindow):
+    """Loses an event where it takes many."""
+
+    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+        super().add_all(subject, whole, events.where(value["n"] != 3 for value in events.values))
+
+
+class Failing(TumblingWindow):
+    """Fails where it takes many, of which one is 3."""
+
+    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+        if any(value["n"] == 3 for value in events.values):
+            raise ZeroDivisionError("three")
+        super().add_all(subject, whole, events)
+
+
+class Closing(TumblingWindow):
+    """Forgets a window where it closes many."""
+
+    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+        whole.value = {pane: kept for pane, kept in whole.value.items() if pane != min(whole.value)} or whole.value
+        return super().woken_all(subject, whole, watermark)
+
+
+def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:
+    run = test_run(job(TumblingWindow(TEN, Sum("n"))))
+    result = run.add_records(records(1, 2, 3)).add_watermark().add_records(records(4, 12)).add_watermark(at(20)).run()
+    assert [(each.key, each.value) for each in result.records("results")] == [("k0", 6), ("k1", 4), ("k0", 12)]
+    assert [entry.callback for entry in result.trace] == ["on_event"] * 5 + ["window"] * 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        (
+            Wrong,
+            [
+                r"an error of amadou: the vectorised path of window.* differ in the state of a batch",
+                "vectorised .*6",
+                "per event .*6",
+            ],
+        ),
+        (Failing, ["differ in the outcome of a batch", "vectorised +ZeroDivisionError: three", "per event +no error"]),
+    ],
+)
+def test_a_path_that_gives_something_else_is_an_error_that_names_both_results(
+    test_run: MakeRun, kind: type[TumblingWindow], told: list[str]
+) -> None:
+    run = test_run(job(kind(TEN, Sum("n"))))
+    run.add_records(records(1, 2)).end_batch().run()
+    with pytest.raises(AmadouError, match="(?s)" + ".*".join(told)) as caught:
+        run.add_records(records(3, 4)).run()
+    assert "VectorizedPathError" in (type(caught.value).__name__ + str(caught.value))
+
+
+def test_so_is_one_that_closes_something_else(test_run: MakeRun) -> None:
+    run = test_run(job(Closing(TEN, Sum("n"))))
+    with pytest.raises(AmadouError, match=r"differ in the outputs of a batch, first in entry 'results'"):
+        run.add_records(records(1, 12)).add_watermark(at(20)).run()
+
+
+def test_a_record_that_is_to_blame_is_no_error_of_amadou(test_run: MakeRun) -> None:
+    broken = [*records(1), {"key": "k", "at": "yesterday", "n": 1}, *records(2)]
+    with pytest.raises(AmadouError, match="the timestamp cannot be read") as caught:
+        test_run(job(TumblingWindow(TEN, Sum("n")))).add_records(broken).run()
+    assert "vectorised" not in str(caught.value)
+    result = test_run(job(TumblingWindow(TEN, Count()), on_error="dead_letter")).add_records(broken).run(flush=True)
+    assert [(each.key, each.value) for each in result.records("results")] == [("k0", 1), ("k1", 1)]
+    assert len(result.dead_letters) == 1
+
+
+def test_keys_that_differ_are_told_too(test_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = job(TumblingWindow(TEN, Sum("n")))
+    failing.handler.key_all = other_keys
+    with pytest.raises(AmadouError, match=r"the vectorised path of key_event, which runs use, .* differ in the events"):
+        test_run(failing).add_records(records(1, 2)).run()
+
+
+def other_keys(records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]]:
+    return ["k" for _ in records], [record["at"] for record in records], records
+
+
+@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
+def summary_of(request: pytest.FixtureRequest) -> Callable[[Job], Any]:
+    def play(job: Job) -> Any:
+        if request.param == "embedded":
+            return run(job, engine="embedded", flush=True)
+        running = start(job, request.getfixturevalue("spark"), trigger="available-now")
+        running.await_termination()
+        return running.summary
+
+    return play
+
+
+def test_a_run_counts_what_its_vectorised_path_could_not_do(summary_of: Callable[[Job], Any]) -> None:
+    of = job(Failing(TEN, Sum("n")))
+    source, sink = of.sources["in"], of.sinks["results"]
+    source.add(*records(1, 2, 3, 14))  # type: ignore[attr-defined]
+    summary = summary_of(of)
+    assert summary.counts.vectorized_fallbacks == {"window": 1}
+    assert "vectorized fallbacks: window 1;" in str(summary)
+    first = {each.key: each.value for each in sink.records if each.start == at(0)}
+    assert first == {"k0": 2, "k1": 4}  # type: ignore[union-attr]
