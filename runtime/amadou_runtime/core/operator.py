@@ -487,7 +487,7 @@ class Operator:
             self._trace.failed(failed.error, [(DEAD_LETTERS, wire)])
 
     def _fire(self, due: list[int], waking: Wakes, subject: Subject, calls: dict[str, int]) -> int:
-        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6).
+        """Fire the timers of some times and wake components, by time, key and tag (`semantics.md` 6, 23).
 
         :param calls: takes how often each callback is called
         """
