@@ -4,12 +4,13 @@ import time
 from datetime import datetime
 from typing import Any
 
+import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Fragile, Guarding, Mistake, Recorder, at, event, job
 
-from amadou import KeyedEvent, Subject
-from amadou_runtime import TestResult, TestRun
+from amadou import KeyedEvent, MemorySink, MemorySource, Subject
+from amadou_runtime import TestResult, TestRun, run
 
 
 def run_of(test_run: MakeRun, *records: Any) -> TestRun:
@@ -128,9 +129,12 @@ def test_trace_shows_what_failed(test_run: MakeRun) -> None:
 
 
 @pytest.mark.rule(19)
-def test_letters_of_records_come_before_the_others_of_the_batch(test_run: MakeRun) -> None:
-    result = run_of(test_run, event(1, "fail"), event(2, "a"), "unparsable").run()
-    assert [letter.callback for letter in result.dead_letters] == ["key_event", "on_event"]
+def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> None:
+    letters = MemorySink()
+    source = MemorySource([event(1, "fail"), event(2, "a"), "unparsable"])
+    sinks = {"seen": MemorySink(), "dead_letters": letters}
+    run(attrs.evolve(job(Fragile(), on_error="dead_letter"), sources={"events": source}, sinks=sinks), engine=engine)
+    assert [letter.callback for letter in letters.records] == ["key_event", "on_event"]
 
 
 @pytest.mark.rule(19)

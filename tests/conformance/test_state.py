@@ -217,11 +217,10 @@ class Point(NamedTuple):
 @dataclass
 class Trip:
     stops: list[Point]
-    length: int = field(init=False)
+    visited: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        if not hasattr(self, "length"):
-            self.length = len(self.stops)
+        self.visited = 0
 
 
 @attrs.define
@@ -257,6 +256,7 @@ VALUES: dict[str, Any] = {
     "doubled": Doubled(4),
     "own": Own("a"),
 }
+VALUES["trip"].visited = 2
 
 
 class Typed(Recorder):
