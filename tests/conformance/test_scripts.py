@@ -20,8 +20,6 @@ from tests.conformance.model import UNPARSABLE, Given, Key, Mistake, Model, Prog
 from amadou import DeadLetter, Handler, KeyedEvent, ListSpec, MapSpec, MemorySink, SinkSpec, Subject, ValueSpec
 from amadou_runtime import TestResult, TestRun
 
-pytestmark = pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
-
 SPARK_SCRIPTS = int(os.environ.get("AMADOU_SPARK_SCRIPTS", "40"))
 KEYS: tuple[Key, ...] = ("a", "b", "1", 1, 2, b"1", ("a", 1), (1, "a"))
 BOUNDARIES = ("end_batch", "add_watermark", "advance_processing_time", "run")
@@ -253,6 +251,7 @@ def scripts(draw: st.DrawFn, boundaries: tuple[str, ...], batches: int, records:
 
 @settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(scripts((*BOUNDARIES, "restart", "crash"), batches=8, records=5))
+@pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
 def test_the_embedded_engine_gives_what_the_model_says(script: Script) -> None:
     assert given_by_engine(script) == given_by_model(script)
 
@@ -266,6 +265,7 @@ def test_the_embedded_engine_gives_what_the_model_says(script: Script) -> None:
     suppress_health_check=list(HealthCheck),
 )
 @given(script=scripts((*BOUNDARIES * 4, "restart", "crash"), batches=4, records=6))
+@pytest.mark.rule(2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 19, 20)
 def test_spark_gives_what_the_embedded_engine_gives(spark: Any, script: Script) -> None:
     assert given_by_engine(script, engine="spark", spark=spark) == given_by_engine(script)
 

@@ -130,3 +130,13 @@ def test_a_join_is_called_one(test_run: MakeRun, tolerance: timedelta | None, to
     run = test_run(joining()).add_record(event(1), "in").restart(Joining(tolerance)).add_watermark(at(500)).end_batch()
     with pytest.raises(AmadouError, match=told):
         run.run()
+
+
+@pytest.mark.rule(27)
+def test_a_window_that_takes_a_retired_name_ends_the_run_and_loses_nothing(test_run: MakeRun) -> None:
+    begun = test_run(job(Making())).add_record(event(1))
+    begun.run()
+    retiring = job(Making(), retired={"made": "keep"}, on_error="dead_letter")
+    with pytest.raises(AmadouError, match="retired"):
+        test_run(retiring, snapshot=begun.snapshot()).add_record(event(2)).run()
+    assert closed(begun.add_watermark(at(500)).end_batch()) == [1]
