@@ -33,7 +33,7 @@ def test_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> No
     assert [entry.tzinfo for entry in entries] == [START.tzinfo] * 2
 
 
-@pytest.mark.rule(1)
+@pytest.mark.rule(1, 8)
 def test_a_timer_may_wait_for_its_millisecond_but_never_comes_early(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5.000001]))
     run.add_watermark(at(5))
