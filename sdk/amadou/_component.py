@@ -192,7 +192,7 @@ class Component(StateSpec[Part]):
     :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
         is woken for it before, where it is to be
     :param version: the version of what it stores; above zero with `migrate`
-    :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17)
+    :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17, 28)
     """
 
     noun: ClassVar[str] = "component"

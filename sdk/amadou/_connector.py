@@ -34,9 +34,9 @@ class Source:
     records in the same order.
 
     A source may have several **partitions**: parts that are read side by side, each in its own order, such as those of
-    a Kafka topic. The watermark of a source is that of its partition furthest behind (`semantics.md` 2). A source with
-    partitions defines `records_by_partition` for the embedded engine, and `partition_of` and `partition_offsets` for
-    Spark. Without them the whole source is one partition, named ``""``.
+    a Kafka topic. The watermark of a source is that of its partition furthest behind (`semantics.md` 2, 22). A source
+    with partitions defines `records_by_partition` for the embedded engine, and `partition_of` and `partition_offsets`
+    for Spark. Without them the whole source is one partition, named ``""``.
     """
 
     NEWEST_OPTION: ClassVar[str] = "amadou.newest"

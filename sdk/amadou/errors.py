@@ -106,7 +106,7 @@ class ParamError(AmadouError):
 
 
 class CallbackError(AmadouError):
-    """A handler's callback raised an error, or gave back what cannot be used (`semantics.md` 1, 18).
+    """A handler's callback raised an error, or gave back what cannot be used (`semantics.md` 1, 18, 33).
 
     Its text shows the user's own traceback first, then names handler, callback, key and record.
 

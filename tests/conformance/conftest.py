@@ -10,11 +10,19 @@ MakeRun = Callable[..., TestRun]
 
 
 @pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def test_run(request: pytest.FixtureRequest) -> Iterator[MakeRun]:
-    """Makes test runs: what holds must hold on every engine."""
-    made: list[TestRun] = []
-    settings: dict[str, Any] = {"engine": request.param}
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine: a rule must hold on each."""
     if request.param == "spark":
+        request.getfixturevalue("spark")
+    return str(request.param)
+
+
+@pytest.fixture
+def test_run(engine: str, request: pytest.FixtureRequest) -> Iterator[MakeRun]:
+    """Makes test runs on an engine."""
+    made: list[TestRun] = []
+    settings: dict[str, Any] = {"engine": engine}
+    if engine == "spark":
         settings["spark"] = request.getfixturevalue("spark")
 
     def make(job: Job, **more: Any) -> TestRun:

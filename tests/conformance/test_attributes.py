@@ -72,6 +72,7 @@ def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
 
 
 @pytest.mark.parametrize("callback", ["key_event", "on_event", "on_timer_expired"])
+@pytest.mark.rule(26)
 def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: MakeRun, callback: str) -> None:
     error = fail(test_run, Doing(count, callback))
     assert error.callback == callback
@@ -80,6 +81,7 @@ def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: M
     assert "handler.events = 1" in error.user_traceback
 
 
+@pytest.mark.rule(26)
 def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run: MakeRun) -> None:
     error = fail(test_run, Doing(forget))
     assert error.error.startswith("HandlerAttributeError: a callback deleted the attribute Doing.callback, which no")
@@ -98,6 +100,7 @@ def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run
         (forget_past_it, r"a callback deleted the attribute Doing\.callback"),
     ],
 )
+@pytest.mark.rule(26)
 def test_an_attribute_that_a_callback_changes_past_the_handler_ends_the_run(
     test_run: MakeRun, callback: str, deed: Deed, told: str
 ) -> None:
@@ -131,6 +134,7 @@ class Slotted(Recorder):
 
 
 @pytest.mark.parametrize("kind", [Converting, Frozen, Slotted])
+@pytest.mark.rule(26)
 def test_so_does_one_in_a_slot(kind: type[Recorder]) -> None:
     run = TestRun(job(kind()), engine="embedded").add_record(event(0))
     with pytest.raises(AmadouError, match=rf"a callback set the attribute {kind.__name__}\.total"):
@@ -154,6 +158,7 @@ class Caching(Recorder):
         self.report("event", subject, event.timestamp, (self.factor, self.rates))
 
 
+@pytest.mark.rule(26)
 def test_what_is_worked_out_once_and_what_a_thread_brings_may_be_kept(test_run: MakeRun) -> None:
     result = test_run(job(Caching())).add_records([event(0), event(1)]).run()
     assert [seen[4] for seen in result.records("seen")] == [(2, 2), (2, 3)]

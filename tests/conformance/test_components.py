@@ -1,4 +1,4 @@
-"""Components: what acts inside a handler by itself. They obey the rules of timers (8 to 11) and of errors (18, 19)."""
+"""Components: what acts inside a handler by itself. They obey the rules of timers and of errors."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -50,6 +50,7 @@ def ticks(records: list[Any]) -> list[Any]:
     return [(what, key, seconds, detail) for what, key, seconds, _, detail in records]
 
 
+@pytest.mark.rule(23)
 def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothing(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_records([event(0, 3), event(0, 1, "b")]).add_watermark(at(10))
     result = run.run()
@@ -64,6 +65,7 @@ def test_a_component_is_woken_at_its_times_in_order_with_timers_and_leaves_nothi
     assert (result.keys(), result.counters) == ([], {"ticks": 4})
 
 
+@pytest.mark.rule(8)
 def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_record(event(0, 3)).restart().add_watermark(at(1)).crash().add_watermark(at(2))
     result = run.restart().add_watermark(at(3)).run()
@@ -72,6 +74,7 @@ def test_times_survive_restarts_and_crashes(test_run: MakeRun) -> None:
     ]
 
 
+@pytest.mark.rule(16)
 def test_state_of_a_component_with_a_ttl_is_swept(test_run: MakeRun) -> None:
     class Mortal(Launch):
         down = Countdown(ttl=timedelta(seconds=5))
@@ -84,14 +87,16 @@ def test_state_of_a_component_with_a_ttl_is_swept(test_run: MakeRun) -> None:
     assert run.add_watermark(at(6)).run().keys() == []
 
 
-def test_rule_18_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_a_component_that_calls_what_fails_names_it(test_run: MakeRun) -> None:
     run = test_run(job(Launch())).add_record(event(0, 13)).add_watermark(at(5))
     with pytest.raises(CallbackError, match="Mistake: thirteen") as caught:
         run.run()
     assert (caught.value.callback, caught.value.key, caught.value.watermark) == ("tick", "k", at(5).isoformat())
 
 
-def test_rule_19_what_fails_is_undone_and_the_component_goes_on(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_what_fails_is_undone_and_the_component_goes_on(test_run: MakeRun) -> None:
     run = test_run(job(Launch(), on_error="dead_letter")).add_record(event(0, 14)).add_watermark(at(3))
     result = run.run()
     assert [seen[3] for seen in ticks(result.records("seen")) if seen[0] == "tick"] == [14, 12]

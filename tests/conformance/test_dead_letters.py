@@ -1,15 +1,16 @@
-"""Rule 19 of `semantics.md`: only the failing callback is undone."""
+"""Dead letters: only the failing callback is undone."""
 
 import time
 from datetime import datetime
 from typing import Any
 
+import attrs
 import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Fragile, Guarding, Mistake, Recorder, at, event, job
 
-from amadou import KeyedEvent, Subject
-from amadou_runtime import TestResult, TestRun
+from amadou import KeyedEvent, MemorySink, MemorySource, Subject
+from amadou_runtime import TestResult, TestRun, run
 
 
 def run_of(test_run: MakeRun, *records: Any) -> TestRun:
@@ -21,7 +22,8 @@ def seen(result: TestResult) -> list[Any]:
 
 
 @pytest.mark.parametrize("mistake", ["fail", "unpackable"])
-def test_rule_19_state_timers_and_outputs_of_the_failing_event_are_undone_and_no_others(
+@pytest.mark.rule(19)
+def test_state_timers_and_outputs_of_the_failing_event_are_undone_and_no_others(
     test_run: MakeRun, mistake: str
 ) -> None:
     records = [
@@ -38,7 +40,8 @@ def test_rule_19_state_timers_and_outputs_of_the_failing_event_are_undone_and_no
     assert sorted(result.keys()) == ["k", "third"]
 
 
-def test_rule_19_undone_in_one_batch_stays_undone_in_the_next(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_undone_in_one_batch_stays_undone_in_the_next(test_run: MakeRun) -> None:
     run = run_of(test_run, event(1, "set")).end_batch().add_records([event(2, "fail"), event(3, "a")]).end_batch()
     result = run.add_records([event(4, "fail"), event(5, "b")]).run()
     assert seen(result) == ["set", "a", "b"]
@@ -46,7 +49,8 @@ def test_rule_19_undone_in_one_batch_stays_undone_in_the_next(test_run: MakeRun)
     assert len(result.dead_letters) == 2
 
 
-def test_rule_19_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRun) -> None:
     result = run_of(test_run, event(1, "set")).add_watermark(at(200)).run()
     assert seen(result) == ["set", ""]
     assert (result.state("total", "k"), result.timers("k")) == (2, [])
@@ -56,7 +60,8 @@ def test_rule_19_a_failing_timer_has_fired_and_the_others_go_on(test_run: MakeRu
     assert letter.timers == [(at(101), "")]
 
 
-def test_rule_19_a_letter_tells_the_record_the_error_and_the_keys_state(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_a_letter_tells_the_record_the_error_and_the_keys_state(test_run: MakeRun) -> None:
     run = run_of(test_run, event(1, "set")).add_watermark(at(1)).add_record(event(2, "fail"))
     (letter,) = run.run().dead_letters
     assert (letter.job, letter.callback, letter.source, letter.key) == ("conformance", "on_event", "events", "k")
@@ -71,7 +76,8 @@ def test_rule_19_a_letter_tells_the_record_the_error_and_the_keys_state(test_run
     assert letter.timers == [(at(100), "fail"), (at(101), "")]
 
 
-def test_rule_19_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: MakeRun) -> None:
     several = [event(50, "undone"), event(51, "undone", "other"), "unparsable"]
     wrong_key = [event(60, "undone"), event(61, "undone", 1.5)]
     cannot_travel = [event(70, "undone"), event(71, object())]
@@ -92,7 +98,8 @@ def test_rule_19_a_record_that_cannot_be_keyed_becomes_a_letter_whole(test_run: 
     assert letters[0].source == "events"
 
 
-def test_rule_19_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_events_before_a_records_bad_one_are_taken_back(test_run: MakeRun) -> None:
     wrong_key = [event(60, "undone"), event(60, "undone", "other"), event(61, "undone", 1.5)]
     run = run_of(test_run, event(1, "a"), event(1, "a"), event(1, "a"), wrong_key, event(2, "b")).end_batch()
     result = run.add_record(event(3, "c")).run()
@@ -101,7 +108,8 @@ def test_rule_19_events_before_a_records_bad_one_are_taken_back(test_run: MakeRu
     assert [letter.error.partition(":")[0] for letter in result.dead_letters] == ["KeyTypeError"]
 
 
-def test_rule_19_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run: MakeRun) -> None:
     records = [event(second, "fail" if second % 3 else "good", f"key-{second % 5}") for second in range(60)]
     result = run_of(test_run, *records).run()
     assert seen(result) == ["good"] * 20
@@ -110,7 +118,8 @@ def test_rule_19_the_stream_goes_on_over_restarts_of_the_handlers_luck(test_run:
     assert sum(result.state("total", key) for key in keys) == 20
 
 
-def test_rule_19_trace_shows_what_failed(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_trace_shows_what_failed(test_run: MakeRun) -> None:
     result = run_of(test_run, "unparsable", event(1, "fail")).run()
     assert [(entry.callback, entry.error) for entry in result.trace] == [
         ("key_event", "Mistake: no such record"),
@@ -119,6 +128,16 @@ def test_rule_19_trace_shows_what_failed(test_run: MakeRun) -> None:
     assert [[port for port, _ in entry.outputs] for entry in result.trace] == [["dead_letters"]] * 2
 
 
+@pytest.mark.rule(19)
+def test_letters_of_records_come_before_the_others_of_the_batch(engine: str) -> None:
+    letters = MemorySink()
+    source = MemorySource([event(1, "fail"), event(2, "a"), "unparsable"])
+    sinks = {"seen": MemorySink(), "dead_letters": letters}
+    run(attrs.evolve(job(Fragile(), on_error="dead_letter"), sources={"events": source}, sinks=sinks), engine=engine)
+    assert [letter.callback for letter in letters.records] == ["key_event", "on_event"]
+
+
+@pytest.mark.rule(19)
 def test_a_letter_does_not_tell_a_secret(test_run: MakeRun) -> None:
     run = test_run(job(Guarding(), on_error="dead_letter"), params={"TOKEN": "sesame-4711"})
     letters = run.add_records([event(1, "fail"), event(2, "unparsable")]).run().dead_letters

@@ -1,4 +1,4 @@
-"""Rule 18 of `semantics.md`: a failing callback stops the run."""
+"""A failing callback stops the run."""
 
 import traceback
 
@@ -21,7 +21,8 @@ def printed(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def test_rule_18_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail", "a key")))
     assert (error.handler, error.callback, error.key, error.source) == ("Failing", "on_event", "a key", "events")
     assert error.error == "Mistake: not this one"
@@ -29,7 +30,8 @@ def test_rule_18_a_failing_event_names_handler_callback_key_and_record(test_run:
         assert part in str(error)
 
 
-def test_rule_18_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
     run = test_run(job(Failing())).add_records([event(1, "a"), event(2, "fail")])
     failure_of(run)
     before, last = run.told().split("2025-01-01T00:00:02+00:00  on_event")
@@ -37,7 +39,8 @@ def test_rule_18_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
     assert "Mistake: not this one" in last
 
 
-def test_rule_18_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "fail")))
     assert 'raise Mistake("not this one")' in error.user_traceback
     assert "amadou_runtime" not in error.user_traceback
@@ -45,14 +48,16 @@ def test_rule_18_the_users_own_traceback_comes_first(test_run: MakeRun) -> None:
     assert shown.index("not this one") < shown.index("Failing.on_event failed")
 
 
-def test_rule_18_a_failing_timer_names_itself(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_a_failing_timer_names_itself(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "set")).add_watermark(at(200)))
     assert (error.callback, error.key, error.source) == ("on_timer_expired", "k", None)
     assert "timer 2025-01-01T00:01:40+00:00 tag='fail'" in (error.record or "")
     assert error.watermark == "2025-01-01T00:03:20+00:00"
 
 
-def test_rule_18_a_failing_key_event_names_its_record(test_run: MakeRun) -> None:
+@pytest.mark.rule(18)
+def test_a_failing_key_event_names_its_record(test_run: MakeRun) -> None:
     error = failure_of(test_run(job(Failing())).add_record(event(1, "unparsable")))
     assert (error.callback, error.source) == ("key_event", "events")
     assert "'unparsable'" in (error.record or "")
@@ -61,7 +66,8 @@ def test_rule_18_a_failing_key_event_names_its_record(test_run: MakeRun) -> None
 
 
 @pytest.mark.parametrize("mistake", ["fail", "unparsable"])
-def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: MakeRun, mistake: str) -> None:
+@pytest.mark.rule(18)
+def test_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: MakeRun, mistake: str) -> None:
     test_job = job(Failing())
     run = test_run(test_job).add_records([event(1, "a"), event(1, "a")]).end_batch()
     failure_of(run.add_records([event(2, "undone"), event(3, mistake), event(4, "undone")]))
@@ -72,7 +78,8 @@ def test_rule_18_state_and_outputs_stay_as_of_the_last_complete_batch(test_run: 
 
 
 @pytest.mark.parametrize("mistake", ["fail", "unparsable"])
-def test_rule_18_a_test_run_goes_on_without_the_batch_that_failed(test_run: MakeRun, mistake: str) -> None:
+@pytest.mark.rule(18)
+def test_a_test_run_goes_on_without_the_batch_that_failed(test_run: MakeRun, mistake: str) -> None:
     run = test_run(job(Failing())).add_record(event(0, "a")).end_batch()
     failure_of(run.add_records([event(1, "undone"), event(2, mistake)]))
     failure_of(run.add_record(event(3, mistake)))
@@ -84,6 +91,7 @@ def test_rule_18_a_test_run_goes_on_without_the_batch_that_failed(test_run: Make
 
 
 @pytest.mark.parametrize("value", ["fail", "unparsable"])
+@pytest.mark.rule(18)
 def test_an_error_does_not_tell_a_secret(test_run: MakeRun, value: str) -> None:
     error = failure_of(test_run(job(Guarding()), params={"TOKEN": "sesame-4711"}).add_record(event(1, value)))
     assert error.error == "ValueError: no login with ***"

@@ -73,6 +73,7 @@ def found(records: list[Any], what: str) -> list[Any]:
     return [record[1:] for record in records if record[0] == what]
 
 
+@pytest.mark.rule(20)
 def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     cheap, dear = Quote(1.5, ("bid",)), Quote(9.5)
     run = test_run(job(All(), "trades", "quotes", watermark_delay=10))
@@ -104,6 +105,7 @@ def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     assert run.add_watermark(at(80)).run().keys() == []
 
 
+@pytest.mark.rule(13)
 def test_an_event_at_the_watermark_takes_part_and_one_before_it_is_late(test_run: MakeRun) -> None:
     run = test_run(job(All(), "trades", "quotes", watermark_delay=1000))
     run.add_record(event(20, "A"), "trades").add_watermark(at(20)).add_record(event(20, "at"), "quotes")
@@ -125,7 +127,8 @@ class Fails(All):
             raise Mistake("this one")
 
 
-def test_rule_19_a_failing_match_becomes_a_letter_and_the_join_goes_on(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_a_failing_match_becomes_a_letter_and_the_join_goes_on(test_run: MakeRun) -> None:
     run = test_run(job(Fails(), "trades", "quotes", on_error="dead_letter"))
     run.add_records([event(1, "A"), event(1, "B"), event(2, "C")], "trades").add_watermark(at(200))
     result = run.run()

@@ -1,4 +1,4 @@
-"""Rule 13 of `semantics.md`: late events."""
+"""Late events, and those that are dropped."""
 
 from typing import Any
 
@@ -14,7 +14,8 @@ from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import Operator
 
 
-def test_rule_13_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_an_event_before_its_batchs_watermark_is_delivered_as_late(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_record(event(9, "first")).add_watermark(at(10))
     run.add_records([event(9, "behind"), event(10, "at"), event(11, "ahead"), event(0, "far behind")])
     result = run.run()
@@ -27,31 +28,36 @@ def test_rule_13_an_event_before_its_batchs_watermark_is_delivered_as_late(test_
     ]
 
 
-def test_rule_13_lateness_is_told_to_the_microsecond(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_lateness_is_told_to_the_microsecond(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_record(event(9, "first")).add_watermark(at(10.001))
     run.add_record(event(10.000999, "by one")).add_record(event(10.001, "not"))
     assert run.run().records("late")[1:] == [("by one", True), ("not", False)]
 
 
-def test_rule_13_an_event_is_not_late_for_what_came_in_its_own_batch(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_an_event_is_not_late_for_what_came_in_its_own_batch(test_run: MakeRun) -> None:
     run = test_run(job(LateReporter())).add_records([event(100, "newest"), event(1, "older")])
     assert run.run().records("late") == [("newest", False), ("older", False)]
 
 
-def test_rule_13_late_events_are_listed_whatever_becomes_of_them(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_late_events_are_listed_whatever_becomes_of_them(test_run: MakeRun) -> None:
     for policy in ("deliver", "drop", "divert"):
         result = late_run(test_run, policy).run()
         assert result.late == [event(9, "behind"), event(0, "far behind", "other")]
 
 
-def test_rule_13_dropped_events_come_to_no_callback_and_leave_nothing(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_dropped_events_come_to_no_callback_and_leave_nothing(test_run: MakeRun) -> None:
     result = late_run(test_run, "drop").run()
     assert result.records("late") == [("first", False), ("at", False)]
     assert (result.state("total", "k"), result.keys()) == (2, ["k"])
     assert [entry.callback for entry in result.trace] == ["on_event", "dropped", "dropped", "on_event"]
 
 
-def test_rule_13_diverted_events_go_to_the_late_output_with_all_that_is_known_of_them(test_run: MakeRun) -> None:
+@pytest.mark.rule(13)
+def test_diverted_events_go_to_the_late_output_with_all_that_is_known_of_them(test_run: MakeRun) -> None:
     test_job = job(LateCounter(), late_events="divert")
     run = test_run(test_job).add_record(event(9, "first")).add_watermark(at(10))
     result = run.add_records([event(9, "behind"), event(10, "at")]).run()
@@ -65,6 +71,7 @@ def late_run(test_run: MakeRun, policy: str) -> TestRun:
 
 
 @pytest.mark.parametrize(("policy", "dropped"), [("deliver", 0), ("drop", 2), ("divert", 0)])
+@pytest.mark.rule(24)
 def test_what_the_job_drops_is_counted(test_run: MakeRun, policy: str, dropped: int) -> None:
     assert late_run(test_run, policy).run().dropped == dropped
 
@@ -93,6 +100,7 @@ class Windowing(Recorder):
     def closed(self, subject: Subject, window: Window, value: Any) -> None: ...
 
 
+@pytest.mark.rule(24)
 def test_an_event_that_several_windows_drop_counts_once_and_what_a_handler_counts_is_no_such_event(
     test_run: MakeRun,
 ) -> None:
@@ -102,6 +110,7 @@ def test_an_event_that_several_windows_drop_counts_once_and_what_a_handler_count
     assert result.counters == {"tens.late": 2, "overlapping.late": 2, "diverting.late": 2, "orders.late": 4}
 
 
+@pytest.mark.rule(24)
 def test_what_a_callback_dropped_that_failed_is_not_counted(test_run: MakeRun) -> None:
     run = test_run(job(Windowing(), on_error="dead_letter")).add_record(event(21)).add_watermark(at(21))
     result = run.add_records([event(9, "fails"), event(8, "late")]).run()

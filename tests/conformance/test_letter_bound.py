@@ -11,6 +11,8 @@ from amadou import KeyedEvent, Param, Subject, ValueSpec
 from amadou.errors import JobError, TooManyDeadLettersError
 from amadou_plugins.windows import TumblingWindow, Window
 
+pytestmark = pytest.mark.rule(30)
+
 
 class Strict(Recorder):
     """Fails at events, records, timers and closing windows whose value or key says so."""

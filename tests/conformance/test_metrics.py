@@ -84,13 +84,6 @@ class Reports:
         return dict(whole)
 
 
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> Any:
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    return request.param
-
-
 def job(views: Sequence[Any], others: Sequence[Any], reports: Reports) -> Job:
     sources = {"views": MemorySource(views), "others": MemorySource(others)}
     sinks = {port: MemorySink() for port in ("totals", "windows", "dead_letters")}

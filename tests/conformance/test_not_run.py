@@ -15,6 +15,8 @@ from amadou_plugins.joins import IntervalJoin
 from amadou_plugins.windows import TumblingWindow
 from amadou_runtime import TestRun
 
+pytestmark = pytest.mark.rule(33)
+
 
 def logged(function: Callable[..., Any]) -> Any:
     """A decorator that calls what it decorates, and hides what that is."""

@@ -178,6 +178,7 @@ RECORDS: dict[Any, str] = {
 }
 
 
+@pytest.mark.rule(25, 31)
 def test_each_mistake_is_a_letter_and_the_others_go_on(test_run: MakeRun) -> None:
     run = test_run(job(Odd(), on_error="dead_letter"))
     for second, mistake in enumerate(MISTAKES):
@@ -193,6 +194,7 @@ def test_each_mistake_is_a_letter_and_the_others_go_on(test_run: MakeRun) -> Non
     assert all("nested too deeply: more than 64 tuples, sets or classes, or 1,024 lists" in told for told in deep)
 
 
+@pytest.mark.rule(1, 31)
 def test_each_record_that_cannot_be_an_event_is_a_letter(test_run: MakeRun) -> None:
     run = test_run(job(Odd(), on_error="dead_letter")).add_record(event(1, "before"))
     run.add_records(RECORDS).add_record(event(2, "after")).end_batch()
@@ -208,6 +210,7 @@ def test_each_record_that_cannot_be_an_event_is_a_letter(test_run: MakeRun) -> N
 @pytest.mark.parametrize(
     "mistake", [KeyedEvent("k", NO_TIME, "early"), event(1, "half_a_text"), event(1, "half_a_tag")]
 )
+@pytest.mark.rule(1)
 def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun, mistake: KeyedEvent[Any]) -> None:
     run = test_run(job(Odd())).add_record(mistake)
     with pytest.raises(CallbackError) as failed:
@@ -215,6 +218,7 @@ def test_without_letters_it_ends_the_run_and_names_the_record(test_run: MakeRun,
     assert repr(mistake) in str(failed.value)
 
 
+@pytest.mark.rule(25)
 def test_what_is_nested_deep_comes_back(test_run: MakeRun) -> None:
     run = test_run(job(Odd())).add_record(event(1, "keep_sets")).end_batch()
     assert run.add_record(event(2, "tell_sets")).run().records("texts")[-1] == "True"
@@ -242,6 +246,7 @@ class Deep(Recorder):
         self.counts.collect(subject, self.total.state_for(subject).value)
 
 
+@pytest.mark.rule(25)
 def test_a_key_as_deep_as_may_be_is_like_any_other(test_run: MakeRun) -> None:
     key = tuples(63)  # 64, with the one inside
     run = test_run(job(Deep(), on_error="dead_letter")).add_records([event(0, key=key), event(1, "fail", key)])
@@ -250,6 +255,7 @@ def test_a_key_as_deep_as_may_be_is_like_any_other(test_run: MakeRun) -> None:
     assert [letter.key for letter in result.dead_letters] == [key]
 
 
+@pytest.mark.rule(25)
 def test_keys_that_are_equal_are_one_entry(test_run: MakeRun) -> None:
     result = test_run(job(Odd())).add_record(event(1, "count_equal_keys")).run()
     assert result.state("by_number", "k") == {Decimal(1): 3, Decimal(100): 2, Decimal(0): 2, Decimal("1.05"): 1}

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import START, job
@@ -120,6 +121,7 @@ RECORDS = st.one_of(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(RECORDS, max_size=3), min_size=1, max_size=3))
+@pytest.mark.rule(31)
 def test_odd_values_break_no_run_and_are_the_same_after_a_restart(batches: list[list[Any]]) -> None:
     with_letters = {"on_error": "dead_letter", "watermark_delay": timedelta(hours=1)}
     assert given_by(batches, with_letters, restart=False) == given_by(batches, with_letters, restart=True)

@@ -1,7 +1,8 @@
-"""Rules 5 to 7 of `semantics.md`: the order inside a batch."""
+"""The order inside a batch."""
 
 from typing import Any
 
+import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import Recorder, TimerSetter, at, event, job
 
@@ -14,13 +15,15 @@ class Both(TimerSetter):
         super().on_event(subject, event)
 
 
-def test_rule_5_due_timers_fire_before_the_events_of_their_batch(test_run: MakeRun) -> None:
+@pytest.mark.rule(5)
+def test_due_timers_fire_before_the_events_of_their_batch(test_run: MakeRun) -> None:
     run = test_run(job(Both())).add_record(event(0, [3]))
     run.add_watermark(at(5)).add_record(event(1)).add_record(event(9))
     assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event", "event"]
 
 
-def test_rule_5_a_timer_that_an_event_made_due_waits_for_the_next_batch(test_run: MakeRun) -> None:
+@pytest.mark.rule(5)
+def test_a_timer_that_an_event_made_due_waits_for_the_next_batch(test_run: MakeRun) -> None:
     run = test_run(job(Both())).add_record(event(0, [3])).add_record(event(9)).end_batch()
     run.add_record(event(10))
     assert [seen[:3] for seen in run.run().records("seen")] == [
@@ -31,14 +34,16 @@ def test_rule_5_a_timer_that_an_event_made_due_waits_for_the_next_batch(test_run
     ]
 
 
-def test_rule_6_timers_of_a_key_fire_by_timestamp_then_tag(test_run: MakeRun) -> None:
+@pytest.mark.rule(6)
+def test_timers_of_a_key_fire_by_timestamp_then_tag(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter()))
     run.add_record(event(0, [(2, "b"), (1, "z"), (2, ""), (2, "a"), (1.5, "")])).add_watermark(at(5))
     fired = [(seen[2], seen[4]) for seen in run.run().records("seen")]
     assert fired == [(1, "z"), (1.5, ""), (2, ""), (2, "a"), (2, "b")]
 
 
-def test_rule_6_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> None:
+@pytest.mark.rule(6)
+def test_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [7, 5], "b"))
     run.add_record(event(0, [6], "c")).add_record(event(0, [(5, "x"), 5], "a")).add_record(event(0, [5], "0"))
     seen = run.add_watermark(at(10)).run().records("seen")
@@ -52,12 +57,14 @@ def test_rule_6_timers_of_all_keys_fire_by_timestamp_key_and_tag(test_run: MakeR
     ]
 
 
-def test_rule_7_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_events_of_a_key_run_in_the_order_of_their_source_not_of_their_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_records([event(5, 0), event(1, 1), event(9, 2), event(1, 3)])
     assert [seen[4] for seen in run.run().records("seen")] == [0, 1, 2, 3]
 
 
-def test_rule_7_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_records([event(number % 7, number, f"key-{number % 10}") for number in range(300)])
     seen = run.run().records("seen")
@@ -65,21 +72,24 @@ def test_rule_7_many_events_keep_their_order_for_each_key(test_run: MakeRun) -> 
         assert [entry[4] for entry in seen if entry[1] == f"key-{key}"] == list(range(key, 300, 10))
 
 
-def test_rule_7_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_sources_are_merged_by_event_time_with_ties_by_source_name(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "b", "a"))
     run.add_records([event(1, "b1"), event(3, "b3"), event(4, "b4")], source="b")
     run.add_records([event(1, "a1"), event(2, "a2"), event(4, "a4")], source="a")
     assert [seen[4] for seen in run.run().records("seen")] == ["a1", "b1", "a2", "b3", "a4", "b4"]
 
 
-def test_rule_7_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_what_a_key_sees_does_not_depend_on_other_keys(test_run: MakeRun) -> None:
     for others in ([], [event(5, "other", "other")]):
         run = test_run(job(Recorder(), "a", "b")).add_records([*others, event(1, "a1")], source="a")
         run.add_record(event(2, "b2"), source="b")
         assert [seen[4] for seen in run.run().records("seen") if seen[1] == "k"] == ["a1", "b2"]
 
 
-def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b"))
     run.add_records([event(5, "a5"), event(1, "a1")], source="a")
     run.add_records([event(2, "b2"), event(6, "b6"), event(3, "b3")], source="b")
@@ -89,12 +99,14 @@ def test_rule_7_merging_keeps_the_order_of_each_source(test_run: MakeRun) -> Non
     assert seen == ["b2", "a5", "a1", "b6", "b3"]
 
 
-def test_rule_6_timers_without_tags_fire_by_key_at_one_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(6)
+def test_timers_without_tags_fire_by_key_at_one_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_records([event(0, [5], key) for key in ("b", "c", "a")]).add_watermark(at(5))
     assert [seen[1] for seen in run.run().records("seen")] == ["a", "b", "c"]
 
 
-def test_rule_7_three_sources_are_merged_by_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_three_sources_are_merged_by_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "a", "b", "c"))
     for source, second in (("c", 1), ("a", 4), ("b", 2), ("c", 3), ("a", 5)):
         run.add_record(event(second), source=source)
@@ -108,6 +120,7 @@ class Choosy(Recorder):
         return {"none": None, "empty": [], "two": [event(1, "a"), event(2, "b")]}.get(record, record)
 
 
+@pytest.mark.rule(7)
 def test_a_record_may_be_no_event_one_or_several(test_run: MakeRun) -> None:
     records = ["none", event(0, "first"), "none", "empty", "two", "none", event(3, "last")]
     run = test_run(job(Choosy())).add_records(records)

@@ -1,4 +1,4 @@
-"""Rules 8, 18 and 20 of `semantics.md`: what survives restarts and crashes."""
+"""What survives restarts and crashes."""
 
 from datetime import datetime
 
@@ -29,12 +29,14 @@ def details(records: list[tuple[object, ...]]) -> list[object]:
     return [record[4] for record in records]
 
 
-def test_rule_8_timers_and_state_survive_a_restart(test_run: MakeRun) -> None:
+@pytest.mark.rule(8)
+def test_timers_and_state_survive_a_restart(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5, (6, "tag")])).restart().add_watermark(at(6))
     assert [seen[2::2] for seen in run.run().records("seen")] == [(5, ""), (6, "tag")]
 
 
-def test_rule_8_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
+@pytest.mark.rule(8)
+def test_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_records([event(0), event(0)]).restart().add_record(event(1))
     result = run.restart().add_record(event(1)).run()
     assert details(result.records("seen")) == [(1, 1), (2, 2), (3, 1), (4, 1)]
@@ -42,7 +44,8 @@ def test_rule_8_a_restart_begins_with_the_handler_anew(test_run: MakeRun) -> Non
 
 
 @pytest.mark.parametrize("after", [0, 1, 2, None])
-def test_rule_20_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) -> None:
+@pytest.mark.rule(20)
+def test_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int | None) -> None:
     test_job = job(Counter())
     run = test_run(test_job).add_record(event(0)).end_batch()
     run.add_records([event(1), event(1, key="other"), event(2)]).crash(after).add_record(event(3))
@@ -60,7 +63,8 @@ def test_rule_20_a_batch_that_crashed_counts_once(test_run: MakeRun, after: int 
     assert sink.records == result.records("seen")
 
 
-def test_rule_20_a_timer_that_fired_in_a_batch_that_crashed_fires_again_and_counts_once(test_run: MakeRun) -> None:
+@pytest.mark.rule(20)
+def test_a_timer_that_fired_in_a_batch_that_crashed_fires_again_and_counts_once(test_run: MakeRun) -> None:
     run = test_run(job(Counter())).add_record(event(0)).add_watermark(at(100)).add_record(event(101)).crash(1)
     assert [seen[0] for seen in run.run().records("seen")] == ["event", "timer", "event"]
 

@@ -11,6 +11,8 @@ from amadou.errors import AmadouError, JobError
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime import TestRun
 
+pytestmark = pytest.mark.rule(29)
+
 
 class Plain(Recorder):
     """Has neither the window nor the sum."""

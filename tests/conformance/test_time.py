@@ -1,4 +1,4 @@
-"""Rules 1 to 3 of `semantics.md`: timestamps and the watermark."""
+"""Timestamps, the watermark and idle sources."""
 
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -11,7 +11,8 @@ from amadou import KeyedEvent
 from amadou.errors import CallbackError
 
 
-def test_rule_1_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:
+@pytest.mark.rule(1)
+def test_a_naive_timestamp_is_an_error_that_names_handler_and_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(KeyedEvent("k", datetime(2025, 1, 1), "the record"))
     with pytest.raises(CallbackError, match="no time zone") as caught:
         run.run()
@@ -20,7 +21,8 @@ def test_rule_1_a_naive_timestamp_is_an_error_that_names_handler_and_record(test
     assert "the record" in (caught.value.record or "")
 
 
-def test_rule_1_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> None:
+@pytest.mark.rule(1)
+def test_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun) -> None:
     east = timezone(timedelta(hours=5, minutes=30))
     early = datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=START.tzinfo)
     run = test_run(job(Recorder()))
@@ -31,7 +33,8 @@ def test_rule_1_timestamps_come_in_utc_with_their_microseconds(test_run: MakeRun
     assert [entry.tzinfo for entry in entries] == [START.tzinfo] * 2
 
 
-def test_rule_1_a_timer_may_wait_for_its_millisecond_but_never_comes_early(test_run: MakeRun) -> None:
+@pytest.mark.rule(1, 8)
+def test_a_timer_may_wait_for_its_millisecond_but_never_comes_early(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5.000001]))
     run.add_watermark(at(5))
     assert run.run().records("seen") == []
@@ -39,12 +42,14 @@ def test_rule_1_a_timer_may_wait_for_its_millisecond_but_never_comes_early(test_
     assert [seen[:3] for seen in run.run().records("seen")] == [("timer", "k", 5.000001)]
 
 
-def test_rule_2_the_first_batch_has_no_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_the_first_batch_has_no_watermark(test_run: MakeRun) -> None:
     result = test_run(job(Recorder())).add_records([event(10), event(20)]).run()
     assert watermarks(result) == [None, None]
 
 
-def test_rule_2_the_watermark_is_the_newest_time_of_earlier_batches_less_the_delay(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_the_watermark_is_the_newest_time_of_earlier_batches_less_the_delay(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=3 * SECOND))
     run.add_records([event(10), event(20), event(15)]).end_batch()
     run.add_record(event(30)).end_batch()
@@ -52,7 +57,8 @@ def test_rule_2_the_watermark_is_the_newest_time_of_earlier_batches_less_the_del
     assert watermarks(run.run()) == [None, None, None, 17, 27]
 
 
-def test_rule_2_the_watermark_never_goes_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_the_watermark_never_goes_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_record(event(20)).end_batch()
     run.add_record(event(5)).end_batch()
@@ -61,7 +67,8 @@ def test_rule_2_the_watermark_never_goes_back(test_run: MakeRun) -> None:
     assert watermarks(run.run()) == [None, 20, 20, 20]
 
 
-def test_rule_2_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "fast", "slow"))
     run.add_record(event(100), source="fast").add_record(event(10), source="slow").end_batch()
     run.add_record(event(101), source="fast").end_batch()
@@ -70,7 +77,8 @@ def test_rule_2_the_slowest_source_holds_the_watermark(test_run: MakeRun) -> Non
     assert watermarks(run.run()) == [None, None, 10, 10, 20]
 
 
-def test_rule_2_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
+@pytest.mark.rule(2, 22)
+def test_the_slowest_partition_holds_its_source(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), watermark_delay=SECOND))
     run.add_record(event(10), partition="slow").add_record(event(100), partition="fast").end_batch()
     run.add_record(event(101), partition="fast").end_batch()
@@ -79,7 +87,8 @@ def test_rule_2_the_slowest_partition_holds_its_source(test_run: MakeRun) -> Non
     assert watermarks(run.run()) == [None, None, 9, 9, 19]
 
 
-def test_rule_2_a_partition_that_brought_nothing_holds_nothing_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(2, 22)
+def test_a_partition_that_brought_nothing_holds_nothing_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_record(event(10), partition="1").end_batch()
     run.add_record(event(5), partition="2").end_batch()
     run.add_record(event(6), partition="2").end_batch()
@@ -87,7 +96,8 @@ def test_rule_2_a_partition_that_brought_nothing_holds_nothing_back(test_run: Ma
     assert watermarks(run.run()) == [None, 10, 10, 10], "it never goes back"
 
 
-def test_rule_2_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(2, 22)
+def test_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_record(event(10), partition="1").add_record(event(11), partition="2")
     run.add_watermark(at(15), partition="1").add_record(event(16), partition="1").add_watermark(at(18), "events")
@@ -95,7 +105,8 @@ def test_rule_2_a_partition_may_be_brought_to_a_time(test_run: MakeRun) -> None:
     assert watermarks(run.run()) == [None, None, 11, 18]
 
 
-def test_rule_3_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(3, 22)
+def test_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), idle_timeout=5))
     run.add_record(event(10), partition="slow").add_record(event(20), partition="fast")
     run.advance_processing_time(4 * SECOND).add_record(event(30), partition="fast")
@@ -103,27 +114,31 @@ def test_rule_3_a_partition_that_was_silent_for_its_timeout_holds_nothing_back(t
     assert watermarks(run.run()) == [None, None, 10, 30]
 
 
-def test_rule_7_events_of_a_key_come_by_partition(test_run: MakeRun) -> None:
+@pytest.mark.rule(7)
+def test_events_of_a_key_come_by_partition(test_run: MakeRun) -> None:
     run = test_run(job(Recorder()))
     run.add_record(event(3, "b1"), partition="b").add_record(event(9, "a1"), partition="a")
     run.add_record(event(1, "b2"), partition="b").add_record(event(2, "a2"), partition="a")
     assert [entry.value for entry in run.run().trace] == ["a1", "a2", "b1", "b2"]
 
 
-def test_rule_3_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_a_source_that_never_brought_anything_holds_nothing_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "silent"))
     run.add_record(event(10), source="busy").end_batch()
     run.add_record(event(11), source="busy")
     assert watermarks(run.run()) == [None, 10]
 
 
-def test_rule_3_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).advance_processing_time(3600 * SECOND)
     result = run.run()
     assert (result.records("seen"), result.watermark) == ([], at(0))
 
 
-def test_rule_3_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_when_all_sources_are_idle_the_watermark_rises_with_the_clock(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10, watermark_delay=2)).add_record(event(2, [60]))
     run.advance_processing_time(10 * SECOND).advance_processing_time(59 * SECOND)
     result = run.run()
@@ -132,7 +147,8 @@ def test_rule_3_when_all_sources_are_idle_the_watermark_rises_with_the_clock(tes
     assert [seen[:4] for seen in result.records("seen")] == [("timer", "k", 60, 60)]
 
 
-def test_rule_3_an_idle_source_no_longer_holds_the_watermark_back(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_an_idle_source_no_longer_holds_the_watermark_back(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
@@ -140,7 +156,8 @@ def test_rule_3_an_idle_source_no_longer_holds_the_watermark_back(test_run: Make
     assert watermarks(run.run()) == [None, None, 10, 101]
 
 
-def test_rule_3_a_source_that_comes_back_holds_the_watermark_where_it_is(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_a_source_that_comes_back_holds_the_watermark_where_it_is(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout=10))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(9 * SECOND).add_record(event(101), source="busy")
@@ -149,7 +166,8 @@ def test_rule_3_a_source_that_comes_back_holds_the_watermark_where_it_is(test_ru
     assert watermarks(run.run()) == [None, None, 10, 101, 101, 101]
 
 
-def test_rule_3_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "busy", "slow", idle_timeout={"busy": 10}))
     run.add_record(event(100), source="busy").add_record(event(10), source="slow")
     run.advance_processing_time(70 * SECOND).add_record(event(20), source="slow")
@@ -161,20 +179,23 @@ def test_rule_3_a_source_without_an_idle_timeout_of_its_own_is_waited_for(test_r
     assert run.advance_processing_time(70 * SECOND).run().watermark == at(100)
 
 
-def test_rule_3_what_comes_after_idle_time_meets_the_watermark_that_rose(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_what_comes_after_idle_time_meets_the_watermark_that_rose(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), idle_timeout=10)).add_record(event(0)).advance_processing_time(70 * SECOND)
     run.add_record(event(1)).add_record(event(100)).end_batch().add_record(event(101))
     assert watermarks(run.run()) == [None, 60, 60, 100]
 
 
-def test_rule_3_without_an_idle_timeout_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_without_an_idle_timeout_nothing_moves_while_nothing_comes(test_run: MakeRun) -> None:
     run = test_run(job(Recorder())).add_watermark(at(5)).advance_processing_time(100 * SECOND)
     assert run.run().watermark == at(5)
     run = test_run(job(Recorder())).add_record(event(7)).advance_processing_time(100 * SECOND)
     assert run.run().watermark == at(7)
 
 
-def test_rule_4_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run: MakeRun) -> None:
+@pytest.mark.rule(4)
+def test_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(61, "absurd"))
     with pytest.raises(CallbackError, match="too far ahead of the clock") as caught:
         run.run()
@@ -182,14 +203,16 @@ def test_rule_4_an_event_too_far_ahead_of_the_clock_is_an_error_of_its_record(te
     assert "absurd" in (caught.value.record or "")
 
 
-def test_rule_4_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun) -> None:
+@pytest.mark.rule(4)
+def test_the_bound_moves_with_the_clock_and_is_no_error_itself(test_run: MakeRun) -> None:
     test_run(job(Recorder(), max_ahead=timedelta.max)).add_record(event(10**9)).run()
     run = test_run(job(Recorder(), max_ahead=60), processing_time=at(0)).add_record(event(60))
     run.advance_processing_time(10 * SECOND).add_record(event(70)).end_batch().add_record(event(1))
     assert watermarks(run.run()) == [None, 60, 70]
 
 
-def test_rule_4_a_timestamp_that_is_refused_does_not_move_the_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(4)
+def test_a_timestamp_that_is_refused_does_not_move_the_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), max_ahead=60, on_error="dead_letter"), processing_time=at(0))
     run.add_record(event(5)).add_record(event(10**9)).end_batch().add_record(event(6))
     result = run.run()
@@ -202,14 +225,16 @@ def watermarks(result: Any) -> list[float | None]:
     return [seen[3] for seen in result.records("seen")]
 
 
-def test_rule_3_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_run: MakeRun) -> None:
+@pytest.mark.rule(3)
+def test_a_watermark_that_no_source_moved_rises_with_the_clock_too(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter(), idle_timeout=10)).set_timer("k", at(60)).add_watermark(at(0))
     run.advance_processing_time(59 * SECOND)
     assert run.run().records("seen") == []
     assert [seen[2:4] for seen in run.advance_processing_time(SECOND).run().records("seen")] == [(60, 60)]
 
 
-def test_rule_2_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "left", "right", watermark_delay={"left": 5}))
     run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
     run.add_record(event(30), source="left").end_batch().add_record(event(31), source="left")
@@ -218,7 +243,8 @@ def test_rule_2_each_source_may_have_a_delay_of_its_own(test_run: MakeRun) -> No
     assert run.add_record(event(60), source="right").run().watermark == at(31)
 
 
-def test_rule_2_each_source_can_be_given_a_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(2)
+def test_each_source_can_be_given_a_watermark(test_run: MakeRun) -> None:
     run = test_run(job(Recorder(), "left", "right", watermark_delay=5))
     run.add_record(event(10), source="left").add_record(event(10), source="right").end_batch()
     run.add_watermark(at(50), source="left").add_record(event(1), source="left")

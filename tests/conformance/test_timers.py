@@ -1,7 +1,8 @@
-"""Rules 8 to 12 of `semantics.md`: timers."""
+"""Timers."""
 
 from datetime import UTC, datetime
 
+import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import (
     TagReader,
@@ -16,19 +17,22 @@ from tests.conformance.handlers import (
 )
 
 
-def test_rule_8_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
+@pytest.mark.rule(8)
+def test_a_timer_fires_once_when_the_watermark_reaches_it(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(5)).add_watermark(at(9))
     assert [seen[:4] for seen in run.run().records("seen")] == [("timer", "k", 5, 5)]
 
 
-def test_rule_8_a_timer_ahead_of_the_watermark_stays_pending(test_run: MakeRun) -> None:
+@pytest.mark.rule(8)
+def test_a_timer_ahead_of_the_watermark_stays_pending(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(4))
     result = run.run()
     assert result.records("seen") == []
     assert [timer.timestamp for timer in result.timers("k")] == [at(5)]
 
 
-def test_rule_9_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> None:
+@pytest.mark.rule(9)
+def test_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0)).add_watermark(at(10))
     run.add_record(event(11, [9, 10, 10.000001])).add_watermark(at(20))
     result = run.run()
@@ -36,14 +40,16 @@ def test_rule_9_a_time_at_or_before_the_watermark_sets_no_timer(test_run: MakeRu
     assert [seen[2] for seen in result.records("seen")] == [10.000001]
 
 
-def test_rule_9_without_a_watermark_any_time_will_do(test_run: MakeRun) -> None:
+@pytest.mark.rule(9)
+def test_without_a_watermark_any_time_will_do(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [-5])).add_watermark()
     result = run.run()
     assert result.records("answers") == [True]
     assert [seen[2] for seen in result.records("seen")] == [-5]
 
 
-def test_rule_10_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
+@pytest.mark.rule(10)
+def test_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter()))
     run.add_record(event(0, [5, 5, (5, "a"), (5, "a")])).add_record(event(1, [5]))
     run.add_record(event(0, [5], "other")).add_watermark(at(5))
@@ -52,7 +58,8 @@ def test_rule_10_timers_coalesce_on_key_time_and_tag(test_run: MakeRun) -> None:
     assert sorted((seen[1], seen[4]) for seen in result.records("seen")) == [("k", ""), ("k", "a"), ("other", "")]
 
 
-def test_rule_10_delete_timer_answers_whether_there_was_one(test_run: MakeRun) -> None:
+@pytest.mark.rule(10)
+def test_delete_timer_answers_whether_there_was_one(test_run: MakeRun) -> None:
     run = test_run(job(TimerDeleter())).add_record(event(0, [5, 6])).end_batch()
     run.add_record(event(1, [5, 5, 7])).add_watermark(at(10))
     result = run.run()
@@ -60,7 +67,8 @@ def test_rule_10_delete_timer_answers_whether_there_was_one(test_run: MakeRun) -
     assert [seen[2] for seen in result.records("seen")] == [6]
 
 
-def test_rule_11_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [5])).add_watermark(at(60))
     result = run.run()
     assert [seen[2:4] for seen in result.records("seen")] == [(5, 60)]
@@ -68,7 +76,8 @@ def test_rule_11_a_timer_sees_its_own_time_and_the_new_watermark(test_run: MakeR
     assert (entry.callback, entry.timestamp, entry.watermark) == ("on_timer_expired", at(5), at(60))
 
 
-def test_rule_11_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeRun) -> None:
     run = test_run(job(TagReader())).add_record(event(1)).add_watermark(at(5)).add_record(event(6))
     assert [(seen[0], seen[4]) for seen in run.run().records("seen")] == [
         ("event", ""),
@@ -77,38 +86,44 @@ def test_rule_11_the_tag_of_a_timer_is_there_while_it_fires_only(test_run: MakeR
     ]
 
 
-def test_rule_11_timers_do_not_cascade(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_timers_do_not_cascade(test_run: MakeRun) -> None:
     run = test_run(job(TimerChain())).add_record(event(1, "2")).add_watermark(at(10)).add_watermark(at(20))
     result = run.run()
     assert result.records("answers") == [False]
     assert [seen[2] for seen in result.records("seen")] == [1]
 
 
-def test_rule_11_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_a_timer_may_set_one_for_later(test_run: MakeRun) -> None:
     run = test_run(job(TimerChain())).add_record(event(1, "15")).add_watermark(at(10)).add_watermark(at(20))
     result = run.run()
     assert result.records("answers") == [True]
     assert [seen[2:4] for seen in result.records("seen")] == [(1, 10), (15, 20)]
 
 
-def test_rule_11_a_timer_may_delete_another_one_that_is_due(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_a_timer_may_delete_another_one_that_is_due(test_run: MakeRun) -> None:
     run = test_run(job(TimerUndo())).add_record(event(0)).add_watermark(at(10))
     assert [seen[2] for seen in run.run().records("seen")] == [1]
 
 
-def test_rule_11_a_timer_may_delete_another_one_of_the_same_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(11)
+def test_a_timer_may_delete_another_one_of_the_same_time(test_run: MakeRun) -> None:
     run = test_run(job(TagUndo())).add_record(event(0, ["b", "", "a"])).add_record(event(0, ["a", "b"], "other"))
     result = run.add_watermark(at(1)).run()
     assert [(seen[1], seen[4]) for seen in result.records("seen")] == [("k", ""), ("other", "a")]
     assert result.timers("k") == result.timers("other") == []
 
 
-def test_rule_12_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: MakeRun) -> None:
+@pytest.mark.rule(12)
+def test_at_the_end_of_input_timers_beyond_the_watermark_stay_pending(test_run: MakeRun) -> None:
     result = test_run(job(TimerSetter())).add_record(event(0, [5, 10**6])).end_batch().run()
     assert (result.records("seen"), len(result.timers("k"))) == ([], 2)
 
 
-def test_rule_12_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None:
+@pytest.mark.rule(12)
+def test_flush_sends_the_watermark_to_the_end_of_time(test_run: MakeRun) -> None:
     run = test_run(job(TimerSetter())).add_record(event(0, [10**6, (5, "a")], "a")).add_record(event(1, [5], "b"))
     result = run.run(flush=True)
     assert [seen[:3] for seen in result.records("seen")] == [

@@ -1,4 +1,4 @@
-"""State that new code cannot read ends the run, whatever `on_error` says (rule 17 of `semantics.md`)."""
+"""State that new code cannot read ends the run, whatever `on_error` says."""
 
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
@@ -86,9 +86,8 @@ class Unread(Noted):
     ("what", "spec"),
     [("text", "text"), ("wrap", "text"), ("many", "many"), ("keys", "keys"), ("row", "row"), ("closes", "text")],
 )
-def test_rule_17_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(
-    test_run: MakeRun, what: str, spec: str
-) -> None:
+@pytest.mark.rule(17)
+def test_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(test_run: MakeRun, what: str, spec: str) -> None:
     before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0))
     before.run()
     run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
@@ -102,7 +101,8 @@ def test_rule_17_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(
     assert back.add_record(event(50, "row")).run().records("found") == ["abc", ["abc"]]
 
 
-def test_rule_17_a_timer_that_cannot_read_state_ends_the_run(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_a_timer_that_cannot_read_state_ends_the_run(test_run: MakeRun) -> None:
     before = test_run(job(Noted(), on_error="dead_letter")).add_record(event(0)).add_record(event(0, "text"))
     before.run()
     run = test_run(job(Unread(), on_error="dead_letter"), snapshot=before.snapshot())
@@ -135,7 +135,8 @@ class KeepsLast(Recorder):
 
 
 @pytest.mark.parametrize(("value", "spec"), [("only window", "window"), ("only running", "last"), (None, "window")])
-def test_rule_17_what_windows_and_running_values_keep_is_no_dead_letter_either(
+@pytest.mark.rule(17)
+def test_what_windows_and_running_values_keep_is_no_dead_letter_either(
     test_run: MakeRun, value: Any, spec: str
 ) -> None:
     before = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, Gone("a")))
@@ -176,7 +177,8 @@ class Migrated(Aged):
     row = ListSpec(str, ttl=MINUTE, version=1, migrate=fails)
 
 
-def test_rule_17_what_a_ttl_removes_is_not_migrated(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_what_a_ttl_removes_is_not_migrated(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(10, "a")).restart(Migrated).add_watermark(at(100)).end_batch()
     assert run.run().keys() == []
 
@@ -191,7 +193,8 @@ class Remade(KeepsLast):
         self.found.collect(subject, value)
 
 
-def test_rule_17_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeRun) -> None:
+@pytest.mark.rule(17, 28)
+def test_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, "only window")).restart(Remade)
     run.add_watermark(at(50)).end_batch()
     with pytest.raises(CallbackError, match=r"state 'window' of key 'k'.*cannot go on from None, which migrate= gave"):
@@ -199,14 +202,16 @@ def test_rule_17_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_ru
 
 
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
-def test_rule_17_a_migration_that_fails_names_key_spec_and_version(test_run: MakeRun, on_error: Any) -> None:
+@pytest.mark.rule(17)
+def test_a_migration_that_fails_names_key_spec_and_version(test_run: MakeRun, on_error: Any) -> None:
     run = test_run(job(Aged(), on_error=on_error)).add_record(event(10, "a")).restart(Migrated).add_record(event(11))
     with pytest.raises(CallbackError, match=r"state 'one' of key 'k'.*migrate= failed for version 0") as caught:
         run.run()
     assert 'return stored["name"]' in caught.value.user_traceback
 
 
-def test_rule_17_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_run: MakeRun) -> None:
     class PartlyMigrated(Aged):
         many = MapSpec(str, str, ttl=MINUTE, version=1, migrate=fails)
 
@@ -217,6 +222,7 @@ def test_rule_17_a_migration_that_fails_for_what_a_ttl_leaves_names_it_too(test_
     assert (caught.value.callback, caught.value.key) == ("many", "k")
 
 
+@pytest.mark.rule(31)
 def test_a_letter_shows_state_of_another_spec_that_cannot_be_read_as_it_is_stored(test_run: MakeRun) -> None:
     class FailsLater(KeepsLast):
         def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:

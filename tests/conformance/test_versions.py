@@ -1,4 +1,4 @@
-"""Rule 17 of `semantics.md`: state of older versions of its class."""
+"""State of older versions of its class."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -96,12 +96,14 @@ def written(test_run: MakeRun, *handlers: Handler) -> TestRun:
     return run
 
 
-def test_rule_17_new_and_removed_attributes_and_wider_unions_just_work(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_new_and_removed_attributes_and_wider_unions_just_work(test_run: MakeRun) -> None:
     ada = New("Ada")
     assert written(test_run, Changed()).run().records("found") == [[ada, {"a": ada}, [ada], 5]]
 
 
-def test_rule_17_a_migration_covers_the_rest_and_goes_on_from_version_to_version(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_a_migration_covers_the_rest_and_goes_on_from_version_to_version(test_run: MakeRun) -> None:
     result = written(test_run, Migrated(), MigratedAgain()).run()
     ada = Stranger("Ada the 3th")
     assert result.records("found") == [
@@ -118,7 +120,8 @@ def unchecked(run: TestRun) -> bytes:
 
 
 @pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
-def test_rule_17_anything_else_is_refused_before_a_batch(test_run: MakeRun, handler: type[Handler]) -> None:
+@pytest.mark.rule(17)
+def test_anything_else_is_refused_before_a_batch(test_run: MakeRun, handler: type[Handler]) -> None:
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
     was = (
         "number was ValueSpec str version 2 and is now" if handler is Keeping else "number was ValueSpec int and is now"
@@ -137,7 +140,8 @@ def test_a_snapshot_of_another_job_is_refused(test_run: MakeRun) -> None:
 
 
 @pytest.mark.parametrize("handler", [Misfit, Keeping], ids=["another type", "an older version"])
-def test_rule_17_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
+@pytest.mark.rule(17)
+def test_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
     test_run: MakeRun, handler: type[Handler]
 ) -> None:
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
@@ -152,7 +156,8 @@ def test_rule_17_what_only_state_tells_names_key_spec_and_types_and_destroys_not
         assert "version 1 of it is stored, and the spec has version 0" in caught.value.error
 
 
-def test_rule_17_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_state_that_cannot_be_read_is_still_there(test_run: MakeRun) -> None:
     before = test_run(job(Keeping())).add_record(event(0, Old("Ada", 3)))
     snapshot = unchecked(before)
     with pytest.raises(AmadouError):
@@ -197,7 +202,8 @@ NOTHING: list[Any] = [None, {}, []]
 @pytest.mark.parametrize(
     ("handler", "kept"), [(Aged, [7, {"a": 7}, [7]]), (AgedAndMigrated, ["was 7", {"a": "was 7"}, ["was 7"]])]
 )
-def test_rule_17_state_keeps_its_age_over_restarts_and_migrations(
+@pytest.mark.rule(17)
+def test_state_keeps_its_age_over_restarts_and_migrations(
     test_run: MakeRun, handler: type[Handler], kept: list[Any]
 ) -> None:
     run = test_run(job(Aged())).add_record(event(10, 7)).restart(handler)
@@ -205,21 +211,24 @@ def test_rule_17_state_keeps_its_age_over_restarts_and_migrations(
     assert run.run().records("found") == [kept, kept, NOTHING]
 
 
-def test_rule_17_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_state_that_gets_a_ttl_ages_from_when_it_is_touched_first(test_run: MakeRun) -> None:
     run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
     run.add_record(event(100)).add_watermark(at(159)).add_record(event(159)).add_watermark(at(160))
     kept = [7, {"a": 7}, [7]]
     assert run.add_record(event(160)).run().records("found") == [kept, kept, NOTHING]
 
 
-def test_rule_17_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_state_that_gets_a_ttl_ages_from_a_batch_without_events_too(test_run: MakeRun) -> None:
     run = test_run(job(Ageless())).add_record(event(0, 7)).add_watermark(at(100)).restart(Aged)
     run.add_watermark(at(159))
     assert run.run().keys() == ["k"]
     assert run.add_watermark(at(180)).run().keys() == []
 
 
-def test_rule_17_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_state_that_loses_its_ttl_stays(test_run: MakeRun) -> None:
     run = test_run(job(Aged())).add_record(event(0, 7)).restart(Ageless).add_record(event(1)).add_watermark(at(1000))
     assert run.add_record(event(1000)).run().records("found") == [[7, {"a": 7}, [7]]] * 2
 
@@ -228,7 +237,8 @@ class Stumbling(Keeping):
     number = ValueSpec(int, version=1, migrate=lambda stored, _: 1 // 0)
 
 
-def test_rule_17_code_whose_first_batch_fails_leaves_the_state_to_the_code_before_it(test_run: MakeRun) -> None:
+@pytest.mark.rule(17)
+def test_code_whose_first_batch_fails_leaves_the_state_to_the_code_before_it(test_run: MakeRun) -> None:
     run = written(test_run)
     run.run()
     run.restart(Stumbling).add_record(event(0))

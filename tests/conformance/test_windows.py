@@ -67,6 +67,7 @@ class Traffic(Recorded):
         self.seen.state_for(subject).clear()
 
 
+@pytest.mark.rule(23)
 def test_a_window_closes_once_after_its_lateness_beside_state_and_timers(test_run: MakeRun) -> None:
     run = test_run(job(Traffic())).add_records([event(10), event(59.999999), event(60, key=1)])
     run.add_watermark(at(89.999999)).add_record(event(20))
@@ -114,6 +115,7 @@ class All(Recorded):
         self.record("counted", subject, window, value)
 
 
+@pytest.mark.rule(20)
 def test_each_kind_over_restarts_and_crashes(test_run: MakeRun) -> None:
     events = [event(second, View(float(second))) for second in (-5, -4, 1, 3, 2, 8)]
     run = test_run(job(All(), watermark_delay=10)).add_records(events[:2]).restart().add_records(events[2:4]).crash(1)
@@ -275,7 +277,8 @@ class Fails(Traffic):
             raise Mistake("the first minute")
 
 
-def test_rule_19_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
+@pytest.mark.rule(19)
+def test_a_failing_close_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
     run = test_run(job(Fails(), on_error="dead_letter")).add_records([event(1), event(61)]).add_watermark(at(200))
     result = run.run()
     assert [record for record in result.records("results") if record[0] == "closed"] == [
@@ -377,6 +380,7 @@ class Aging(Recorded):
         self.record("full", subject, window, value)
 
 
+@pytest.mark.rule(16)
 def test_what_is_due_comes_before_what_is_gone_however_far_the_watermark_goes(test_run: MakeRun) -> None:
     run = test_run(job(Aging())).add_record(event(1)).add_watermark(at(3600)).add_record(event(3600))
     result = run.add_watermark(at(9000)).run(flush=True)
@@ -443,6 +447,7 @@ def test_windows_in_memory_are_lost_in_a_crash_but_for_the_batch_that_is_played_
     assert result.counters == {"window.lost": 2}
 
 
+@pytest.mark.rule(3)
 def test_a_job_with_windows_in_memory_goes_by_the_clock_after_five_seconds(test_run: MakeRun) -> None:
     run = test_run(job(InMemory())).add_records([event(1, 1), event(9, 2)]).end_batch()
     run.advance_processing_time(timedelta(seconds=5.9))
@@ -462,6 +467,7 @@ class Diverting(Recorded):
         self.record("closed", subject, window, value)
 
 
+@pytest.mark.rule(13)
 def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> None:
     run = test_run(job(Diverting())).add_record(event(1)).add_watermark(at(10)).add_record(event(9, "late"))
     result = run.run()
@@ -470,6 +476,7 @@ def test_late_events_are_diverted_with_the_windows_name(test_run: MakeRun) -> No
     assert result.counters == {"window.late": 1}
 
 
+@pytest.mark.rule(13)
 def test_a_job_that_drops_late_events_diverts_those_of_a_window_alone(test_run: MakeRun) -> None:
     run = test_run(job(Diverting(), late_events="drop", watermark_delay=5)).add_record(event(20)).end_batch()
     result = run.add_records([event(14, "dropped"), event(15, "taken")]).add_watermark(at(16)).run()
@@ -484,3 +491,33 @@ def test_an_event_in_between_makes_one_session_of_two(test_run: MakeRun, order: 
     run = test_run(job(All(), watermark_delay=100)).add_records([event(second, View(1.0)) for second in order])
     found = [record for record in run.add_watermark(at(50)).run().records("results") if record[0] == "session"]
     assert found == [("session", "k", 1, 10, False, [1.0] * 3)]
+
+
+class Broken(Count):
+    """Fails at the result of two events."""
+
+    def result(self, accumulator: int) -> int:
+        if accumulator == 2:
+            raise Mistake("two")
+        return accumulator
+
+
+class Breaking(Recorded):
+    window = TumblingWindow(10 * SECOND, Broken())
+
+    def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
+        self.window.add(subject, event)
+
+    @window.on_close
+    def closed(self, subject: Subject, window: Window, value: Any) -> None:
+        self.record("closed", subject, window, value)
+
+
+@pytest.mark.rule(31)
+def test_a_result_that_its_aggregate_cannot_give_becomes_a_letter_and_other_windows_close(test_run: MakeRun) -> None:
+    run = test_run(job(Breaking(), on_error="dead_letter")).add_records([event(1), event(2), event(11)])
+    result = run.add_watermark(at(60)).run()
+    assert [record[2:] for record in result.records("results")] == [(10, 20, False, 1)]
+    (letter,) = result.dead_letters
+    assert (letter.key, letter.error, letter.timestamp) == ("k", "Mistake: two", at(10))
+    assert result.keys() == []

@@ -3,6 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, START, Mistake, at, event, job
 
@@ -57,12 +58,14 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.rule(23)
 def test_one_step_of_the_watermark_closes_windows_and_those_that_they_feed(test_run: MakeRun) -> None:
     result = test_run(job(Feeding())).add_records(EVENTS).add_watermark(at(60 * MINUTE)).run()
     assert result.records("results") == EXPECTED
     assert (result.keys(), result.counters) == ([], {})
 
 
+@pytest.mark.rule(21, 23)
 def test_other_batches_and_restarts_change_nothing(test_run: MakeRun) -> None:
     run = test_run(job(Feeding()))
     for given in EVENTS[:5]:
@@ -73,6 +76,7 @@ def test_other_batches_and_restarts_change_nothing(test_run: MakeRun) -> None:
     assert (result.keys(), result.counters) == ([], {})
 
 
+@pytest.mark.rule(19)
 def test_what_a_close_that_fails_has_fed_is_undone(test_run: MakeRun) -> None:
     class Failing(Feeding):
         def minute_closed(self, subject: Subject, window: Window, count: int) -> None:

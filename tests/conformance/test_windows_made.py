@@ -54,6 +54,7 @@ def closed(run: TestRun) -> list[Any]:
 
 
 @pytest.mark.parametrize("touched", ["by an event", "when it is due"])
+@pytest.mark.rule(27)
 def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(test_run: MakeRun, touched: str) -> None:
     run = restarted(test_run, tumbling(10), tumbling(20), on_error="dead_letter")
     run.run()
@@ -79,6 +80,7 @@ class Declaring(Recorder):
         self.report("closed", subject, window.start, value)
 
 
+@pytest.mark.rule(27)
 def test_a_declared_window_and_one_made_at_run_time_do_not_take_over_what_they_cannot_read(test_run: MakeRun) -> None:
     declaring = Declaring()
     declaring.gives_all_to = "made"
@@ -123,7 +125,18 @@ def joining(tolerance: timedelta | None = 5 * SECOND) -> Job:
         (None, r"the join 'made' of key 'k' is due.*what becomes of what it has open"),
     ],
 )
+@pytest.mark.rule(27)
 def test_a_join_is_called_one(test_run: MakeRun, tolerance: timedelta | None, told: str) -> None:
     run = test_run(joining()).add_record(event(1), "in").restart(Joining(tolerance)).add_watermark(at(500)).end_batch()
     with pytest.raises(AmadouError, match=told):
         run.run()
+
+
+@pytest.mark.rule(27)
+def test_a_window_that_takes_a_retired_name_ends_the_run_and_loses_nothing(test_run: MakeRun) -> None:
+    begun = test_run(job(Making())).add_record(event(1))
+    begun.run()
+    retiring = job(Making(), retired={"made": "keep"}, on_error="dead_letter")
+    with pytest.raises(AmadouError, match="retired"):
+        test_run(retiring, snapshot=begun.snapshot()).add_record(event(2)).run()
+    assert closed(begun.add_watermark(at(500)).end_batch()) == [1]

@@ -59,6 +59,7 @@ def job(letters: Sink, **settings: Any) -> Job:
     return Job("odd", Failing(), {"records": MemorySource(records)}, sinks, on_error="dead_letter", **settings)
 
 
+@pytest.mark.rule(31)
 def test_the_letters_of_odd_records_are_written(tmp_path: Path) -> None:
     run(job(JsonLinesSink(str(tmp_path))), engine="embedded")
     lines = [json.loads(line) for file in tmp_path.glob("*.jsonl") for line in file.read_text().splitlines()]
@@ -72,6 +73,7 @@ def test_the_letters_of_odd_records_are_written(tmp_path: Path) -> None:
     assert lines[1]["state"] == {"kept": repr({LONG: {(1, LONG)}})}
 
 
+@pytest.mark.rule(31)
 def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path) -> None:
     late = KeyedEvent(LONG, NOON - timedelta(hours=1), "late")
     sinks = {LATE_EVENTS: JsonLinesSink(str(tmp_path / "late"))}

@@ -39,7 +39,8 @@ class Forgetful(Recorder):
         self.last.state_for(subject).value = event.value
 
 
-def test_rule_16_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
+@pytest.mark.rule(16)
+def test_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
     operator = Operator(job(Forgetful()))
     brought = operator.process(None, [chunk("events", 1, 5)], None)
     gone = to_micros(at(1)) + 480_000_000

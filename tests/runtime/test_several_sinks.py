@@ -137,6 +137,7 @@ def test_describe_shows_each_in_a_line() -> None:
     assert "at-least-once" in second
 
 
+@pytest.mark.rule(34)
 @pytest.mark.spark
 def test_a_crash_between_two_commits_leaves_both_right(spark: Any, tmp_path: Path) -> None:
     for number in range(4):

@@ -1,4 +1,4 @@
-"""Where timers fire: the handler's, and those of its components, by time, key and tag (`semantics.md` 6)."""
+"""Where timers fire: the handler's, and those of its components, by time, key and tag (`semantics.md` 6, 23)."""
 
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush

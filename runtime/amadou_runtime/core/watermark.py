@@ -1,4 +1,4 @@
-"""The watermark of a run (`semantics.md` 2, 3)."""
+"""The watermark of a run (`semantics.md` 2, 3, 22)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta

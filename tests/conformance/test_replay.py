@@ -16,7 +16,7 @@ from amadou_runtime import start
 from amadou_runtime._run import Replay, replay
 from amadou_runtime.core.dead_letter_files import read_letters
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.rule(32), pytest.mark.usefixtures("spark")]
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
