@@ -8,6 +8,8 @@ from itertools import repeat
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
+import attrs
+
 from amadou import Call, Component, Events, Job, Key, KeyedEvent, LateEvent, Subject, Timer, check_ran, in_key_order
 from amadou._component import known_components
 from amadou._event import keyed_events
@@ -17,6 +19,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._text import shown_error
 from amadou._time import MICROSECOND, from_micros
+from amadou.dependencies import DependencyCallbacks
 from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters, Wake
@@ -32,6 +35,7 @@ from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.watermark import END_OF_TIME
 from amadou_runtime.testing.trace import Trace
 
+DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
 _SWEEPS = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
@@ -117,7 +121,8 @@ class Operator:
         self._job = job
         self.retired = job.retired
         """What becomes of state under names that the job has no spec of any more."""
-        self._changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
+        unless = DependencyCallbacks()
+        self._changes = {name: getattr(handler, name, getattr(unless, name)) for name in (DOWN, RECOVERED)}
         self._on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
         self._on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
         if trace is not None:
@@ -165,19 +170,19 @@ class Operator:
         batch = self._batch(KeyGroup(None), watermark, ())
         calls: dict[str, int] = {}
 
-        def tell(callback: str, dependency: Any, checkpoint: Any) -> None:
-            checkpoint.subject = KeylessSubject(batch, callback)
-            checkpoint.subject.source = dependency.name
-            calls[callback] = calls.get(callback, 0) + 1
-            self.stopwatch.turn(callback)
-            try:
-                check_ran(callback, self._changes[callback](dependency, checkpoint))
-            except Exception as error:
-                raise self._failed(error, callback, batch, dependency.name, None, dependency)
-            self.stopwatch.turn()
-
         with callbacks_of(self.handler):
-            verdict = judge(self._job, kept, newest, oldest, number, tell)
+            verdict = judge(self._job, kept, newest, oldest, number)
+            for change in verdict.changes:
+                callback = DOWN if change.is_down else RECOVERED
+                subject = KeylessSubject(batch, callback)
+                subject.source = change.source
+                calls[callback] = calls.get(callback, 0) + 1
+                self.stopwatch.turn(callback)
+                try:
+                    check_ran(callback, self._changes[callback](attrs.evolve(change, subject=subject)))
+                except Exception as error:
+                    raise self._failed(error, callback, batch, change.source, None, change)
+                self.stopwatch.turn()
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(
