@@ -24,7 +24,7 @@ class DependsOn:
     The other one is *down* when its newest event is older than the newest event of the dependent source by more than
     the threshold, across all keys; it has *recovered* when its newest event is newer than the one by which it was found
     down. While it is down, the events of the dependent source are held in the state, and nothing else stops
-    (`docs/dependencies.md`).
+    (`docs/dependencies.md`). A handler may define the callbacks of `DependencyCallbacks`.
 
     :param dependent: the name of the source that depends
     :param on: the name of the source that it needs
