@@ -344,6 +344,22 @@ def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
     assert caught.value.source == "weather"
 
 
+def test_a_callback_that_sets_an_attribute_or_has_not_run_ends_the_run(test_run: MakeRun) -> None:
+    class Setting(Enrich):
+        def on_dependency_down(self, change: DependencyChange) -> None:
+            self.newest = change
+
+    class NotRun(Enrich):
+        def on_dependency_down(self, change: DependencyChange) -> Any:
+            return (each for each in [change])
+
+    for handler, message in (Setting(), "newest"), (NotRun(), "generator"):
+        play = Play(test_run(job(ON_WEATHER, handler=handler)))
+        play.batch(weather=["a 10:00"])
+        with pytest.raises(CallbackError, match=rf"{type(handler).__name__}\.on_dependency_down failed: .*{message}"):
+            play.batch(activities=["a 11:00"])
+
+
 def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
     class Asking(Enrich):
         def on_dependency_down(self, change: DependencyChange) -> None:

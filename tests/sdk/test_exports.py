@@ -97,6 +97,12 @@ def test_the_runtime_imports_pyspark_only_inside_its_spark_package() -> None:
     assert outside == []
 
 
+def test_the_core_imports_no_plugin_but_the_sink_that_is_assumed_for_ports_of_its_own() -> None:
+    core = [found for found in imports_of("amadou_runtime") if Path(found[0]).parts[0] == "core"]
+    plugins = [found for found in core if top(found[1]) == "amadou_plugins"]
+    assert plugins == [("core/ports.py", "amadou_plugins.connectors", ["JsonLinesSink"])]
+
+
 def test_plugins_import_only_what_a_third_party_could() -> None:
     wrong = []
     for path, module, names in imports_of("amadou_plugins"):
