@@ -6,9 +6,8 @@ from typing import Any
 import orjson
 from attrs import evolve, frozen
 
-from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou import DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
-from amadou_plugins.dependencies import Checkpoint, Dependency
 from amadou_runtime import main
 
 
@@ -96,18 +95,15 @@ class Enrich(Handler):
         for at in sorted(at for at in readings if at < timestamp)[:-1]:  # the newest of them is needed for what comes
             del readings[at]
 
-    def on_dependency_down(self, dependency: Dependency, checkpoint: Checkpoint) -> None:
-        self.tell("down", dependency, checkpoint, until=checkpoint.state_marker)
+    def on_dependency_down(self, change: DependencyChange) -> None:
+        self.notify("down", change, until=change.reached)
 
-    def on_dependency_recovered(self, dependency: Dependency, checkpoint: Checkpoint) -> None:
-        self.tell("recovered", dependency, checkpoint, until=dependency.checkpoint_marker)
+    def on_dependency_recovered(self, change: DependencyChange) -> None:
+        self.notify("recovered", change, until=change.newest)
 
-    def tell(self, what: str, dependency: Dependency, checkpoint: Checkpoint, until: datetime) -> None:
-        first = dependency.down_state["batch"]
-        last = checkpoint.state["batch"]
-        self.notices.collect(
-            checkpoint.subject, Notice(what, dependency.name, dependency.down_marker, until, first, last)
-        )
+    def notify(self, what: str, change: DependencyChange, until: datetime) -> None:
+        batches = change.since_batch, change.reached_batch
+        self.notices.collect(change.subject, Notice(what, change.source, change.since, until, *batches))
 
 
 job = Job(

@@ -7,7 +7,6 @@ from amadou import errors
 from amadou._codec import Codec, codec_for
 from amadou._component import Call, Component, Events, Part, Whole
 from amadou._connector import Collecting, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
-from amadou._depends_on import DependsOn
 from amadou._event import Key, KeyedEvent, in_key_order
 from amadou._handler import Handler, check_ran
 from amadou._job import Job
@@ -24,6 +23,7 @@ from amadou._secret import Secret
 from amadou._subject import Subject, Timer
 from amadou._time import from_micros, from_millis, to_micros, to_millis, truncate
 from amadou._value import ValueSpec, ValueState
+from amadou.dependencies import DependencyChange, DependsOn
 from amadou.errors import AmadouError
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Component",
     "Counts",
     "DeadLetter",
+    "DependencyChange",
     "DependsOn",
     "Events",
     "Handler",

@@ -76,26 +76,6 @@ class Handler(Generic[K]):
         """Called for each event, also for late ones (`subject.is_late`)."""
         raise NotImplementedError
 
-    def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-        """Called once where a source that another one depends on (`DependsOn`) is found down, in one worker, before the
-        batch's other callbacks. In a batch that fails and is played again it is called again.
-
-        There is no key here, and so no state; values are collected through ``checkpoint.subject``.
-
-        :param dependency: the `amadou_plugins.dependencies.Dependency`: its name is the source's, its `down_marker` the
-            time of its newest event
-        :param checkpoint: the `amadou_plugins.dependencies.Checkpoint`: its name is the dependent source's, its
-            `state_marker` the time of that one's newest event, by which the other was found down. ``state["batch"]`` is
-            the number of that event's batch, and ``down_state["batch"]`` of the dependency that of its own newest event
-        """
-
-    def on_dependency_recovered(self, dependency: Any, checkpoint: Any) -> None:
-        """Called once where a source that was down has caught up, before what was held is played: the place to say what
-        was sent out in the meantime that may be wrong. Otherwise like `on_dependency_down`.
-
-        :param dependency: its `down_marker` and `down_state` still tell when it went down
-        """
-
     def on_recover_window(self, name: str, subject: Subject[K]) -> Any:
         """Called where a window or join is due that was made while the run went on, and is not made yet in this worker:
         after a restart, or where a key comes to another worker.

@@ -10,13 +10,13 @@ import attrs
 
 from amadou._component import Component
 from amadou._connector import Sink, Source
-from amadou._depends_on import DependsOn
 from amadou._handler import Handler
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
 from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
 from amadou._spec import Spec
 from amadou._time import seconds_or_time
+from amadou.dependencies import DependencyCallbacks, DependsOn
 from amadou.errors import AmadouError, JobError, ParamError
 
 
@@ -309,16 +309,22 @@ class Job:
         problems = []
         if type(handler).on_event is Handler.on_event:
             problems.append(f"{name} does not define on_event(self, subject, event)")
+        changes = {callback: getattr(handler, callback, None) for callback in _callbacks(DependencyCallbacks)}
+        callbacks = {callback: getattr(handler, callback) for callback in _callbacks(Handler)} | changes
         problems += [
             f"{name}.{callback} is async: callbacks are plain functions, since what waits holds up all keys"
-            for callback in _callbacks(Handler)
-            if inspect.iscoroutinefunction(getattr(handler, callback))
-            or inspect.isasyncgenfunction(getattr(handler, callback))
+            for callback, function in callbacks.items()
+            if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         ]
         problems += [
             f"{name}.{callback} has a yield, so that calling it does nothing: {_in_place_of_yield(callback)}"
-            for callback in _callbacks(Handler)
-            if callback != "key_event" and inspect.isgeneratorfunction(getattr(handler, callback))
+            for callback, function in callbacks.items()
+            if callback != "key_event" and inspect.isgeneratorfunction(function)
+        ]
+        problems += [
+            f"{name}.{callback} does not take one DependencyChange: define {callback}(self, change)"
+            for callback, function in changes.items()
+            if callable(function) and len(inspect.signature(function).parameters) != 1
         ]
         declared = declared_specs(handler)
         for attribute, spec in declared.items():

@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from tests.conformance.conftest import MakeRun
 
-from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, MemorySink, MemorySource, SinkSpec, Subject
+from amadou import (
+    DependencyChange,
+    DependsOn,
+    Handler,
+    Job,
+    KeyedEvent,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    SinkSpec,
+    Subject,
+)
 from amadou.errors import CallbackError, TooManyHeldError
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, Window
@@ -43,13 +54,14 @@ class Enrich(Handler):
         known = " ".join(f"{name} {time}" for name, time in sorted(weather.items()))
         self.seen.collect(subject, f"{subject.key} {event.value}: {known or 'nothing'}{late}")
 
-    def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-        times = clock(dependency.down_marker), clock(checkpoint.state_marker)
-        self.seen.collect(checkpoint.subject, f"{checkpoint.name} without {dependency.name} {' '.join(times)}")
+    def on_dependency_down(self, change: DependencyChange) -> None:
+        assert change.newest == change.since
+        times = clock(change.since), clock(change.reached)
+        self.seen.collect(change.subject, f"{change.dependent} without {change.source} {' '.join(times)}")
 
-    def on_dependency_recovered(self, dependency: Any, checkpoint: Any) -> None:
-        times = map(clock, (dependency.down_marker, checkpoint.state_marker, dependency.checkpoint_marker))
-        self.seen.collect(checkpoint.subject, f"{checkpoint.name} with {dependency.name} {' '.join(times)}")
+    def on_dependency_recovered(self, change: DependencyChange) -> None:
+        times = map(clock, (change.since, change.reached, change.newest))
+        self.seen.collect(change.subject, f"{change.dependent} with {change.source} {' '.join(times)}")
 
 
 def job(*dependencies: DependsOn, handler: Handler | None = None, port: str = "seen", **settings: Any) -> Job:
@@ -167,6 +179,16 @@ def test_a_first_batch_that_goes_far_does_not_hide_that_a_source_never_brought_a
         "a 10:00: nothing",
     ]
     assert play.held() == ["a 10:11"]
+
+
+def test_a_source_that_brought_something_is_measured_against_the_newest_event_of_a_first_batch(
+    test_run: MakeRun,
+) -> None:
+    play = Play(test_run(job(ON_WEATHER, DependsOn("activities", on="roads"))))
+    assert play.batch(weather=["a 09:00"], activities=["a 10:00", "a 11:00"]) == [
+        "activities without weather 09:00 11:00",
+        "activities without roads 10:00 11:00",
+    ]
 
 
 def test_the_first_event_of_a_source_says_where_it_is(test_run: MakeRun) -> None:
@@ -295,10 +317,10 @@ def test_held_events_survive_a_restart_and_a_crash(test_run: MakeRun) -> None:
     assert play.batch() == ["activities with weather 10:00 11:00 11:01", "a 11:00: weather 10:00"]
 
 
-def test_the_state_tells_the_batches(test_run: MakeRun) -> None:
+def test_a_change_names_the_batches(test_run: MakeRun) -> None:
     class Batches(Enrich):
-        def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-            self.seen.collect(checkpoint.subject, f"{dependency.down_state['batch']} {checkpoint.state['batch']}")
+        def on_dependency_down(self, change: DependencyChange) -> None:
+            self.seen.collect(change.subject, f"{change.since_batch} {change.reached_batch}")
 
     play = Play(test_run(job(ON_WEATHER, handler=Batches())))
     play.batch(weather=["a 10:00"], activities=["a 10:00"])
@@ -312,7 +334,7 @@ def test_the_state_tells_the_batches(test_run: MakeRun) -> None:
 
 def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
     class Failing(Enrich):
-        def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
+        def on_dependency_down(self, change: DependencyChange) -> None:
             raise ValueError("no mail")
 
     play = Play(test_run(job(ON_WEATHER, handler=Failing())))
@@ -322,10 +344,26 @@ def test_a_callback_that_fails_names_itself(test_run: MakeRun) -> None:
     assert caught.value.source == "weather"
 
 
+def test_a_callback_that_sets_an_attribute_or_has_not_run_ends_the_run(test_run: MakeRun) -> None:
+    class Setting(Enrich):
+        def on_dependency_down(self, change: DependencyChange) -> None:
+            self.newest = change
+
+    class NotRun(Enrich):
+        def on_dependency_down(self, change: DependencyChange) -> Any:
+            return (each for each in [change])
+
+    for handler, message in (Setting(), "newest"), (NotRun(), "generator"):
+        play = Play(test_run(job(ON_WEATHER, handler=handler)))
+        play.batch(weather=["a 10:00"])
+        with pytest.raises(CallbackError, match=rf"{type(handler).__name__}\.on_dependency_down failed: .*{message}"):
+            play.batch(activities=["a 11:00"])
+
+
 def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
     class Asking(Enrich):
-        def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-            self.weather.state_for(checkpoint.subject)
+        def on_dependency_down(self, change: DependencyChange) -> None:
+            self.weather.state_for(change.subject)
 
     play = Play(test_run(job(ON_WEATHER, handler=Asking())))
     play.batch(weather=["a 10:00"])

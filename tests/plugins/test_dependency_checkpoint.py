@@ -30,8 +30,8 @@ from amadou_plugins.dependencies import (
     DependencyError,
     MarkerError,
     SqliteCache,
-    at_once,
     handle,
+    run_sync,
     stream,
 )
 from amadou_plugins.dependencies._streams import _streams
@@ -845,9 +845,9 @@ class Rides(Handler):
         cache = self.kept.state_for(subject)
         checked = Checkpoint("rides", None, [Dependency("weather", None)], tell, tell, cache=cache)
         if subject.source == "weather":
-            at_once(checked.heartbeat(event.timestamp))
+            run_sync(checked.heartbeat(event.timestamp))
         else:
-            at_once(checked.check_pulse(event.timestamp))
+            run_sync(checked.check_pulse(event.timestamp))
 
 
 @pytest.mark.parametrize("notebook", [False, True])
@@ -873,22 +873,22 @@ def test_the_state_of_a_key_is_a_cache(notebook: bool) -> None:
     assert result.state(Rides.kept, "Delft")["_/rides"]["state_marker"] == minutes(13).replace(tzinfo=UTC)
 
 
-# At once
+# Synchronous
 
 
-def test_what_waits_for_nothing_is_done_at_once_with_an_event_loop_and_without() -> None:
+def test_what_waits_for_nothing_runs_synchronously_with_an_event_loop_and_without() -> None:
     checked = checkpoint()
 
     async def within_a_loop() -> Any:
-        at_once(checked.heartbeat(minutes(0)))
-        return at_once(checked.check_pulse(minutes(11)))
+        run_sync(checked.heartbeat(minutes(0)))
+        return run_sync(checked.check_pulse(minutes(11)))
 
     assert asyncio.run(within_a_loop()) == timedelta(minutes=11)
-    assert at_once(checked.check_pulse(minutes(12))) == timedelta(minutes=12)
+    assert run_sync(checked.check_pulse(minutes(12))) == timedelta(minutes=12)
 
 
 @pytest.mark.parametrize("seconds", [0, 60])
-def test_what_waits_cannot_be_done_at_once(seconds: float) -> None:
+def test_what_waits_cannot_run_synchronously(seconds: float) -> None:
     ended: list[str] = []
 
     async def waits() -> None:
@@ -898,20 +898,20 @@ def test_what_waits_cannot_be_done_at_once(seconds: float) -> None:
             ended.append("ended")
 
     async def within_a_loop() -> None:
-        at_once(waits())
+        run_sync(waits())
 
-    for call in (lambda: at_once(waits()), lambda: asyncio.run(within_a_loop())):
+    for call in (lambda: run_sync(waits()), lambda: asyncio.run(within_a_loop())):
         with pytest.raises(DependencyError, match="the coroutine waits for something: await it"):
             call()
     assert ended == ["ended", "ended"]
 
 
-def test_what_is_raised_at_once_reaches_the_caller() -> None:
+def test_what_is_raised_synchronously_reaches_the_caller() -> None:
     async def fails() -> None:
         raise RuntimeError("it failed")
 
     with pytest.raises(RuntimeError, match="it failed"):
-        at_once(fails())
+        run_sync(fails())
 
 
 # Streams

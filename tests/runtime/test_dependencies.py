@@ -7,10 +7,23 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import DependsOn, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou import (
+    DependencyChange,
+    DependsOn,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    SinkSpec,
+    Subject,
+    to_micros,
+)
 from amadou_plugins.aggregates import Count
+from amadou_plugins.dependencies import Checkpoint, Dependency, run_sync
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
+from amadou_runtime.core.dependencies import HOLD_ALL, judge
 
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 THRESHOLD = 10
@@ -80,6 +93,50 @@ def test_events_run_once_in_their_order_and_never_too_far_ahead_or_late_by_waiti
     assert {(key, minute) for key, minute, is_late in ran if is_late} <= late_when_brought
     test.add_record(("a", 1000), "weather").run()
     assert by_key(test.run().records("seen")) == by_key(brought)
+
+
+minutes = st.none() | st.integers(0, 60)
+
+
+@given(st.lists(st.tuples(minutes, minutes, minutes), min_size=1, max_size=12))
+@settings(max_examples=300, deadline=None)
+def test_a_job_and_a_checkpoint_find_the_same(script: list[tuple[int | None, int | None, int | None]]) -> None:
+    thresholds = {"weather": THRESHOLD, "roads": 3 * THRESHOLD}
+    needs = [DependsOn("activities", on=name, threshold=60 * minutes) for name, minutes in thresholds.items()]
+    names = ["activities", *thresholds]
+    job = Job("seen", Seen(), {name: MemorySource() for name in names}, {"seen": MemorySink()}, dependencies=needs)
+    expected: list[DependencyChange] = []
+
+    def note(checkpoint: Checkpoint, dependency: Dependency) -> None:
+        markers = dependency.down_marker, checkpoint.state_marker, dependency.checkpoint_marker
+        batches = dependency.down_state["batch"], checkpoint.state["batch"]
+        expected.append(DependencyChange(dependency.name, "activities", dependency.is_down, *markers, *batches))
+
+    on = [Dependency(name, None, timedelta(minutes=threshold)) for name, threshold in thresholds.items()]
+    checkpoint, kept = Checkpoint("activities", None, on, note, note), None
+    newest: dict[str, int] = {}
+    brought_in = 0
+    for number, brought in enumerate(script):
+        expected.clear()
+        fresh = {name: minute for name, minute in zip(names, brought, strict=True) if minute is not None}
+        for name, minute in fresh.items():
+            if minute > newest.get(name, -1):
+                newest[name] = minute
+                if name == "activities":
+                    brought_in = number
+                else:
+                    run_sync(checkpoint.heartbeat(at(minute), name, batch=number))
+        was_down = checkpoint.is_paused
+        if "activities" in newest and not was_down:
+            run_sync(checkpoint.check_pulse(at(newest["activities"]), batch=brought_in))
+
+        times = {name: to_micros(at(minute)) for name, minute in fresh.items()}
+        found = judge(job, kept, times, times, number)
+        kept = found.kept
+        assert found.changes == expected
+        assert found.down == {("activities", each.name) for each in on if each.is_down}
+        ahead = [to_micros(each.checkpoint_marker + each.downtime_threshold) for each in on if checkpoint.is_paused]
+        assert found.limits.get("activities") == (HOLD_ALL if was_down else min(ahead, default=None))
 
 
 def test_components_that_take_many_events_at_once_wait_as_well() -> None:

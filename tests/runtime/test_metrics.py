@@ -250,3 +250,5 @@ def test_what_is_held_and_what_is_down_is_told(caplog: pytest.LogCaptureFixture)
     assert "; held: 1 of in; " in str(summary)
     assert "job: events of in wait for a source that is down (1), and go with this run" in caplog.text
     assert reports.batches[0].callback_calls["on_dependency_down"] == 1
+    expected = f"job job: source other is down (its newest event: {at(0)}; in is at {at(60)}). Holding events beyond"
+    assert expected in caplog.text

@@ -152,6 +152,11 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ),
         ({"handler": handler_with(on_event=waiting)}, "Odd.on_event is async: callbacks are plain functions"),
         ({"handler": handler_with(on_dependency_down=waiting)}, "Odd.on_dependency_down is async"),
+        ({"handler": handler_with(on_dependency_recovered=yielding)}, "Odd.on_dependency_recovered has a yield"),
+        (
+            {"handler": handler_with(on_dependency_down=lambda self, source, since: None)},
+            "Odd.on_dependency_down does not take one DependencyChange: define on_dependency_down(self, change)",
+        ),
         (
             {"handler": handler_with(on_event=yielding)},
             "Odd.on_event has a yield, so that calling it does nothing: collect values with "

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from amadou import DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
+from amadou import DependencyChange, DependsOn, Handler, Job, KeyedEvent, MapSpec, Param, SinkSpec, Subject
 from amadou.errors import CallbackError, TooManyHeldError
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, start
@@ -47,16 +47,16 @@ class Enrich(Handler):
             raise ValueError("not today")
         self.seen.collect(subject, [subject.key, event.value, weather.get("newest"), subject.is_late])
 
-    def on_dependency_down(self, dependency: Any, checkpoint: Any) -> None:
-        self.tell("down", dependency, checkpoint)
+    def on_dependency_down(self, change: DependencyChange) -> None:
+        self.notify("down", change)
 
-    def on_dependency_recovered(self, dependency: Any, checkpoint: Any) -> None:
-        self.tell("back", dependency, checkpoint)
+    def on_dependency_recovered(self, change: DependencyChange) -> None:
+        self.notify("back", change)
 
-    def tell(self, change: str, dependency: Any, checkpoint: Any) -> None:
-        times = dependency.down_marker, dependency.checkpoint_marker, checkpoint.state_marker
+    def notify(self, kind: str, change: DependencyChange) -> None:
+        times = change.since, change.newest, change.reached
         minutes = [(time - BEGIN) // timedelta(minutes=1) for time in times]
-        self.notices.collect(checkpoint.subject, f"{change} {minutes}")
+        self.notices.collect(change.subject, f"{kind} {minutes}")
 
 
 def job(directory: Path, max_held: int = 1_000_000) -> Job:

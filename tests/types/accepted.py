@@ -8,6 +8,7 @@ from typing import Any, assert_type
 from attrs import frozen
 
 from amadou import (
+    DependencyChange,
     Handler,
     Job,
     KeyedEvent,
@@ -21,6 +22,7 @@ from amadou import (
     Subject,
     ValueSpec,
 )
+from amadou.dependencies import DependencyCallbacks
 from amadou_plugins.aggregates import Aggregate, Collect, Count, Mean, Median, RunningSpec, Sum
 from amadou_plugins.connectors import ConsoleSink, KafkaRecord
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
@@ -281,3 +283,11 @@ class Joins(Handler):
 
     @latest.on_late
     def too_late(self, subject: Subject, event: KeyedEvent) -> None: ...
+
+
+class Waits(Handler, DependencyCallbacks):
+    notices = SinkSpec(datetime)
+
+    def on_dependency_down(self, change: DependencyChange) -> None:
+        assert_type(change.since, datetime)
+        self.notices.collect(change.subject, change.reached)

@@ -4,6 +4,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou.dependencies import DependencyCallbacks
 from amadou_plugins.aggregates import Collect, Count, Mean, RunningSpec
 from amadou_plugins.connectors import KafkaRecord
 from amadou_plugins.joins import AsOfJoin, IntervalJoin, LatestJoin
@@ -115,3 +116,7 @@ Job("joins", Joins(), MemorySource(), {"out": MemorySink()})  # refused: MemoryS
 Job("joins", Joins(), {"a": MemorySink()}, {"out": MemorySink()})  # refused: MemorySink
 Job("joins", Joins(), {"a": MemorySource()}, {"out": MemorySource()})  # refused: MemorySource
 Job("joins", Joins(), {"a": MemorySource()}, {}, retired={"near": "drip"})  # refused: drip
+
+
+class Waits(Handler, DependencyCallbacks):
+    def on_dependency_down(self, dependency: str, checkpoint: str) -> None: ...  # refused: on_dependency_down

@@ -10,19 +10,19 @@ In a job, `DependsOn` says which source depends on which::
         dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
     )
 
-While the weather is silent, events of the activities are held in the state, in their order, and the rest goes on. The
-handler is told by `on_dependency_down(dependency, checkpoint)` and `on_dependency_recovered(dependency, checkpoint)`.
+While the weather is silent, events of the activities are held in the state, in their order, and the rest goes on. A
+handler may define the callbacks of `amadou.dependencies.DependencyCallbacks`.
 
-`Checkpoint` and `Dependency` are what judges there, and work without a job as well: in one process, with streams that
-are async iterables, played by `handle` and `stream`, and a cache that outlives the process, such as `SqliteCache`. Code
-that is not async calls them by `at_once`.
+`Checkpoint` and `Dependency` apply the same rules without a job: in one process, to streams that are async iterables
+and run by `handle` and `stream`, with a cache that outlives the process, such as `SqliteCache`. Synchronous code calls
+them through `run_sync`.
 """
 
 from amadou import DependsOn
-from amadou_plugins.dependencies._at_once import at_once
 from amadou_plugins.dependencies._checkpoint import CHECKPOINTS_NAME, STATE_MARKER_NAME, STATE_NAME, Checkpoint
 from amadou_plugins.dependencies._dependency import CHECKPOINT_MARKER_NAME, CHECKPOINT_STATE_NAME, Cache, Dependency
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
+from amadou_plugins.dependencies._run_sync import run_sync
 from amadou_plugins.dependencies._sqlite import SqliteCache
 from amadou_plugins.dependencies._streams import handle, stream
 
@@ -39,7 +39,7 @@ __all__ = [
     "DependsOn",
     "MarkerError",
     "SqliteCache",
-    "at_once",
     "handle",
+    "run_sync",
     "stream",
 ]

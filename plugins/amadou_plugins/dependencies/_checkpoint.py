@@ -103,7 +103,6 @@ class Checkpoint:
     :ivar state: what `check_pulse` was given, newest values
     :ivar state_marker: the dependent stream's newest marker; `None` before the first one
     :ivar dependencies: the dependencies by name
-    :ivar subject: in a job, that through which its callbacks collect; `None` elsewhere
     """
 
     def __init__(
@@ -131,7 +130,6 @@ class Checkpoint:
         self.pause_dependent = pause_dependent
         self.state: dict[str, Any] = {}
         self.state_marker: Any = None
-        self.subject: Any = None
         self._downtime_callback = downtime_callback
         self._recovery_callback = recovery_callback
         self._cache = cache
@@ -219,7 +217,7 @@ class Checkpoint:
         downtimes, failures = {}, []
         for name, dependency in self.dependencies.items():
             try:
-                downtime = await self._judged(dependency)
+                downtime = await self._downtime(dependency)
             except Exception as error:
                 failures.append(error)
             else:
@@ -229,7 +227,7 @@ class Checkpoint:
             raise failures[0]
         return _longest(downtimes)
 
-    async def _judged(self, dependency: Dependency) -> Any | None:
+    async def _downtime(self, dependency: Dependency) -> Any | None:
         """How far a dependency is behind that is down, which is told where it is new; `None` of one that is not."""
         if dependency.checkpoint_marker is None:
             self._save(dependency, self.state_marker, {}, has_beaten=False)

@@ -3,6 +3,7 @@ from copy import deepcopy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from amadou.dependencies import downtime, has_recovered
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
 if TYPE_CHECKING:
@@ -176,22 +177,21 @@ def change(
 
 
 def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
-    """How far a dependency is behind, where that is more than its threshold."""
+    """Return how far a dependency is behind, where that is more than its threshold."""
+    reached, newest, threshold = checkpoint.state_marker, dependency.checkpoint_marker, dependency.downtime_threshold
     try:
-        behind = checkpoint.state_marker - dependency.checkpoint_marker
+        return downtime(reached, newest, threshold)
     except TypeError as error:
-        raise MarkerError(dependency.name, checkpoint.state_marker, dependency.checkpoint_marker) from error
-    threshold = dependency.downtime_threshold
-    try:
-        return behind if behind > threshold else None
-    except TypeError as error:
+        behind = dependency.behind(reached)
+        if behind is True:  # they have no difference
+            raise MarkerError(dependency.name, reached, newest) from error
         told = f"the downtime_threshold {threshold!r} does not fit {behind!r}, which is the difference of two markers"
         raise DependencyError(f"{dependency.name}: {told}: give the Dependency one of that kind") from error
 
 
 def _has_recovered(checkpoint: "Checkpoint", dependency: Dependency) -> bool:
-    """Whether a dependency is ahead of the dependent stream."""
+    """Return true if a dependency is ahead of the dependent stream."""
     try:
-        return bool(dependency.checkpoint_marker > checkpoint.state_marker)
+        return has_recovered(checkpoint.state_marker, dependency.checkpoint_marker)
     except TypeError as error:
         raise MarkerError(dependency.name, checkpoint.state_marker, dependency.checkpoint_marker) from error

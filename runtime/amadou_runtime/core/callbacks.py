@@ -10,6 +10,7 @@ from amadou._event import keyed_events
 from amadou._subject import Batch
 from amadou._text import shown_error
 from amadou._time import from_micros
+from amadou.dependencies import DependencyCallbacks
 from amadou.errors import AmadouError, RecoverError
 from amadou_runtime.core.dead_letters import DeadLetters, Wake
 from amadou_runtime.core.events import Run
@@ -17,6 +18,8 @@ from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.stopwatch import Stopwatch
+
+DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
 
 
 class Callbacks:
@@ -37,7 +40,8 @@ class Callbacks:
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
         self.wake: Wake = self._wake_component
-        self.changes = {name: getattr(handler, name) for name in ("on_dependency_down", "on_dependency_recovered")}
+        unless = DependencyCallbacks()
+        self.changes = {name: getattr(handler, name, getattr(unless, name)) for name in (DOWN, RECOVERED)}
         self.on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
         self.on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
         if observer is not None:

@@ -1,21 +1,25 @@
 """Which sources are down that others depend on, and which events wait for them.
 
-It is judged once for a batch, from the event times that its sources bring: by each worker before it plays the
-batch, and by the driver, which keeps the judgement, afterwards. All come to the same.
+It is judged once for a batch, from the event times that its sources bring: by each worker before it processes the
+batch, and by the driver, which keeps the judgement, afterwards. All come to the same. `amadou.dependencies` has the
+rules.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from datetime import timedelta
 from graphlib import TopologicalSorter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from amadou import Job, from_micros, to_micros
+import attrs
+
+from amadou import DependencyChange, DependsOn, Job, from_micros
 from amadou._time import MICROSECOND
 from amadou._wire import pack, unpack
+from amadou.dependencies import downtime, has_recovered
 from amadou.errors import TooManyHeldError
 
-if TYPE_CHECKING:
-    from amadou_plugins.dependencies import Checkpoint, Dependency
-
+_logger = logging.getLogger("amadou")
 HOLD_ALL = -(1 << 63)
 """The limit of a source whose events are all held, in microseconds."""
 
@@ -27,106 +31,143 @@ class Verdict(NamedTuple):
     """What is judged for a batch.
 
     :param kept: what the next batch is judged from; `None` where nothing depends on anything
-    :param limits: by source, the newest time that an event may have to be played, in microseconds; all of a source that
-        is not named are
+    :param limits: by source, the newest time that an event may have to be processed, in microseconds; all events of a
+        source that is not named are
     :param down: which dependencies are down, as pairs of the source that waits and the one that it needs
+    :param changes: sources that went down or recovered, in their order; without a subject
     """
 
     kept: bytes | None
     limits: dict[str, int]
     down: set[tuple[str, str]]
+    changes: list[DependencyChange]
 
 
-def judge(
-    job: Job,
-    kept: bytes | None,
-    newest: Mapping[str, int],
-    oldest: Mapping[str, int],
-    number: int,
-    tell: Callable[[str, "Dependency", "Checkpoint"], None] = lambda callback, dependency, checkpoint: None,
-) -> Verdict:
+def judge(job: Job, kept: bytes | None, newest: Mapping[str, int], oldest: Mapping[str, int], number: int) -> Verdict:
     """Judge which sources are down in a batch.
 
-    :param kept: what the last `Verdict.kept` was
+    :param kept: the last `Verdict.kept`
     :param newest: the newest event time that each source brings, in microseconds
     :param oldest: the oldest one of each source that depends on others
     :param number: the batch's number
-    :param tell: is told of each change, as the name of the handler's callback and its arguments
     """
+    verdict = Verdict(None, {}, set(), [])
     if not job.dependencies:
-        return Verdict(None, {}, set())
-    come, batches, cache = ({}, {}, {}) if kept is None else unpack(kept)
+        return verdict
+    come: dict[str, tuple[int, int]]
+    come, dependents = ({}, {}) if kept is None else unpack(kept)
     for source in sorted(watched(job) & newest.keys()):
-        if source not in come or newest[source] > come[source]:
-            come[source], batches[source] = newest[source], number
-    needs: dict[str, list[Any]] = {}
+        if source not in come or newest[source] > come[source][0]:
+            come[source] = newest[source], number
+    graph = TopologicalSorter[str]()
     for each in job.dependencies:
-        needs.setdefault(each.dependent, []).append(each)
-    limits: dict[str, int] = {}
-    down: set[tuple[str, str]] = set()
-    for dependent in TopologicalSorter({name: [of.on for of in ons] for name, ons in needs.items()}).static_order():
-        if dependent in needs:
-            checkpoint = _checkpoint(dependent, needs[dependent], cache, tell)
+        graph.add(each.dependent, each.on)
+    for name in graph.static_order():
+        needs = [each for each in job.dependencies if each.dependent == name]
+        if needs:
+            dependent = _Dependent(name, needs, *dependents.get(name, ()))
             # Of a source that itself waits, what is held has not come, and what else has is not known here.
-            reached = {name: at for name, at in come.items() if at <= limits.get(name, at)}
-            limit = _limit(
-                checkpoint, reached, number, oldest.get(dependent), come.get(dependent), batches.get(dependent)
-            )
-            if limit is not None:
-                limits[dependent] = limit
-            down |= {(dependent, name) for name, dependency in checkpoint.dependencies.items() if dependency.is_down}
-    return Verdict(pack([come, batches, cache]), limits, down)
+            reached = {source: at for source, (at, _) in come.items() if at <= verdict.limits.get(source, at)}
+            verdict.changes.extend(dependent.follow(reached, number))
+            if dependent.down:
+                verdict.limits[name] = HOLD_ALL
+            elif name in come:
+                verdict.changes.extend(dependent.advance(*come[name], oldest.get(name)))
+                if dependent.down:
+                    verdict.limits[name] = dependent.limit
+            verdict.down.update((name, on) for on in dependent.down)
+            dependents[name] = dependent.pack()
+    return verdict._replace(kept=pack([come, dependents]))
 
 
-def _checkpoint(dependent: str, needs: Iterable[Any], cache: dict[str, Any], tell: Callable[..., None]) -> "Checkpoint":
-    from amadou_plugins.dependencies import Checkpoint, Dependency
+@attrs.define
+class _Needed:
+    """How far a source has come that another one depends on.
 
-    return Checkpoint(
-        dependent,
-        dependent,
-        [Dependency(each.on, each.on, each.threshold) for each in needs],
-        lambda checkpoint, dependency: tell("on_dependency_down", dependency, checkpoint),
-        lambda checkpoint, dependency: tell("on_dependency_recovered", dependency, checkpoint),
-        cache=cache,
-    )
-
-
-def _limit(
-    checkpoint: "Checkpoint",
-    reached: Mapping[str, int],
-    number: int,
-    began: int | None,
-    come: int | None,
-    batch: int | None,
-) -> int | None:
-    """Up to when events of a dependent source may be played, once its dependencies are judged; `None` for all.
-
-    :param reached: how far the sources have come of which that is known
-    :param number: the batch's number
-    :param began: the oldest event time that the source itself brings
-    :param come: how far the source itself has, what is held included
-    :param batch: the number of the batch that brought it there
+    :param newest: the time of its newest event, in microseconds; before the first one the time that is assumed
+    :param batch: the number of the batch that brought that event
+    :param has_brought: it has brought an event
+    :param went_down: `newest` and `batch` as they were when the source went down; `None` while it is up
     """
-    from amadou_plugins.dependencies import at_once
 
-    for name, dependency in checkpoint.dependencies.items():
-        before = to_micros(dependency.checkpoint_marker) if dependency.has_beaten else HOLD_ALL
-        if reached.get(name, HOLD_ALL) > before:
-            at_once(checkpoint.heartbeat(from_micros(reached[name]), name, batch=number))
-    if checkpoint.is_paused:
-        return HOLD_ALL
-    if come is None:
-        return None
-    has_brought = all(dependency.has_beaten for dependency in checkpoint.dependencies.values())
-    if began is not None and checkpoint.state_marker is None and not has_brought:
-        at_once(checkpoint.check_pulse(from_micros(began), batch=batch))  # what has brought nothing counts as there
-    at_once(checkpoint.check_pulse(from_micros(come), batch=batch))
-    if not checkpoint.is_paused:
-        return None
-    return min(
-        to_micros(dependency.checkpoint_marker) + dependency.downtime_threshold // MICROSECOND
-        for dependency in checkpoint.dependencies.values()
-    )
+    newest: int
+    batch: int
+    has_brought: bool = False
+    went_down: tuple[int, int] | None = None
+
+
+class _Dependent:
+    """A source that depends on others.
+
+    :param needs: the sources that it needs
+    :param reached: the first of what `pack` returned, with `batch` and `needed`
+    """
+
+    def __init__(self, name: str, needs: list[DependsOn], reached: Any = None, batch: int = 0, *needed: Any) -> None:
+        self._name = name
+        self._thresholds = {each.on: cast("timedelta", each.threshold) // MICROSECOND for each in needs}
+        self._reached = reached
+        self._batch = batch
+        self._needed = {on: _Needed(*values) for on, *values in needed}
+
+    def pack(self) -> Any:
+        """Return what the next batch needs of it."""
+        return [self._reached, self._batch, *([on, *attrs.astuple(each)] for on, each in self._needed.items())]
+
+    @property
+    def down(self) -> list[str]:
+        """The sources that are down of those that it needs."""
+        return [on for on in self._thresholds if on in self._needed and self._needed[on].went_down is not None]
+
+    @property
+    def limit(self) -> int:
+        """How far it may go on once all that it needs is known, in microseconds."""
+        return min(self._needed[on].newest + threshold for on, threshold in self._thresholds.items())
+
+    def follow(self, reached: Mapping[str, int], number: int) -> Iterator[DependencyChange]:
+        """Note how far the sources have come that it needs. Yields those that have recovered.
+
+        :param reached: how far sources have come, as far as that is known
+        :param number: the batch's number
+        """
+        for on in self._thresholds:
+            if on in reached:
+                needed = self._needed.setdefault(on, _Needed(reached[on], number))
+                if not needed.has_brought or reached[on] > needed.newest:
+                    needed.newest, needed.batch, needed.has_brought = reached[on], number, True
+                if needed.went_down is not None and has_recovered(self._reached, needed.newest):
+                    yield self._change(on, *needed.went_down, is_down=False)
+                    needed.went_down = None
+
+    def advance(self, reached: int, batch: int, began: int | None) -> Iterator[DependencyChange]:
+        """Note how far it has come itself, while nothing that it needs is down. Yields the sources that go down.
+
+        :param reached: how far it has come, held events included
+        :param batch: the number of the batch that brought it there
+        :param began: the oldest event time that it brings in this batch
+        """
+        assumed = began if self._reached is None and began is not None else reached
+        self._reached, self._batch = reached, batch
+        for on, threshold in self._thresholds.items():
+            needed = self._needed.setdefault(on, _Needed(assumed, batch))
+            if downtime(reached, needed.newest, threshold) is not None:
+                needed.went_down = needed.newest, needed.batch
+                yield self._change(on, *needed.went_down, is_down=True)
+
+    def _change(self, on: str, since: int, since_batch: int, *, is_down: bool) -> DependencyChange:
+        since_time, reached, newest = map(from_micros, (since, self._reached, self._needed[on].newest))
+        return DependencyChange(on, self._name, is_down, since_time, reached, newest, since_batch, self._batch)
+
+
+def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
+    """Warn of each source that went down or recovered."""
+    for change in changes:
+        if change.is_down:
+            text = "job %s: source %s is down (its newest event: %s; %s is at %s). Holding events beyond the threshold."
+            _logger.warning(text, job.name, change.source, change.newest, change.dependent, change.reached)
+        else:
+            text = "job %s: source %s has recovered (its newest event: %s). Processing the held events of %s."
+            _logger.warning(text, job.name, change.source, change.newest, change.dependent)
 
 
 def watched(job: Job) -> set[str]:

@@ -26,7 +26,7 @@ class Observer(Protocol):
     def observed_wake(self, wake: Callable[..., None]) -> Callable[..., None]:
         """Return the function that calls a component's timers, watched."""
 
-    def observed_change(self, callback: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a callback for changed dependencies, watched."""
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:

@@ -4,12 +4,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import attrs
+
 from amadou import Component, Events, Job, Key, Subject, check_ran
 from amadou._handler import callbacks_of
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._time import from_micros
 from amadou.errors import AmadouError, StateDecodeError
-from amadou_runtime.core.callbacks import Callbacks
+from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Held, Verdict, judge
 from amadou_runtime.core.events import Chunk, Run
@@ -135,19 +137,19 @@ class Operator:
         batch = self._batch(KeyGroup(None), watermark, ())
         calls: dict[str, int] = {}
 
-        def tell(callback: str, dependency: Any, checkpoint: Any) -> None:
-            checkpoint.subject = KeylessSubject(batch, callback)
-            checkpoint.subject.source = dependency.name
-            calls[callback] = calls.get(callback, 0) + 1
-            self.stopwatch.turn(callback)
-            try:
-                check_ran(callback, self._callbacks.changes[callback](dependency, checkpoint))
-            except Exception as error:
-                raise self._callbacks.failed(error, callback, batch, dependency.name, None, dependency)
-            self.stopwatch.turn()
-
         with callbacks_of(self._job.handler):
-            verdict = judge(self._job, kept, newest, oldest, number, tell)
+            verdict = judge(self._job, kept, newest, oldest, number)
+            for change in verdict.changes:
+                callback = DOWN if change.is_down else RECOVERED
+                subject = KeylessSubject(batch, callback)
+                subject.source = change.source
+                calls[callback] = calls.get(callback, 0) + 1
+                self.stopwatch.turn(callback)
+                try:
+                    check_ran(callback, self._callbacks.changes[callback](attrs.evolve(change, subject=subject)))
+                except Exception as error:
+                    raise self._callbacks.failed(error, callback, batch, change.source, None, change)
+                self.stopwatch.turn()
         return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(

@@ -16,7 +16,7 @@ from amadou._report import added
 from amadou._time import clock_time
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
-from amadou_runtime.core.dependencies import check_held, downs
+from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed, key_event_of
@@ -210,6 +210,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         if number == 2:
             watermark.raise_to(END_OF_TIME)
         batch = engine.play(records, watermark.follow(now), now, number, judged)
+        log_changes(job, batch.judged.verdict.changes)
         committing = write_outputs(job, run, number, batch.outputs)
         watermark.observe(batch.newest, now)
         watermark.hold(batch.processed.held)

@@ -23,7 +23,7 @@ from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime.command.progress import Progress
 from amadou_runtime.core.connectors import check_connectors, is_bounded
-from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, judge
+from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, judge, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 from amadou_runtime.core.operator import DROPPED, LOST
@@ -257,7 +257,8 @@ class RunningJob:
             self.failed = whole
             raise error_from(whole.error)
         newest = newest_of(whole.newest)
-        verdict = judge(self._job, moment.judged, newest, whole.oldest, number, self._announce)
+        verdict = judge(self._job, moment.judged, newest, whole.oldest, number)
+        log_changes(self._job, verdict.changes)
         check_held(self._job, self._held(whole.ranges), verdict.down)
         letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
         began = time.perf_counter()
@@ -271,16 +272,6 @@ class RunningJob:
         self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return whole, downs(self._job, verdict.down)
-
-    def _announce(self, callback: str, dependency: Any, checkpoint: Any) -> None:
-        """Log that a source went down, or is back."""
-        if callback == "on_dependency_down":
-            told = "%s: %s has come to %s only, and %s to %s: what is too far ahead is held"
-            reached = dependency.checkpoint_marker, checkpoint.name, checkpoint.state_marker
-            _logger.warning(told, self._job.name, dependency.name, *reached)
-        else:
-            told = "%s: %s has caught up, and come to %s: what was held of %s goes on"
-            _logger.warning(told, self._job.name, dependency.name, dependency.checkpoint_marker, checkpoint.name)
 
     def _tell_spark_progress(self) -> None:
         """Tell what Spark says of batches that are done and were not told."""

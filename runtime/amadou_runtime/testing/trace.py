@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Call, Key, KeyedEvent, Subject, Timer
+from amadou import Call, DependencyChange, Key, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._time import from_micros
@@ -207,14 +207,14 @@ class Trace:
 
         return observed
 
-    def observed_change(self, callback: str, function: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        """What is told of a dependency, watched."""
+    def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A callback for dependencies, watched."""
 
-        def observed(dependency: Any, checkpoint: Any) -> Any:
-            come = {checkpoint.name: checkpoint.state_marker, dependency.name: dependency.checkpoint_marker}
-            before = self._begin(checkpoint.subject, callback, None, come)
-            returned = function(dependency, checkpoint)
-            self._end(checkpoint.subject, before)
+        def observed(change: DependencyChange) -> Any:
+            come = {change.dependent: change.reached, change.source: change.newest}
+            before = self._begin(change.subject, callback, None, come)
+            returned = function(change)
+            self._end(change.subject, before)
             return returned
 
         return observed

@@ -1,5 +1,5 @@
 from collections.abc import Coroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from amadou_plugins.dependencies._errors import DependencyError
 
@@ -7,7 +7,7 @@ T = TypeVar("T")
 _WAITS: Final = "the coroutine waits for something: await it, or give it callbacks and checks that do not wait"
 
 
-def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing, such as `check_pulse` with callbacks that are not async.
 
     There need be no event loop, and there may be one: a handler can call it wherever its job runs, in a notebook, too.
@@ -18,8 +18,7 @@ def at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     try:
         coroutine.send(None)
     except StopIteration as done:
-        result: T = done.value
-        return result
+        return cast("T", done.value)
     except RuntimeError as error:
         if str(error) == "no running event loop":  # what waits asks for one first
             raise DependencyError(_WAITS) from error
