@@ -15,9 +15,6 @@ class AggregateError(AmadouError):
         self.why = why
         super().__init__(f"{aggregate} {why}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.why)
-
 
 class NoAggregateError(AggregateError, TypeError):
     """Something was given as an aggregate, or as a mapping of names to aggregates, and is none.
@@ -47,9 +44,6 @@ class MissingFieldError(AggregateError):
             "the event that returns None where there is nothing",
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.field, self.type, self.fields)
-
 
 class ValueKindError(AggregateError):
     """A value is of a kind that the aggregate does not take.
@@ -65,6 +59,3 @@ class ValueKindError(AggregateError):
         shown = repr(value)
         shown = shown if len(shown) <= 200 else f"{shown[:200]}…"
         super().__init__(aggregate, f"cannot take {shown} ({type(value).__name__}): it takes {takes}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.value, self.takes)

@@ -55,9 +55,6 @@ class KafkaTimestampError(AmadouError):
             "event's time from the record's value, or write the record with its time in milliseconds since 1970"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.topic, self.partition, self.offset, self.millis)
-
 
 class _Fields(NamedTuple):
     value: bytes | None
