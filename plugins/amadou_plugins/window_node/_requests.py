@@ -1,4 +1,4 @@
-"""What messages ask for: read from their bodies, and checked before anything is played."""
+"""What messages ask for: read from their bodies, and checked before any is processed."""
 
 from collections.abc import Callable
 from datetime import datetime

@@ -22,10 +22,10 @@ def window_node() -> None:
     from amadou_plugins.window_node._handler import MessageWindows
     from amadou_plugins.window_node._node import Node
     from amadou_plugins.window_node._pipe import serve
-    from amadou_runtime import InProcess
+    from amadou_runtime import LocalRunner
 
     try:
-        serve(Node(InProcess("window-node", MessageWindows())), 0, 1)
+        serve(Node(LocalRunner("window-node", MessageWindows())), 0, 1)
     except BrokenPipeError:
         raise typer.Exit(1) from None
     except OSError as error:
