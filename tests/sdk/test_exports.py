@@ -95,8 +95,7 @@ def test_plugins_import_only_what_a_third_party_could() -> None:
     wrong = []
     for path, module, names in imports_of("amadou_plugins"):
         if top(module) == "amadou_runtime":
-            if module != "amadou_runtime" or not {*names} <= {*amadou_runtime.__all__}:
-                wrong.append((path, module))
+            wrong.append((path, module))
         elif top(module) == "amadou":
             if module not in ("amadou", "amadou.errors"):
                 wrong.append((path, module))

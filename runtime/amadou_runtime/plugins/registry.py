@@ -30,7 +30,6 @@ _BUILT_IN = {
     "commands": "amadou_runtime.command.commands",
     "connectors": "amadou_plugins.connectors.plugin",
     "metrics": "amadou_plugins.metrics.plugin",
-    "window-node": "amadou_plugins.window_node.plugin",
 }
 """What comes with amadou, by name, in the order in which it is loaded."""
 _ALL = "all"
