@@ -5,8 +5,9 @@ from enum import Enum
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from amadou._codec import is_bare
-from amadou._fields import fields_of
+from amadou._construction import is_needed
 from amadou._structured import LEAVES, union_tag
+from amadou.fields import field_types, fields_of
 
 _SEQUENCES: Final = (list, set, frozenset, tuple)
 
@@ -64,8 +65,9 @@ class _Describing:
                 name = f"{base} {len(self.classes)}"
             self._names[type_] = name
             self.classes[name] = fields = {}
-            for field in fields_of(type_):
-                fields[field.name] = [self.of(field.type), field.needed]
+            class_, kinds = get_origin(type_) or type_, field_types(type_) or {}
+            for field in fields_of(class_):
+                fields[field.name] = [self.of(kinds[field.name]), is_needed(class_, field)]
         return self._names[type_]
 
 

@@ -25,7 +25,7 @@ from amadou_plugins.aggregates._exact import (
     shrink,
 )
 from amadou_plugins.aggregates._numbers import number
-from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 Moments: TypeAlias = list[Any]
 """How many, the exact sums, then the exact sums of products."""
@@ -120,7 +120,7 @@ class _OfPairs(Aggregate[Moments, float | None]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        return fields_of(self.x, self.y)
+        return fields_read(self.x, self.y)
 
     def pair(self, event: KeyedEvent[Any]) -> tuple[float | int, float | int] | None:
         x, y = self.read_x(event), self.read_y(event)
