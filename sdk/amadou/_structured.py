@@ -10,8 +10,8 @@ from uuid import UUID
 from cattrs import BaseConverter, Converter
 from cattrs.errors import StructureHandlerNotFoundError
 
+from amadou._codec import CONTAINERS, SEQUENCES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
 from amadou._codec import LEAVES as _PLAIN_LEAVES
-from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
 from amadou._construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
 from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
@@ -20,8 +20,6 @@ from amadou.fields import field_types, fields_of, has_fields, is_named_tuple
 T = TypeVar("T")
 
 LEAVES: Final = (*_PLAIN_LEAVES, UUID)
-_SEQUENCES: Final = (list, set, frozenset, tuple)
-_CONTAINERS: Final = (*_SEQUENCES, dict)
 _UNIONS: Final = (Union, types.UnionType)
 
 
@@ -100,7 +98,7 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(whole, f"{type_} is none that can be stored")
     for argument in arguments:
         _check_supported(argument, whole, seen)
-    if origin in _CONTAINERS or origin in _UNIONS:
+    if origin in CONTAINERS or origin in _UNIONS:
         return
     class_ = origin or type_
     if not isinstance(class_, type):
@@ -240,7 +238,7 @@ def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any
 
 
 def _is_sequence(type_: Any) -> bool:
-    return get_origin(type_) in _SEQUENCES and not _is_fixed_tuple(type_)
+    return get_origin(type_) in SEQUENCES and not _is_fixed_tuple(type_)
 
 
 def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
@@ -404,7 +402,7 @@ class _Members:
         self.leaves = tuple(member for member in members if member in LEAVES)
         self.literals = tuple(member for member in members if _is_literal(member))
         self.others = tuple(member for member in members if member not in self.leaves + self.literals)
-        self.any = any(is_bare(member) and member not in _CONTAINERS for member in members)
+        self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
         # Optional needs no tag, but the wire form of an enum or a list may look like that of a leaf.
         self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
 

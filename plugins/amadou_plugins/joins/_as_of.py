@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, OnLate, micros_of
+from amadou.event_time import END_OF_TIME
+from amadou_plugins._calling import OnLate, micros_of
 from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
 from amadou_plugins.joins._timeline import Timeline, timelines
 

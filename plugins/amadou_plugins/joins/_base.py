@@ -6,7 +6,8 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from amadou import Call, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, H, LateMethod, OnLate, X
+from amadou.event_time import MICROSECOND
+from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]

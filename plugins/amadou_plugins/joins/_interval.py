@@ -5,7 +5,8 @@ from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct
+from amadou.event_time import END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import OnLate, direct
 from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
 from amadou_plugins.joins._timeline import Timeline, timelines
 

@@ -4,7 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import MICROSECOND, OnLate, direct
+from amadou.event_time import MICROSECOND
+from amadou_plugins._calling import OnLate, direct
 from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
 
 

@@ -9,18 +9,8 @@ from typing_extensions import TypeVar
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, check_ran, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    CallingComponent,
-    H,
-    LateMethod,
-    OnLate,
-    X,
-    latest,
-    micros_of,
-)
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.aggregates._migrated import check_migrated

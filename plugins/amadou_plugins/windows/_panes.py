@@ -9,16 +9,8 @@ from typing import Any, Final, Literal
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    OnLate,
-    direct,
-    earliest,
-    latest,
-    micros_of,
-)
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import OnLate, direct, earliest, latest, micros_of
 from amadou_plugins.aggregates import AggregateError
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec

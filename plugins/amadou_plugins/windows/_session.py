@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct, latest, micros_of
+from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND
+from amadou_plugins._calling import OnLate, direct, latest, micros_of
 from amadou_plugins.aggregates._kinds import different, joined
 from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
@@ -20,7 +21,6 @@ from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 # an event may still come that moves where the session is cut. Then it has the kind of all of them, too.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
-_EPOCH = from_micros(0)
 
 
 class SessionWindow(WindowSpec[V_co]):
@@ -279,7 +279,7 @@ class SessionWindow(WindowSpec[V_co]):
         self._store(whole, value, set(value[0]))
         lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
         spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are all as long
-        starts = [_EPOCH + first * MICROSECOND for first in firsts]
+        starts = [EPOCH + first * MICROSECOND for first in firsts]
         ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
         self._emit_all(subject, keys, starts, ends, firsts, lasts, column)
         return len(due)

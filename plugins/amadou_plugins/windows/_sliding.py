@@ -4,16 +4,8 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    OnLate,
-    direct,
-    earliest,
-    latest,
-    micros_of,
-)
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import OnLate, direct, earliest, latest, micros_of
 from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
 
 

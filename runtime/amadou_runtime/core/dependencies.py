@@ -9,9 +9,9 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from amadou import Job, from_micros, to_micros
-from amadou._time import MICROSECOND
 from amadou._wire import pack, unpack
 from amadou.errors import TooManyHeldError
+from amadou.event_time import MICROSECOND
 
 if TYPE_CHECKING:
     from amadou_plugins.dependencies import Checkpoint, Dependency

@@ -16,8 +16,8 @@ from amadou._handler import callbacks_of
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
 from amadou._text import shown_error
-from amadou._time import MICROSECOND, from_micros
 from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
+from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters, Wake
 from amadou_runtime.core.dependencies import Held, Verdict, judge
@@ -29,7 +29,6 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import stands_for
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.stopwatch import Stopwatch
-from amadou_runtime.core.watermark import END_OF_TIME
 from amadou_runtime.testing.trace import Trace
 
 _SWEEPS = 8

@@ -16,6 +16,7 @@ from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
 from amadou.errors import AmadouError, JobError, SinkError
+from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs
 from amadou_runtime.core.dropped_warning import DroppedWarning
@@ -23,7 +24,7 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed
 from amadou_runtime.core.operator import Judged, Operator, Processed, together
 from amadou_runtime.core.ports import named_codecs, port_codec, sink_of, with_all_sinks
-from amadou_runtime.core.watermark import END_OF_TIME, Newest, Watermark, newest_of
+from amadou_runtime.core.watermark import Newest, Watermark, newest_of
 from amadou_runtime.plugins.registry import RunHooks
 from amadou_runtime.testing.trace import Trace
 

@@ -10,11 +10,11 @@ import orjson
 from amadou import Codec, SinkBatch
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
+from amadou_plugins.connectors._arrow import VALUE
 from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink
 from amadou_plugins.connectors.files.part_files import Content
 
-_VALUE = "value"
 _QUOTED = re.compile(r'[",\r\n]')
 
 
@@ -72,7 +72,7 @@ class _CsvCodec:
         names = list(field_types(type_) or ())
         self._class = class_of(type_)
         self._cells = _cells_getter(names)
-        self.header = _line(names or [_VALUE])
+        self.header = _line(names or [VALUE])
 
     def encode(self, value: Any) -> bytes:
         """A value as a line.
