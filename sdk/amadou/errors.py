@@ -40,7 +40,7 @@ from datetime import datetime
 from typing import Any
 
 from amadou._secret import redacted
-from amadou._text import shown_value
+from amadou.text import shown_value
 
 _LIMIT = 200
 """How much of a value an error shows."""

@@ -12,6 +12,7 @@ import amadou
 import amadou.errors
 import amadou.event_time
 import amadou.fields
+import amadou.text
 import amadou_plugins
 import amadou_runtime
 
@@ -20,7 +21,7 @@ PUBLIC = {
     amadou.__name__: {*amadou.__all__},
     **{
         module.__name__: {name for name in vars(module) if not name.startswith("_")}
-        for module in (amadou.errors, amadou.event_time, amadou.fields)
+        for module in (amadou.errors, amadou.event_time, amadou.fields, amadou.text)
     },
 }
 """The public modules of the SDK and the names that others may import from them."""

@@ -1,6 +1,7 @@
 from typing import Any
 
 from amadou import AmadouError
+from amadou.text import shown_value
 
 
 class AggregateError(AmadouError):
@@ -56,6 +57,4 @@ class ValueKindError(AggregateError):
     def __init__(self, aggregate: str, value: Any, takes: str) -> None:
         self.value = value
         self.takes = takes
-        shown = repr(value)
-        shown = shown if len(shown) <= 200 else f"{shown[:200]}…"
-        super().__init__(aggregate, f"cannot take {shown} ({type(value).__name__}): it takes {takes}")
+        super().__init__(aggregate, f"cannot take {shown_value(value, 200)} ({type(value).__name__}): it takes {takes}")

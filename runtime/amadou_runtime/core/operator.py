@@ -15,9 +15,9 @@ from amadou._group import Timers
 from amadou._handler import callbacks_of
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, KeylessSubject, Port
-from amadou._text import shown_error
 from amadou.errors import AmadouError, RecoverError, StateDecodeError, TimerError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros
+from amadou.text import shown_error
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters, Wake
 from amadou_runtime.core.dependencies import Held, Verdict, judge

@@ -14,11 +14,11 @@ from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._port import declared_specs
 from amadou._report import added
-from amadou._text import shown_value
 from amadou._time import clock_time
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
+from amadou.text import shown_value
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.ports import port_codec
