@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypedDict, overload
 
 from typing_extensions import TypeVar
 
@@ -85,6 +85,28 @@ OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
 ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
 
 
+class CommonSettings(TypedDict, total=False):
+    """The settings of every window; see `HoppingWindow`."""
+
+    allowed_lateness: timedelta
+    late: Literal["drop", "divert"]
+    max_active: int | None
+    ttl: timedelta | None
+    storage: Literal["persistent", "memory"]
+    version: int
+    migrate: Migrate | None
+    name: str | None
+    on_close: OnResult | None
+    on_early: OnResult | None
+    on_late: OnLate | None
+
+
+class WindowSettings(CommonSettings, total=False):
+    """The settings of windows that may have early results by time."""
+
+    early: Early
+
+
 class Emission:
     """Gives results of a window to a function of the handler's; see `Call`.
 
@@ -133,19 +155,19 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         self,
         value: Value,
         *,
-        allowed_lateness: timedelta,
-        late: Literal["drop", "divert"],
-        early: Early,
-        max_active: int | None,
-        ttl: timedelta | None,
-        storage: Literal["persistent", "memory"],
-        version: int,
-        migrate: Migrate | None,
-        name: str | None,
-        on_close: OnResult | None,
-        on_early: OnResult | None,
-        on_late: OnLate | None,
         merges: bool,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         if self.by_keyword is not None and isinstance(value, timedelta | int):
             raise SpecError(f"value must be an aggregate, not {value!r}: give {self.by_keyword}= by its name")
