@@ -2,18 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction, unwrap
 from types import MethodType
-from typing import Any, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias, TypeVar
 
-from amadou import Component, KeyedEvent, Subject, check_ran, to_micros
+from amadou import Component, KeyedEvent, Subject, check_ran
 from amadou.errors import SpecError
+from amadou.event_time import MICROSECOND
 
-MICROSECOND = timedelta(microseconds=1)
-BEGINNING_OF_TIME: Final = to_micros(datetime.min.replace(tzinfo=UTC))
-END_OF_TIME: Final = to_micros(datetime.max.replace(tzinfo=UTC))
-"""The last watermark; whatever waits for a later one waits for this."""
 F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H")
 X = TypeVar("X")

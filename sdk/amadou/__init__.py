@@ -21,10 +21,10 @@ from amadou._port import SinkSpec
 from amadou._report import BatchReport, Counts, PartitionReport, Run, RunSummary
 from amadou._secret import Secret
 from amadou._subject import Subject, Timer
-from amadou._time import from_micros, from_millis, to_micros, to_millis, truncate
 from amadou._value import ValueSpec, ValueState
 from amadou.dependencies import DependencyChange, DependsOn
 from amadou.errors import AmadouError
+from amadou.event_time import from_micros, from_millis, to_micros, to_millis, truncate
 
 __all__ = [
     "AmadouError",

@@ -39,7 +39,8 @@ class Codec(Protocol[T]):
 SCALARS: Final = (str, int, float, bool, bytes)
 LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
 """Types whose values are their own wire form; `UUID` too, which `_structured` adds since it is slow to import."""
-_BARE_CONTAINERS: Final = (list, dict, tuple, set, frozenset)
+SEQUENCES: Final = (list, set, frozenset, tuple)
+CONTAINERS: Final = (*SEQUENCES, dict)
 
 
 def codec_for(type_: Any) -> Codec[Any]:
@@ -71,7 +72,7 @@ def _codec_for(type_: Any) -> Codec[Any]:
 
 def is_bare(type_: Any) -> bool:
     """Whether a type says nothing of what is inside."""
-    return type_ in _BARE_CONTAINERS or type_ is Any or type_ is object or isinstance(type_, TypeVar)
+    return type_ in CONTAINERS or type_ is Any or type_ is object or isinstance(type_, TypeVar)
 
 
 class _LeafCodec(Generic[T]):
@@ -95,7 +96,7 @@ class AnyCodec:
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
-        self._class: type = type_ if type_ in _BARE_CONTAINERS else object
+        self._class: type = type_ if type_ in CONTAINERS else object
 
     def encode(self, value: Any) -> bytes:
         if not isinstance(value, self._class):

@@ -14,8 +14,8 @@ from amadou._group import Column
 from amadou._spec import MISSING
 from amadou._state_spec import NEVER, StateSpec
 from amadou._subject import Batch, Subject
-from amadou._time import LAST_TIME, MICROSECOND, from_micros
 from amadou._wire import pack, unpack
+from amadou.event_time import LAST_TIME, MICROSECOND, from_micros
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""

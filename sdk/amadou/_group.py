@@ -5,9 +5,9 @@ from typing import Any
 
 from amadou._event import Key
 from amadou._spec import MISSING
-from amadou._time import MICROSECOND
 from amadou._wire import Envelope, pack, unpack, unpack_all
 from amadou.errors import StateDecodeError
+from amadou.event_time import MICROSECOND
 
 
 class Column:

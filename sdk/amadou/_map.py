@@ -11,9 +11,9 @@ from amadou._event import Key
 from amadou._spec import MISSING, shown
 from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
 from amadou._subject import Subject
-from amadou._time import from_micros, to_micros
 from amadou._wire import TOO_DEEP, pack, unpack
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
+from amadou.event_time import from_micros, to_micros
 
 K = TypeVar("K")
 V = TypeVar("V")

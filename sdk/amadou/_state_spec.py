@@ -10,9 +10,9 @@ from amadou._event import Key
 from amadou._group import Column
 from amadou._spec import MISSING, Spec
 from amadou._subject import Subject
-from amadou._time import MICROSECOND, to_micros
 from amadou._wire import Envelope, pack
 from amadou.errors import SpecError, StateDecodeError
+from amadou.event_time import MICROSECOND, to_micros
 
 S = TypeVar("S")
 NEVER: Final = -(1 << 62)

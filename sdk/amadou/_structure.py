@@ -2,13 +2,12 @@
 
 import types
 from enum import Enum
-from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from amadou._codec import is_bare
-from amadou._fields import fields_of
+from amadou._codec import CONTAINERS, SEQUENCES, is_bare
+from amadou._construction import is_needed
 from amadou._structured import LEAVES, union_tag
-
-_SEQUENCES: Final = (list, set, frozenset, tuple)
+from amadou.fields import field_types, fields_of
 
 
 def structure_of(type_: Any) -> dict[str, Any]:
@@ -34,19 +33,19 @@ class _Describing:
         if type_ is None or type_ in LEAVES:
             return "None" if type_ in (None, type(None)) else type_.__name__
         if is_bare(type_):
-            return type_.__name__ if type_ in (*_SEQUENCES, dict) else "Any"
+            return type_.__name__ if type_ in CONTAINERS else "Any"
         origin, arguments = get_origin(type_), get_args(type_)
         if origin is Annotated:
             return self.of(arguments[0])
         if origin is Literal:
             return {"literal": [_text(value) for value in arguments]}
         if origin in (Union, types.UnionType):
-            if any(is_bare(member) and member not in (*_SEQUENCES, dict) for member in arguments):
+            if any(is_bare(member) and member not in CONTAINERS for member in arguments):
                 return "Any"
             return {"union": [[union_tag(member), self.of(member)] for member in arguments]}
         if origin is tuple and Ellipsis not in arguments:
             return {"fixed": [self.of(part) for part in arguments]}
-        if origin in _SEQUENCES:
+        if origin in SEQUENCES:
             return {origin.__name__: self.of((*arguments, Any)[0])}
         if origin is dict:
             return {"dict": [self.of(part) for part in arguments]}
@@ -64,8 +63,9 @@ class _Describing:
                 name = f"{base} {len(self.classes)}"
             self._names[type_] = name
             self.classes[name] = fields = {}
-            for field in fields_of(type_):
-                fields[field.name] = [self.of(field.type), field.needed]
+            class_, kinds = get_origin(type_) or type_, field_types(type_) or {}
+            for field in fields_of(class_):
+                fields[field.name] = [self.of(kinds[field.name]), is_needed(class_, field)]
         return self._names[type_]
 
 

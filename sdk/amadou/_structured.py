@@ -2,25 +2,24 @@
 
 import types
 from collections.abc import Callable
+from dataclasses import InitVar
 from enum import Enum
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar, Union, get_args, get_origin
 from uuid import UUID
 
 from cattrs import BaseConverter, Converter
-from cattrs.cols import is_namedtuple
 from cattrs.errors import StructureHandlerNotFoundError
 
+from amadou._codec import CONTAINERS, SEQUENCES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
 from amadou._codec import LEAVES as _PLAIN_LEAVES
-from amadou._codec import AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
-from amadou._fields import fields_of, has_fields, is_plain, made_fields, maker_of, resolved_annotations
+from amadou._construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
 from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
+from amadou.fields import field_types, fields_of, has_fields, is_named_tuple
 
 T = TypeVar("T")
 
 LEAVES: Final = (*_PLAIN_LEAVES, UUID)
-_SEQUENCES: Final = (list, set, frozenset, tuple)
-_CONTAINERS: Final = (*_SEQUENCES, dict)
 _UNIONS: Final = (Union, types.UnionType)
 
 
@@ -99,7 +98,7 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(whole, f"{type_} is none that can be stored")
     for argument in arguments:
         _check_supported(argument, whole, seen)
-    if origin in _CONTAINERS or origin in _UNIONS:
+    if origin in CONTAINERS or origin in _UNIONS:
         return
     class_ = origin or type_
     if not isinstance(class_, type):
@@ -108,14 +107,14 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
         raise UnsupportedTypeError(whole, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
-    elif has_fields(class_) or is_namedtuple(class_):
+    elif has_fields(class_):
         try:
-            resolved_annotations(class_)
-            fields = fields_of(class_)
+            hints = resolved_annotations(class_).values()
+            fields = field_types(class_) or {}
         except NameError as error:
             raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
-        for field in fields:
-            _check_supported(field.type, whole, seen)
+        for kind in (*fields.values(), *(hint for hint in hints if isinstance(hint, InitVar))):
+            _check_supported(kind, whole, seen)
     else:
         inner = "" if type_ is whole else f"{_name(class_)} in it: "
         raise UnsupportedTypeError(
@@ -164,16 +163,16 @@ def _is_made_anew(type_: Any) -> bool:
 
 
 def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
-    fields, made = fields_of(type_), maker_of(get_origin(type_) or type_)
+    class_, types = get_origin(type_) or type_, field_types(type_) or {}
+    made = maker_of(class_)
+    needed = {of.name for of in fields_of(class_) if of.alias is not None and is_needed(class_, of)}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
         if type(wire) is not dict:
             raise StateDecodeError(wire, type_)
         parts = {
-            of.name: hook_for(of.type)(wire[of.name], of.type)
-            for of in fields
-            if (of.needed and not of.made) or of.name in wire
+            name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in needed or name in wire
         }
         value = made(parts)
         for name, part in parts.items():  # whatever the class itself has put there
@@ -206,13 +205,13 @@ def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any]
 
 
 def _is_namedtuple(type_: Any) -> bool:
-    return is_namedtuple(get_origin(type_) or type_)
+    return is_named_tuple(get_origin(type_) or type_)
 
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
     class_ = get_origin(type_) or type_
     # what packs itself, and counts how deep it is nested, is not counted here: results of windows are tuples
-    fields = [(field.name, field.type, field.type is Any or field.type in LEAVES) for field in fields_of(type_)]
+    fields = [(name, kind, kind is Any or kind in LEAVES) for name, kind in (field_types(type_) or {}).items()]
     hook_for = converter.get_unstructure_hook
 
     def unstructure(value: Any) -> Any:
@@ -227,7 +226,7 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
 
 
 def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
-    class_, types = get_origin(type_) or type_, {field.name: field.type for field in fields_of(type_)}
+    class_, types = get_origin(type_) or type_, field_types(type_) or {}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
     def structure(wire: Any, _: Any) -> Any:
@@ -239,7 +238,7 @@ def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any
 
 
 def _is_sequence(type_: Any) -> bool:
-    return get_origin(type_) in _SEQUENCES and not _is_fixed_tuple(type_)
+    return get_origin(type_) in SEQUENCES and not _is_fixed_tuple(type_)
 
 
 def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
@@ -403,7 +402,7 @@ class _Members:
         self.leaves = tuple(member for member in members if member in LEAVES)
         self.literals = tuple(member for member in members if _is_literal(member))
         self.others = tuple(member for member in members if member not in self.leaves + self.literals)
-        self.any = any(is_bare(member) and member not in _CONTAINERS for member in members)
+        self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
         # Optional needs no tag, but the wire form of an enum or a list may look like that of a leaf.
         self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
 

@@ -6,8 +6,8 @@ from amadou._codec import check_text
 from amadou._event import K_co, Key, KeyedEvent
 from amadou._group import Column, Timers
 from amadou._letters import LATE_EVENTS, LateEvent
-from amadou._time import from_micros, to_micros
 from amadou.errors import KeylessError, PortError, TimerError
+from amadou.event_time import from_micros, to_micros
 
 
 class Timer(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from amadou._time import MICROSECOND
 from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
+from amadou.event_time import MICROSECOND
 
 # The numbers are part of the format of stored state: never re-use one.
 _TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)

@@ -35,18 +35,26 @@
     └── RunError               the engine failed for a reason that is not the handler's
 """
 
+import copyreg
 from datetime import datetime
 from typing import Any
 
 from amadou._secret import redacted
-from amadou._text import shown_value
+from amadou.text import shown_value
 
 _LIMIT = 200
 """How much of a value an error shows."""
 
 
 class AmadouError(Exception):
-    """The root of amadou's errors. What a program needs to know stands in attributes. Their texts hide `Secret`s."""
+    """The root of amadou's errors. What a program needs to know stands in attributes. Their texts hide `Secret`s.
+
+    Errors of any subclass can be pickled and copied, whatever its `__init__` takes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without `__init__`: its parameters may differ from the attributes, which come as they are.
+        return copyreg.__newobj__, (type(self),), {"args": self.args, **vars(self)}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
         return redacted(super().__str__())
@@ -70,9 +78,6 @@ class LoadError(AmadouError):
         before = "" if user_traceback is None else f"{user_traceback.rstrip()}\n\n"
         super().__init__(f"{before}cannot load {target}: {why}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.target, self.why, self.user_traceback)
-
 
 class JobError(AmadouError):
     """A job does not hold together.
@@ -87,9 +92,6 @@ class JobError(AmadouError):
         lines = "".join(f"\n  - {problem}" for problem in problems)
         super().__init__(f"job {job!r} cannot run:{lines}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.job, self.problems)
-
 
 class ParamError(AmadouError):
     """Deployment parameters are missing, unknown or cannot be read.
@@ -100,9 +102,6 @@ class ParamError(AmadouError):
     def __init__(self, problems: tuple[str, ...]) -> None:
         self.problems = problems
         super().__init__("; ".join(problems))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.problems,)
 
 
 class CallbackError(AmadouError):
@@ -155,9 +154,6 @@ class CallbackError(AmadouError):
             "watermark": self.watermark,
         }
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _callback_error, (self.fields(),)
-
     def __str__(self) -> str:
         # With a cause at hand Python prints that traceback itself, before this text.
         shown = [] if self.__cause__ is not None else [self.user_traceback.rstrip(), ""]
@@ -171,10 +167,6 @@ class CallbackError(AmadouError):
             if value is not None:
                 shown.append(f"  {label:<10}{value}")
         return "\n".join(shown)
-
-
-def _callback_error(fields: dict[str, Any]) -> CallbackError:
-    return CallbackError(**fields)
 
 
 class EventError(AmadouError):
@@ -195,9 +187,6 @@ class NaiveTimestampError(EventError):
             "with tzinfo=timezone.utc where the time is meant as UTC"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.timestamp,)
-
 
 class TimestampRangeError(EventError):
     """A time is outside the years 1 to 9999 in UTC, which is all that a `datetime` can hold.
@@ -213,9 +202,6 @@ class TimestampRangeError(EventError):
             f"the timestamp {timestamp.isoformat()} cannot be used: {why} is outside the years 1 to 9999 in UTC; "
             "where it stands for no time at all, leave the event out or give it another time"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.timestamp, self.why)
 
 
 class KeyTypeError(EventError):
@@ -233,9 +219,6 @@ class KeyTypeError(EventError):
             f"the key {shown_value(key, _LIMIT)} {wrong}: a key is a str, bytes or int, or a tuple of those"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.key, self.why)
-
 
 class TooFarAheadError(EventError):
     """An event is further ahead of the clock than the job's `max_ahead` (`semantics.md` 4).
@@ -251,9 +234,6 @@ class TooFarAheadError(EventError):
             f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: with the job's max_ahead the newest "
             f"time that it takes now is {limit.isoformat(timespec='seconds')}"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.timestamp, self.limit)
 
 
 class EventTypeError(EventError):
@@ -286,9 +266,6 @@ class HandlerAttributeError(AmadouError):
             told = f"{handler}.{attribute} is a {kind}, and {why}: use {usage}"
         super().__init__(told)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.attribute, self.kind, self.usage, self.did)
-
 
 class NotRunError(AmadouError):
     """A callback returned a generator or a coroutine, so that nothing in it ran.
@@ -307,9 +284,6 @@ class NotRunError(AmadouError):
             "run it"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.callback, self.kind)
-
 
 class TimerError(AmadouError):
     """A timer was set by a handler that does not define `on_timer_expired`.
@@ -324,9 +298,6 @@ class TimerError(AmadouError):
             "define it, or do not set timers"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler,)
-
 
 class KeylessError(AmadouError):
     """State or timers were asked for in a callback that belongs to no key.
@@ -340,9 +311,6 @@ class KeylessError(AmadouError):
             f"{callback} belongs to no key, so there is neither state nor a timer: collect values, and leave what "
             "belongs to a key to on_event"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.callback,)
 
 
 class RecoverError(AmadouError):
@@ -375,9 +343,6 @@ class RecoverError(AmadouError):
             f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later'
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.handler, self.name, self.key, self.why, self.noun)
-
 
 class SpecError(AmadouError):
     """A spec does not hold together."""
@@ -402,9 +367,6 @@ class UnsupportedTypeError(CodecError):
         instead = "" if setting is None else f", or give the spec a {setting}="
         super().__init__(f"the type {_type_name(type_)} is not supported: {why}{instead}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.type, self.why, self.setting)
-
 
 class EncodeError(CodecError):
     """A value does not fit the type of its spec, port or event.
@@ -426,9 +388,6 @@ class EncodeError(CodecError):
         super().__init__(
             f"{where}cannot store {shown_value(value, _LIMIT)} ({type(value).__name__}) as {_type_name(type_)}{told}"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.value, self.type, self.why, self.spec, self.key)
 
 
 class StateDecodeError(CodecError):
@@ -462,9 +421,6 @@ class StateDecodeError(CodecError):
         self.advice = advice
         super().__init__(f"{where}{self.mismatch}. Nothing was changed; {advice}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.stored, self.type, self.why, self.spec, self.key, self.advice)
-
 
 class PortError(AmadouError):
     """A value was collected into a port that the job has no sink for.
@@ -477,9 +433,6 @@ class PortError(AmadouError):
         self.ports = ports
         known = ", ".join(ports) or "none"
         super().__init__(f"no sink serves the port {port!r} (the job's sinks: {known})")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.port, self.ports)
 
 
 class SourceError(AmadouError):
@@ -505,9 +458,6 @@ class PluginError(AmadouError):
         what = "cannot be loaded" if hook is None else f"failed in {hook}"
         super().__init__(f"the plugin {plugin} {what}: {why}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.plugin, self.why, self.hook)
-
 
 class CheckpointError(AmadouError):
     """A checkpoint cannot be used for this job.
@@ -519,9 +469,6 @@ class CheckpointError(AmadouError):
         self.checkpoint = checkpoint
         self.message = message
         super().__init__(f"checkpoint {checkpoint}: {message}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.checkpoint, self.message)
 
 
 class PlatformError(AmadouError):
@@ -565,9 +512,6 @@ class TooManyDeadLettersError(AmadouError):
             f"The most frequent failures:{lines}"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.letters, self.bound, self.failures, self.callback, self.failed, self.calls)
-
 
 class TooManyHeldError(AmadouError):
     """More events wait for a source that is down than `DependsOn(max_held=…)` allows. Nothing of the batch counts.
@@ -589,9 +533,6 @@ class TooManyHeldError(AmadouError):
             f"{on!r} has caught up"
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.source, self.on, self.held, self.max_held)
-
 
 class EngineDifferenceError(AmadouError):
     """A test run that is played on both engines gave one thing here and another there.
@@ -611,9 +552,6 @@ class EngineDifferenceError(AmadouError):
             f"the engines differ in the {what} of a batch{where}:\n  embedded  {embedded}\n  spark     {spark}\n"
             "Check that the handler is deterministic: it must not read the clock, use randomness or depend on set order"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, self.embedded, self.spark, self.where)
 
 
 class VectorizedPathError(AmadouError):

@@ -378,7 +378,7 @@ def test_dead_letters_and_late_events_can_be_written(tmp_path: Path) -> None:
 
 
 def test_many_small_writes_make_few_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "_ROW_GROUP", 4)
+    monkeypatch.setattr(sink_module, "ROW_GROUP", 4)
     sink = ParquetSink(tmp_path)
     batch = SinkBatch("run1", "views", "sums", 0, sink.codec(int))
     writer = sink.open(batch, "00000")

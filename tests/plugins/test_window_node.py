@@ -21,7 +21,7 @@ from amadou_plugins.window_node import MessageError, MessageWindows, Node, _pipe
 from amadou_plugins.window_node._envelope import MOST_BYTES
 from amadou_plugins.window_node._handler import Added, Closed
 from amadou_plugins.window_node._requests import Assign, Close
-from amadou_runtime import InProcess, TestRun
+from amadou_runtime import LocalRunner, TestRun
 from amadou_runtime.command.cli import app
 
 PAGE = (Path(__file__).parents[2] / "docs" / "window-node.md").read_text()
@@ -37,7 +37,7 @@ Ask = Callable[..., Any]
 
 @pytest.fixture
 def node() -> Node:
-    return Node(InProcess("window-node", MessageWindows()))
+    return Node(LocalRunner("window-node", MessageWindows()))
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_open_windows_are_listed_by_start_and_size(node: Node):
 def test_replies_do_not_depend_on_what_came_together(node: Node):
     random_ = random.Random(4)
     messages = [some_message(random_) for _ in range(400)]
-    alone = Node(InProcess("alone", MessageWindows()))
+    alone = Node(LocalRunner("alone", MessageWindows()))
 
     assert replies(node, *messages) == [replies(alone, message)[0] for message in messages]
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from amadou import Call, Component, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
-from amadou._time import to_micros
 from amadou.errors import StateDecodeError
+from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator, Processed

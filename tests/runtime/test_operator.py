@@ -7,9 +7,9 @@ import pytest
 from tests.conformance.handlers import Recorder, TimerSetter, at, job
 
 from amadou import Handler, KeyedEvent, SinkSpec, Subject, ValueSpec, from_micros
-from amadou._time import to_micros
 from amadou.errors import CallbackError
-from amadou_runtime import InProcess
+from amadou.event_time import to_micros
+from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
 from amadou_runtime.core.operator import Operator
 
@@ -62,7 +62,7 @@ def test_a_batch_is_counted() -> None:
         assert len(second.outputs["answers"]) == 3 * delivered
 
 
-def test_a_program_of_ones_own_plays_a_handler() -> None:
+def test_a_program_of_ones_own_runs_a_handler() -> None:
     class Base(Handler):
         totals = SinkSpec(int)
         total = ValueSpec(int, default=0)
@@ -78,10 +78,10 @@ def test_a_program_of_ones_own_plays_a_handler() -> None:
     class Sums(Base):
         """Its port is its base's."""
 
-    sums = InProcess("sums", Sums())
-    assert sums.play([1, 2]) == {"totals": [1, 3]}
+    sums = LocalRunner("sums", Sums())
+    assert sums.process([1, 2]) == {"totals": [1, 3]}
     with pytest.raises(CallbackError, match="ZeroDivisionError"):
-        sums.play([5, 13])
-    assert sums.play([4]) == {"totals": [7]}
+        sums.process([5, 13])
+    assert sums.process([4]) == {"totals": [7]}
     assert sums.keys() == ["all"]
     sums.close()

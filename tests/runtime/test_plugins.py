@@ -293,7 +293,7 @@ def test_plugins_are_loaded_in_order_once(installed: Any, tmp_path: Path) -> Non
     found = Plugins(["first_plugin", "second_plugin:plugin", Recorder(), Recorder(["other"])]).found
     ours = [plugin for plugin in found if plugin.origin != "amadou"]
     built_in = [plugin.name for plugin in found[: len(found) - len(ours)]]
-    assert built_in == ["commands", "connectors", "metrics", "window-node"]
+    assert built_in == ["commands", "connectors", "metrics"]
     assert {(plugin.name, plugin.origin) for plugin in ours[:2]} == {
         ("first_plugin", "first_plugin 1.5"),
         ("second", "second_plugin 1.5"),

@@ -6,8 +6,8 @@ from typing import Any
 from amadou import Handler, Subject
 from amadou._group import Column, Timers
 from amadou._subject import Batch
-from amadou._time import to_micros
 from amadou._wire import pack, unpack
+from amadou.event_time import to_micros
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

@@ -1,4 +1,6 @@
 import pickle
+from collections.abc import Callable
+from copy import copy, deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,6 +85,10 @@ EXAMPLES: list[AmadouError] = [
 ]
 
 
+def pickled(error: AmadouError) -> Any:
+    return pickle.loads(pickle.dumps(error))
+
+
 def public_errors() -> set[type]:
     return {kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, AmadouError)}
 
@@ -92,11 +98,34 @@ def test_every_error_is_among_the_examples_and_in_the_tree_at_the_top() -> None:
     assert [kind.__name__ for kind in public_errors() if kind.__name__ not in (errors.__doc__ or "")] == []
 
 
-@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
-def test_an_error_comes_through_pickle_with_its_text_and_attributes(error: AmadouError) -> None:
-    again = pickle.loads(pickle.dumps(error))
+class OutsideError(AmadouError):
+    """As others write them: a parameter by keyword alone, one that is not kept, one that is kept under another name."""
+
+    def __init__(self, place: str, *, size: int, unit: str = "m") -> None:
+        self.where = place
+        self.size = f"{size} {unit}"
+        super().__init__(f"{place} is too small: {self.size}")
+
+
+class OutsideSystemError(AmadouError, OSError):
+    def __init__(self, path: str) -> None:
+        self.path = path
+        super().__init__(f"{path} is not there")
+
+
+OTHERS = [OutsideError("the room", size=5), OutsideSystemError("a/b")]
+
+
+@pytest.mark.parametrize("error", [*EXAMPLES, *OTHERS], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("way", [pickled, copy, deepcopy], ids=lambda way: way.__name__)
+def test_an_error_comes_through_pickle_and_copy_with_its_text_and_attributes(
+    error: AmadouError, way: Callable[[Any], Any]
+) -> None:
+    again = way(error)
+    assert again is not error
     assert type(again) is type(error)
     assert str(again) == str(error)
+    assert again.args == error.args
     assert vars(again) == vars(error)
 
 

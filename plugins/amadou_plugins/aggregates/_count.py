@@ -4,7 +4,7 @@ from typing import Any
 import attrs
 
 from amadou import Events, KeyedEvent
-from amadou_plugins.aggregates._reading import OneValue, fields_of, is_missing
+from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 
 @attrs.frozen(repr=False)
@@ -16,7 +16,7 @@ class Count(OneValue[int, int]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        return frozenset() if self.of is None else fields_of(self.of)
+        return frozenset() if self.of is None else fields_read(self.of)
 
     def create(self) -> int:
         return 0

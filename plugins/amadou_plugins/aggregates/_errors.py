@@ -1,6 +1,7 @@
 from typing import Any
 
 from amadou import AmadouError
+from amadou.text import shown_value
 
 
 class AggregateError(AmadouError):
@@ -14,9 +15,6 @@ class AggregateError(AmadouError):
         self.aggregate = aggregate
         self.why = why
         super().__init__(f"{aggregate} {why}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.why)
 
 
 class NoAggregateError(AggregateError, TypeError):
@@ -47,9 +45,6 @@ class MissingFieldError(AggregateError):
             "the event that returns None where there is nothing",
         )
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.field, self.type, self.fields)
-
 
 class ValueKindError(AggregateError):
     """A value is of a kind that the aggregate does not take.
@@ -62,9 +57,4 @@ class ValueKindError(AggregateError):
     def __init__(self, aggregate: str, value: Any, takes: str) -> None:
         self.value = value
         self.takes = takes
-        shown = repr(value)
-        shown = shown if len(shown) <= 200 else f"{shown[:200]}…"
-        super().__init__(aggregate, f"cannot take {shown} ({type(value).__name__}): it takes {takes}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.aggregate, self.value, self.takes)
+        super().__init__(aggregate, f"cannot take {shown_value(value, 200)} ({type(value).__name__}): it takes {takes}")

@@ -8,7 +8,7 @@ from amadou import Events, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._order import comparable, kind_name, rank
-from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 
 @attrs.frozen(repr=False)
@@ -96,7 +96,7 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        return fields_of(self.of, self.by)
+        return fields_read(self.of, self.by)
 
     def create(self) -> list[Any] | None:
         return None

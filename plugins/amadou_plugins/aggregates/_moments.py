@@ -25,7 +25,7 @@ from amadou_plugins.aggregates._exact import (
     shrink,
 )
 from amadou_plugins.aggregates._numbers import number
-from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_of, is_missing, reader
+from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 Moments: TypeAlias = list[Any]
 """How many, the exact sums, then the exact sums of products."""
@@ -120,11 +120,23 @@ class _OfPairs(Aggregate[Moments, float | None]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        return fields_of(self.x, self.y)
+        return fields_read(self.x, self.y)
 
-    def pair(self, event: KeyedEvent[Any]) -> tuple[float | int, float | int] | None:
+    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
         x, y = self.read_x(event), self.read_y(event)
-        return None if is_missing(x) or is_missing(y) else (number(self, x), number(self, y))
+        if is_missing(x) or is_missing(y):
+            return accumulator
+        x, y = number(self, x), number(self, y)
+        accumulator[0] += 1
+        _add(accumulator[1], x)
+        _add(accumulator[2], y)
+        if not is_infinite(x) and not is_infinite(y):
+            self.add_products(accumulator, x, y)
+        return accumulator
+
+    def add_products(self, accumulator: Moments, x: float | int, y: float | int) -> None:
+        """Add the products of a pair to an accumulator."""
+        raise NotImplementedError
 
     def merge(self, left: Moments, right: Moments) -> Moments:
         return _merged(left, right)
@@ -150,16 +162,8 @@ class Covariance(_OfPairs):
     def create(self) -> Moments:
         return [0, new_sum(), new_sum(), new_sum()]
 
-    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
-        pair = self.pair(event)
-        if pair is not None:
-            x, y = pair
-            accumulator[0] += 1
-            _add(accumulator[1], x)
-            _add(accumulator[2], y)
-            if not is_infinite(x) and not is_infinite(y):
-                add_product(accumulator[3], x, y)
-        return accumulator
+    def add_products(self, accumulator: Moments, x: float | int, y: float | int) -> None:
+        add_product(accumulator[3], x, y)
 
     def result(self, accumulator: Moments) -> float | None:
         count, x, y, products = accumulator
@@ -185,18 +189,10 @@ class Correlation(_OfPairs):
     def create(self) -> Moments:
         return [0, new_sum(), new_sum(), new_sum(), new_sum(), new_sum()]
 
-    def add(self, accumulator: Moments, event: KeyedEvent[Any]) -> Moments:
-        pair = self.pair(event)
-        if pair is not None:
-            x, y = pair
-            accumulator[0] += 1
-            _add(accumulator[1], x)
-            _add(accumulator[2], y)
-            if not is_infinite(x) and not is_infinite(y):
-                add_product(accumulator[3], x, x)
-                add_product(accumulator[4], y, y)
-                add_product(accumulator[5], x, y)
-        return accumulator
+    def add_products(self, accumulator: Moments, x: float | int, y: float | int) -> None:
+        add_product(accumulator[3], x, x)
+        add_product(accumulator[4], y, y)
+        add_product(accumulator[5], x, y)
 
     def result(self, accumulator: Moments) -> float | None:
         count, x, y, x_squares, y_squares, products = accumulator

@@ -1,13 +1,11 @@
 """The fixed order of values, which decides ties the same way in each process."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, TypeAlias
 
-import attrs
-
+from amadou.fields import fields_of, has_fields
 from amadou_plugins.aggregates._errors import ValueKindError
 from amadou_plugins.aggregates._numbers import plain_number
 
@@ -67,10 +65,8 @@ def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
         inside = sorted(text_of(part, leaf) for part in value)
     elif isinstance(value, Mapping):
         inside = sorted(f"{text_of(key, leaf)}: {text_of(part, leaf)}" for key, part in value.items())
-    elif attrs.has(kind):
-        inside = [text_of(getattr(value, field.name), leaf) for field in attrs.fields(kind)]
-    elif is_dataclass(value):
-        inside = [text_of(getattr(value, field.name), leaf) for field in fields(value)]
+    elif has_fields(kind):
+        inside = [text_of(getattr(value, field.name), leaf) for field in fields_of(kind)]
     else:
         if isinstance(value, datetime) and value.utcoffset() is not None:
             value = value.astimezone(UTC)

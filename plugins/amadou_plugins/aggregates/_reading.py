@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import attrs
 
 from amadou import Events, KeyedEvent
+from amadou.fields import fields_of, has_fields
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError
 
@@ -49,7 +50,7 @@ class OneValue(Aggregate[A, R]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        return fields_of(self.of)
+        return fields_read(self.of)
 
     def read_each(self, events: Events) -> list[Any]:
         """What `read` gives of each event."""
@@ -65,7 +66,7 @@ class OneValue(Aggregate[A, R]):
         return [value for value in map(self.read, events) if not is_missing(value)]
 
 
-def fields_of(*read: Of) -> frozenset[str] | None:
+def fields_read(*read: Of) -> frozenset[str] | None:
     """The names of fields, where only fields are read."""
     names = [of for of in read if isinstance(of, str)]
     return frozenset(names) if len(names) == len(read) else None
@@ -101,7 +102,6 @@ def _fields(value: Any) -> tuple[str, ...]:
     if isinstance(value, Mapping):
         return tuple(map(str, value))
     kind = type(value)
-    if attrs.has(kind):
-        return tuple(field.name for field in attrs.fields(kind))
-    named: Any = getattr(value, "_fields", None) or getattr(value, "__dataclass_fields__", None)
-    return tuple(map(str, named or getattr(value, "__dict__", ())))
+    if has_fields(kind):
+        return tuple(field.name for field in fields_of(kind))
+    return tuple(map(str, getattr(value, "__dict__", ())))

@@ -3,7 +3,6 @@
 A function counts by its name alone, plain data by its value, anything else by its class.
 """
 
-import dataclasses
 from collections import deque
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,6 +15,8 @@ from typing import Any, Final
 from uuid import UUID
 
 import attrs
+
+from amadou.fields import fields_of, has_fields
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
 _LIMIT: Final = 300
@@ -75,14 +76,10 @@ def settings(aggregate: Any) -> list[str]:
 def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
     """Name, default, whether it is given by name alone, and value of each setting."""
     kind = type(aggregate)
-    if attrs.has(kind):
-        for field in attrs.fields(kind):
-            if field.init:
-                yield field.alias, field.default, bool(field.kw_only), getattr(aggregate, field.name)
-    elif dataclasses.is_dataclass(kind):
-        for of in dataclasses.fields(kind):
-            if of.init:
-                yield of.name, of.default, bool(of.kw_only), getattr(aggregate, of.name)
+    if has_fields(kind):
+        for field in fields_of(kind):
+            if field.alias is not None:
+                yield field.alias, field.default, field.kw_only, getattr(aggregate, field.name)
     else:
         for name, value in sorted(_attributes(aggregate).items()):
             yield name, attrs.NOTHING, True, value

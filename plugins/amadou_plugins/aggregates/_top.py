@@ -8,7 +8,7 @@ from amadou import KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._order import comparable, kind_name, rank
-from amadou_plugins.aggregates._reading import Of, Reader, fields_of, is_missing, reader
+from amadou_plugins.aggregates._reading import Of, Reader, fields_read, is_missing, reader
 
 Entry = list[Any]
 """`[value]`, or `[rank, timestamp, given]` where something else is given than ranks."""
@@ -84,7 +84,7 @@ class TopK(Aggregate[list[Entry], list[Any]]):
     @property
     def fields(self) -> frozenset[str] | None:
         given = self.give if isinstance(self.give, tuple) else (self.of if self.give is None else self.give,)
-        return fields_of(self.of if self.by is None else self.by, *given)
+        return fields_read(self.of if self.by is None else self.by, *given)
 
     def create(self) -> list[Entry]:
         return []

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from amadou import Events, KeyedEvent
+from amadou.event_time import MICROSECOND
 from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
 from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of
 from amadou_plugins.aggregates._kinds import are_alike
@@ -25,7 +26,6 @@ _UNIT: Final = 4
 _COUNT: Final = 5
 _NUMBERS: Final = 1
 _DURATIONS: Final = 2
-_MICROSECOND: Final = timedelta(microseconds=1)
 _DIGITS: Final = 100_000
 _EXACTLY: Final = Context(prec=_DIGITS, Emin=-(10**9), Emax=10**9, traps=[Inexact])
 _QUOTIENT: Final = Context(prec=28, Emin=-(10**9), Emax=10**9, traps=[])
@@ -218,7 +218,7 @@ def take(aggregate: Any, total: Total, value: Any) -> None:
     elif isinstance(value, timedelta):
         _agree(aggregate, total, _DURATIONS, value)
         total[_UNIT] = _DURATIONS
-        total[1] += value // _MICROSECOND
+        total[1] += value // MICROSECOND
     else:
         plain = plain_number(value)
         if plain is None:

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from amadou import codec_for
 from amadou.errors import EncodeError, SinkError
-from amadou_plugins.connectors._fields import fields_of
+from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec
 
 VALUE = "value"
@@ -45,7 +45,7 @@ class ArrowCodec:
         import pyarrow as pa
 
         self.type = type_
-        fields = fields_of(type_)
+        fields = field_types(type_)
         if fields is None:
             columns = {VALUE: _column(type_, VALUE, ())}
             self._cells: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
@@ -119,7 +119,7 @@ def _column(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
         return _map(type_, path, within)
     if origin is Literal or (isinstance(type_, type) and issubclass(type_, Enum)):
         return _chosen(type_)
-    fields_inside = fields_of(type_)
+    fields_inside = field_types(type_)
     if fields_inside is not None:
         columns = _columns(type_, fields_inside, path, within)
         return _struct(type_, origin or type_, _getter(list(fields_inside)), columns)

@@ -16,6 +16,7 @@ import attrs
 
 from amadou import Codec, Collecting, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
+from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors._settings import check_count, check_secret, check_time, revealed
 
@@ -152,7 +153,7 @@ class HttpSink(Sink):
         text = _text(answer, until)
         if 200 <= answer.status < 300:
             return None
-        shown = str(SinkError(text))[:_SHOWN_ANSWER]  # cut when secrets are hidden, not through one
+        shown = shortened(text, _SHOWN_ANSWER)
         told = f"the answer is {answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
         told += f": {shown}" if shown else ""
         if answer.status == 429 or answer.status >= 500:

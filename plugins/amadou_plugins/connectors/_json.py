@@ -1,7 +1,6 @@
 """Values as JSON text."""
 
 import base64
-import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -9,11 +8,11 @@ from decimal import Decimal
 from types import UnionType
 from typing import Any, get_origin, is_typeddict
 
-import attrs
 import orjson
 
 from amadou import SinkBatch
 from amadou.errors import EncodeError
+from amadou.fields import fields_of, has_fields, is_named_tuple
 
 # orjson's own way with dataclasses leaves out fields that begin with an underscore.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
@@ -32,7 +31,7 @@ class JsonCodec:
     def __init__(self, type_: Any) -> None:
         self.type = type_
         self._class = class_of(type_)
-        names = self._class._fields if _is_named_tuple(self._class) else ()
+        names = self._class._fields if is_named_tuple(self._class) else ()
         self._fields = _object_of(self._class) if names else None
         self._begin = b"{%b:" % orjson.dumps(names[0]) if names else b""
 
@@ -105,19 +104,11 @@ def _to_json(value: Any) -> Any:
 
 def _object_of(kind: type) -> Callable[[Any], Any] | None:
     # Half the time of a loop over getattr, and this is called for each value that leaves.
-    if _is_named_tuple(kind):
-        return _made(f"{name!r}: value[{position}]" for position, name in enumerate(kind._fields))  # type: ignore[attr-defined]
-    if attrs.has(kind):
-        names = [field.name for field in attrs.fields(kind)]
-    elif dataclasses.is_dataclass(kind):
-        names = [field.name for field in dataclasses.fields(kind)]
-    else:
-        return next((_LEAVES[base] for base in kind.__mro__ if base in _LEAVES), None)
-    return _made(f"{name!r}: value.{name}" for name in names)
-
-
-def _is_named_tuple(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
+    if is_named_tuple(kind):
+        return _made(f"{field.name!r}: value[{position}]" for position, field in enumerate(fields_of(kind)))
+    if has_fields(kind):
+        return _made(f"{field.name!r}: value.{field.name}" for field in fields_of(kind))
+    return next((_LEAVES[base] for base in kind.__mro__ if base in _LEAVES), None)
 
 
 def _made(items: Iterable[str]) -> Callable[[Any], Any]:

@@ -23,6 +23,3 @@ class MarkerError(DependencyError, ValueError):
             f"{dependency}: {marker!r} and {other!r} cannot be compared: give heartbeat and check_pulse markers of one "
             "kind, or the dependency a downtime_check and a recovery_check"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.dependency, self.marker, self.other)

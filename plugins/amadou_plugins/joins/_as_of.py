@@ -2,12 +2,13 @@
 
 from bisect import bisect_left, bisect_right
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, OnLate, micros_of
-from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
+from amadou.event_time import END_OF_TIME
+from amadou_plugins._calling import micros_of
+from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 DIRECTIONS = ("backward", "forward", "nearest")
@@ -39,17 +40,10 @@ class AsOfJoin(JoinSpec):
     def __init__(
         self,
         *,
-        left: str,
-        right: str,
         tolerance: timedelta | None = None,
         how: Literal["left", "inner"] = "left",
         direction: Literal["backward", "forward", "nearest"] = "backward",
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        ttl: timedelta | None = None,
-        name: str | None = None,
-        on_match: OnMatch | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[JoinSettings],
     ) -> None:
         if direction not in DIRECTIONS:
             raise SpecError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, not {direction!r}")
@@ -60,17 +54,7 @@ class AsOfJoin(JoinSpec):
         distance = None if tolerance is None else micros_of("tolerance", tolerance, least=0)
         self._back = 0 if direction == "forward" else distance
         self._ahead = 0 if direction == "backward" or distance is None else distance
-        super().__init__(
-            left=left,
-            right=right,
-            how=how,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            ttl=ttl,
-            name=name,
-            on_match=on_match,
-            on_late=on_late,
-        )
+        super().__init__(how=how, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         is_left = self._is_left(subject)

@@ -2,17 +2,31 @@
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Required, TypeAlias, TypedDict
 
 from amadou import Call, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import MICROSECOND, CallingComponent, H, LateMethod, OnLate, X
+from amadou.event_time import MICROSECOND
+from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]
 """An event of a subject, as a join keeps it: its time in microseconds and its value."""
 OnMatch: TypeAlias = Callable[[Subject, Any, Any], Any]
 MatchMethod: TypeAlias = Callable[[H, Subject, Any, Any], X]
+
+
+class JoinSettings(TypedDict, total=False):
+    """The settings of every join; see `JoinSpec`."""
+
+    left: Required[str]
+    right: Required[str]
+    allowed_lateness: timedelta
+    late: Literal["drop", "divert"]
+    ttl: timedelta | None
+    name: str | None
+    on_match: OnMatch | None
+    on_late: OnLate | None
 
 
 class JoinSpec(CallingComponent):
@@ -41,12 +55,12 @@ class JoinSpec(CallingComponent):
         left: str,
         right: str,
         how: str,
-        allowed_lateness: timedelta,
-        late: Literal["drop", "divert"],
-        ttl: timedelta | None,
-        name: str | None,
-        on_match: OnMatch | None,
-        on_late: OnLate | None,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        ttl: timedelta | None = None,
+        name: str | None = None,
+        on_match: OnMatch | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         for side, source in (("left", left), ("right", right)):
             if type(source) is not str or not source:

@@ -1,5 +1,3 @@
-from typing import Any
-
 from amadou import AmadouError
 
 
@@ -21,6 +19,3 @@ class JoinSourceError(AmadouError):
             f"the join {join!r} was given {given}: it takes those of {left!r} (left) and {right!r} (right). Give it no "
             "others, or name the sources as the job does"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.join, self.source, self.expected)

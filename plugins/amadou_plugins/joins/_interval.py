@@ -1,12 +1,13 @@
 """The join of all pairs of events that are so far apart."""
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 from amadou import Call, KeyedEvent, Part, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct
-from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
+from amadou.event_time import END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import direct
+from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 from amadou_plugins.joins._timeline import Timeline, timelines
 
 _LEFT, _RIGHT = 0, 1
@@ -38,17 +39,10 @@ class IntervalJoin(JoinSpec):
     def __init__(
         self,
         *,
-        left: str,
-        right: str,
         lower: timedelta,
         upper: timedelta,
         how: Literal["inner", "left", "right", "outer"] = "inner",
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        ttl: timedelta | None = None,
-        name: str | None = None,
-        on_match: OnMatch | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[JoinSettings],
     ) -> None:
         for which, bound in (("lower", lower), ("upper", upper)):
             if not isinstance(bound, timedelta):
@@ -58,17 +52,7 @@ class IntervalJoin(JoinSpec):
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
         self._waits = (max(self._upper, 0), max(-self._lower, 0))  # for how long a partner may be after an event
-        super().__init__(
-            left=left,
-            right=right,
-            how=how,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            ttl=ttl,
-            name=name,
-            on_match=on_match,
-            on_late=on_late,
-        )
+        super().__init__(how=how, **settings)
         self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # the sides of which lone events are given
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:

@@ -1,11 +1,12 @@
 """The join with the newest event of the other source that is known."""
 
-from datetime import datetime, timedelta
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, Unpack
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import MICROSECOND, OnLate, direct
-from amadou_plugins.joins._base import JoinSpec, Kept, OnMatch
+from amadou.event_time import MICROSECOND
+from amadou_plugins._calling import direct
+from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
 
 class LatestJoin(JoinSpec):
@@ -27,30 +28,8 @@ class LatestJoin(JoinSpec):
     The other parameters are those of `JoinSpec`.
     """
 
-    def __init__(
-        self,
-        *,
-        left: str,
-        right: str,
-        how: Literal["left", "inner"] = "left",
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        ttl: timedelta | None = None,
-        name: str | None = None,
-        on_match: OnMatch | None = None,
-        on_late: OnLate | None = None,
-    ) -> None:
-        super().__init__(
-            left=left,
-            right=right,
-            how=how,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            ttl=ttl,
-            name=name,
-            on_match=on_match,
-            on_late=on_late,
-        )
+    def __init__(self, *, how: Literal["left", "inner"] = "left", **settings: Unpack[JoinSettings]) -> None:
+        super().__init__(how=how, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         is_left = self._is_left(subject)

@@ -1,7 +1,9 @@
 """What can be wrong with a message."""
 
+from amadou import AmadouError
 
-class MessageError(Exception):
+
+class MessageError(AmadouError):
     """A message that gets an error for its reply, and changes nothing.
 
     :param code: names the mistake for programs; docs/window-node.md lists them all
@@ -12,6 +14,3 @@ class MessageError(Exception):
         self.code = code
         self.text = text
         super().__init__(f"{code}: {text}")
-
-    def __reduce__(self) -> tuple[type["MessageError"], tuple[str, str]]:
-        return type(self), (self.code, self.text)

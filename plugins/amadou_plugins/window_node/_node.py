@@ -15,11 +15,11 @@ _INTERNAL: Final = MessageError("internal", "the node failed at this message, wh
 _logger = logging.getLogger("amadou")
 
 
-class Player(Protocol):
-    """Plays requests against the windows."""
+class Runner(Protocol):
+    """Processes requests against the windows."""
 
-    def play(self, record: Any) -> Mapping[str, list[Any]]:
-        """Play requests as a batch, all or none.
+    def process(self, record: Any) -> Mapping[str, list[Any]]:
+        """Process requests as a batch, all or none.
 
         :returns: what was collected, by port
         """
@@ -29,13 +29,13 @@ class Player(Protocol):
 
 
 class Node:
-    """Answers messages. Those that came together are played together.
+    """Answers messages. Those that came together are processed together.
 
-    :param player: has the windows
+    :param runner: has the windows
     """
 
-    def __init__(self, player: Player) -> None:
-        self._player = player
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
 
     def answer(self, lines: Sequence[bytes]) -> list[bytes]:
         """The reply to each line, in their order. None fails."""
@@ -46,32 +46,32 @@ class Node:
             if isinstance(request, MessageError):
                 answered[number] = request
             elif isinstance(request, ListWindows):  # asks the windows that are open after what came before
-                answered |= self._played(batch)
-                answered |= self._played([(number, request)])
+                answered |= self._processed(batch)
+                answered |= self._processed([(number, request)])
                 batch = []
             else:
                 batch.append((number, request))
-        answered |= self._played(batch)
+        answered |= self._processed(batch)
         return [_reply(envelope, answered[number]) for number, (envelope, _) in enumerate(read)]
 
-    def _played(self, batch: list[Numbered]) -> dict[int, Answer]:
-        """The answers to some requests. Where they fail together, each is played alone."""
+    def _processed(self, batch: list[Numbered]) -> dict[int, Answer]:
+        """The answers to some requests. Where they fail together, each is processed alone."""
         if not batch:
             return {}
         try:
-            return self._play(batch)
+            return self._process(batch)
         except Exception:
             if len(batch) > 1:
-                return {number: answer for each in batch for number, answer in self._played([each]).items()}
-            _logger.exception("window-node: a message could not be played")
+                return {number: answer for each in batch for number, answer in self._processed([each]).items()}
+            _logger.exception("window-node: a message could not be processed")
             return {batch[0][0]: _INTERNAL}
 
-    def _play(self, batch: list[Numbered]) -> dict[int, Answer]:
+    def _process(self, batch: list[Numbered]) -> dict[int, Answer]:
         number, request = batch[0]
         if isinstance(request, ListWindows):
-            starts = (key for key in self._player.keys() if isinstance(key, int))  # noqa: SIM118
+            starts = (key for key in self._runner.keys() if isinstance(key, int))  # noqa: SIM118
             batch = [(number, ListWindows(tuple(starts)))]
-        return answers(batch, self._player.play(batch))
+        return answers(batch, self._runner.process(batch))
 
 
 def _read(line: bytes) -> tuple[Envelope, Request | MessageError]:

@@ -52,7 +52,7 @@ def arriving(source: int) -> Iterator[list[bytes]]:
 
 
 def _widen(descriptor: int) -> None:
-    """Let a pipe hold more, so that who is at its other end goes on while a batch is played."""
+    """Let a pipe hold more, so that the process at its other end goes on during a batch."""
     if sys.platform == "linux":
         import fcntl
         from contextlib import suppress

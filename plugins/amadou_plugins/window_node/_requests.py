@@ -1,4 +1,4 @@
-"""What messages ask for: read from their bodies, and checked before anything is played."""
+"""What messages ask for: read from their bodies, and checked before any is processed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from amadou import from_millis, to_millis
 from amadou.errors import NaiveTimestampError
+from amadou.text import shown_value
 from amadou_plugins.window_node._errors import MessageError
 from amadou_plugins.window_node._window import start_of, window
 
@@ -190,5 +191,4 @@ def _shown(value: Any) -> str:
     """A value as errors show it."""
     if type(value) is list or type(value) is dict:
         return "a list" if type(value) is list else "an object"
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:79]}…"
+    return shown_value(value, 80)

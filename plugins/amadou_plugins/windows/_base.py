@@ -3,24 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import not_
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, overload
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, TypedDict, overload
 
 from typing_extensions import TypeVar
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, check_ran, from_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    CallingComponent,
-    H,
-    LateMethod,
-    OnLate,
-    X,
-    latest,
-    micros_of,
-)
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.aggregates._migrated import check_migrated
@@ -95,6 +85,28 @@ OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
 ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
 
 
+class CommonSettings(TypedDict, total=False):
+    """The settings of every window; see `HoppingWindow`."""
+
+    allowed_lateness: timedelta
+    late: Literal["drop", "divert"]
+    max_active: int | None
+    ttl: timedelta | None
+    storage: Literal["persistent", "memory"]
+    version: int
+    migrate: Migrate | None
+    name: str | None
+    on_close: OnResult | None
+    on_early: OnResult | None
+    on_late: OnLate | None
+
+
+class WindowSettings(CommonSettings, total=False):
+    """The settings of windows that may have early results by time."""
+
+    early: Early
+
+
 class Emission:
     """Gives results of a window to a function of the handler's; see `Call`.
 
@@ -143,19 +155,19 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         self,
         value: Value,
         *,
-        allowed_lateness: timedelta,
-        late: Literal["drop", "divert"],
-        early: Early,
-        max_active: int | None,
-        ttl: timedelta | None,
-        storage: Literal["persistent", "memory"],
-        version: int,
-        migrate: Migrate | None,
-        name: str | None,
-        on_close: OnResult | None,
-        on_early: OnResult | None,
-        on_late: OnLate | None,
         merges: bool,
+        allowed_lateness: timedelta = timedelta(0),
+        late: Literal["drop", "divert"] = "drop",
+        early: Early = None,
+        max_active: int | None = None,
+        ttl: timedelta | None = None,
+        storage: Literal["persistent", "memory"] = "persistent",
+        version: int = 0,
+        migrate: Migrate | None = None,
+        name: str | None = None,
+        on_close: OnResult | None = None,
+        on_early: OnResult | None = None,
+        on_late: OnLate | None = None,
     ) -> None:
         if self.by_keyword is not None and isinstance(value, timedelta | int):
             raise SpecError(f"value must be an aggregate, not {value!r}: give {self.by_keyword}= by its name")

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from datetime import timedelta
 from math import gcd
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from amadou import KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import OnLate, direct
-from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Migrate, OnResult, V, V_co, WindowSpec
+from amadou_plugins._calling import direct
+from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, V_co, WindowSpec
 
 
 class CountWindow(WindowSpec[V_co]):
@@ -36,18 +36,8 @@ class CountWindow(WindowSpec[V_co]):
         value: V = None,  # type: ignore[assignment]
         *,
         hop: int | None = None,
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
         early: int | Callable[[KeyedEvent[Any]], Any] | None = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        version: int = 0,
-        migrate: Migrate | None = None,
-        name: str | None = None,
-        on_close: OnResult | None = None,
-        on_early: OnResult | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[CommonSettings],
     ) -> None:
         for which, number in (("size", size), ("hop", size if hop is None else hop)):
             if type(number) is not int or number < 1:
@@ -60,22 +50,7 @@ class CountWindow(WindowSpec[V_co]):
         self._size = size
         self._hop = size if hop is None else hop
         self._pane = gcd(self._size, self._hop)
-        super().__init__(
-            value,
-            merges=self._hop != self._size,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            early=early,
-            max_active=max_active,
-            ttl=ttl,
-            storage=storage,
-            version=version,
-            migrate=migrate,
-            name=name,
-            on_close=on_close,
-            on_early=on_early,
-            on_late=on_late,
-        )
+        super().__init__(value, merges=self._hop != self._size, early=early, **settings)
         self._lateness = 0  # it has no effect, so that a checkpoint does not mind another one
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:

@@ -1,5 +1,4 @@
 from datetime import datetime
-from typing import Any
 
 from amadou import AmadouError
 
@@ -17,6 +16,3 @@ class WindowEventError(AmadouError):
         self.timestamp = timestamp
         self.why = why
         super().__init__(f"the window {window!r} cannot take the event of {timestamp.isoformat()}: {why}")
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.window, self.timestamp, self.why)

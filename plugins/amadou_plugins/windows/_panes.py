@@ -5,23 +5,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from itertools import count, takewhile
 from math import gcd
-from typing import Any, Final, Literal
+from typing import Any, Final, Unpack
 
 from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    OnLate,
-    direct,
-    earliest,
-    latest,
-    micros_of,
-)
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import direct, earliest, latest, micros_of
 from amadou_plugins.aggregates import AggregateError
 from amadou_plugins.aggregates._kinds import different
-from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
+from amadou_plugins.windows._base import (
+    ACCUMULATOR,
+    COUNT,
+    Span,
+    V,
+    V_co,
+    WindowSettings,
+    WindowSpec,
+)
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
 # A pane has the times of its oldest and of its newest event, too.
@@ -75,18 +75,7 @@ class HoppingWindow(WindowSpec[V_co]):
         value: V = None,  # type: ignore[assignment]
         *,
         offset: timedelta = timedelta(0),
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        early: Early = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        version: int = 0,
-        migrate: Migrate | None = None,
-        name: str | None = None,
-        on_close: OnResult | None = None,
-        on_early: OnResult | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[WindowSettings],
     ) -> None:
         self._size = micros_of("size", size, least=1)
         self._hop = micros_of("hop", hop, least=1)
@@ -105,22 +94,7 @@ class HoppingWindow(WindowSpec[V_co]):
         # of which events all windows begin and end within time
         self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
         self._has_parts = panes > 1
-        super().__init__(
-            value,
-            merges=self._has_parts,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            early=early,
-            max_active=max_active,
-            ttl=ttl,
-            storage=storage,
-            version=version,
-            migrate=migrate,
-            name=name,
-            on_close=on_close,
-            on_early=on_early,
-            on_late=on_late,
-        )
+        super().__init__(value, merges=self._has_parts, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
@@ -438,37 +412,9 @@ class TumblingWindow(HoppingWindow[V_co]):
         value: V = None,  # type: ignore[assignment]
         *,
         offset: timedelta = timedelta(0),
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        early: Early = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        version: int = 0,
-        migrate: Migrate | None = None,
-        name: str | None = None,
-        on_close: OnResult | None = None,
-        on_early: OnResult | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[WindowSettings],
     ) -> None:
-        super().__init__(
-            size,
-            size,
-            value,
-            offset=offset,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            early=early,
-            max_active=max_active,
-            ttl=ttl,
-            storage=storage,
-            version=version,
-            migrate=migrate,
-            name=name,
-            on_close=on_close,
-            on_early=on_early,
-            on_late=on_late,
-        )
+        super().__init__(size, size, value, offset=offset, **settings)
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
         return {**super()._fixed(), "hop": None}

@@ -6,13 +6,22 @@ from datetime import datetime, timedelta
 from functools import reduce
 from itertools import chain
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from amadou import Call, Events, Key, KeyedEvent, Part, Subject, Whole, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
-from amadou_plugins._calling import END_OF_TIME, MICROSECOND, OnLate, direct, latest, micros_of
+from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND
+from amadou_plugins._calling import direct, latest, micros_of
 from amadou_plugins.aggregates._kinds import different, joined
-from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
+from amadou_plugins.windows._base import (
+    ACCUMULATOR,
+    COUNT,
+    Span,
+    V,
+    V_co,
+    WindowSettings,
+    WindowSpec,
+)
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
 # A session is kept as a list that has these besides; events are counted where early results ask for it. With
@@ -20,7 +29,6 @@ from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 # an event may still come that moves where the session is cut. Then it has the kind of all of them, too.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
-_EPOCH = from_micros(0)
 
 
 class SessionWindow(WindowSpec[V_co]):
@@ -45,39 +53,13 @@ class SessionWindow(WindowSpec[V_co]):
         value: V = None,  # type: ignore[assignment]
         *,
         max_duration: timedelta | None = None,
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        early: Early = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        version: int = 0,
-        migrate: Migrate | None = None,
-        name: str | None = None,
-        on_close: OnResult | None = None,
-        on_early: OnResult | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[WindowSettings],
     ) -> None:
         self._gap = micros_of("gap", gap, least=1)
         self._longest = None if max_duration is None else micros_of("max_duration", max_duration, least=1)
         if self._longest is not None and self._longest < self._gap:
             raise SpecError(f"max_duration must not be shorter than gap ({gap}), not {max_duration}")
-        super().__init__(
-            value,
-            merges=True,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            early=early,
-            max_active=max_active,
-            ttl=ttl,
-            storage=storage,
-            version=version,
-            migrate=migrate,
-            name=name,
-            on_close=on_close,
-            on_early=on_early,
-            on_late=on_late,
-        )
+        super().__init__(value, merges=True, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
@@ -279,7 +261,7 @@ class SessionWindow(WindowSpec[V_co]):
         self._store(whole, value, set(value[0]))
         lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
         spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are all as long
-        starts = [_EPOCH + first * MICROSECOND for first in firsts]
+        starts = [EPOCH + first * MICROSECOND for first in firsts]
         ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
         self._emit_all(subject, keys, starts, ends, firsts, lasts, column)
         return len(due)

@@ -1,20 +1,20 @@
 """Sliding windows: one for each event, looking back."""
 
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from amadou import Call, KeyedEvent, Subject, to_micros
-from amadou_plugins._calling import (
-    BEGINNING_OF_TIME,
-    END_OF_TIME,
-    MICROSECOND,
-    OnLate,
-    direct,
-    earliest,
-    latest,
-    micros_of,
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
+from amadou_plugins._calling import direct, earliest, latest, micros_of
+from amadou_plugins.windows._base import (
+    ACCUMULATOR,
+    COUNT,
+    Span,
+    V,
+    V_co,
+    WindowSettings,
+    WindowSpec,
 )
-from amadou_plugins.windows._base import ACCUMULATOR, COUNT, Early, Migrate, OnResult, Span, V, V_co, WindowSpec
 
 
 class SlidingWindow(WindowSpec[V_co]):
@@ -35,37 +35,10 @@ class SlidingWindow(WindowSpec[V_co]):
         self: "SlidingWindow[V]",
         size: timedelta,
         value: V = None,  # type: ignore[assignment]
-        *,
-        allowed_lateness: timedelta = timedelta(0),
-        late: Literal["drop", "divert"] = "drop",
-        early: Early = None,
-        max_active: int | None = None,
-        ttl: timedelta | None = None,
-        storage: Literal["persistent", "memory"] = "persistent",
-        version: int = 0,
-        migrate: Migrate | None = None,
-        name: str | None = None,
-        on_close: OnResult | None = None,
-        on_early: OnResult | None = None,
-        on_late: OnLate | None = None,
+        **settings: Unpack[WindowSettings],
     ) -> None:
         self._size = micros_of("size", size, least=1)
-        super().__init__(
-            value,
-            merges=True,
-            allowed_lateness=allowed_lateness,
-            late=late,
-            early=early,
-            max_active=max_active,
-            ttl=ttl,
-            storage=storage,
-            version=version,
-            migrate=migrate,
-            name=name,
-            on_close=on_close,
-            on_early=on_early,
-            on_late=on_late,
-        )
+        super().__init__(value, merges=True, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)

@@ -28,9 +28,6 @@ class RecordError(AmadouError):
         self.why = why
         super().__init__(f"the {what} cannot be read: {why}")
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.what, self.why)
-
 
 # A named tuple, as `KeyedEvent` is: one is made for every result.
 class WindowResult(NamedTuple):

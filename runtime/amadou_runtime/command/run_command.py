@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Annotated, Any
 import typer
 
 from amadou import AmadouError, Job
-from amadou.errors import CallbackError
 from amadou_runtime._run import run
 from amadou_runtime.command.load import load_job
 from amadou_runtime.command.named_connectors import with_connectors
@@ -181,7 +181,7 @@ def errors_told() -> Iterator[None]:
     try:
         yield
     except AmadouError as error:
-        # A callback's error that has a cause leaves the traceback to Python, which does not get to show it here.
-        told = CallbackError(**error.fields()) if isinstance(error, CallbackError) else error
-        print(told, file=sys.stderr)
+        # A callback's error that has a cause leaves the traceback to Python, which does not get to show it here. A
+        # copy has no cause.
+        print(copy(error), file=sys.stderr)
         raise typer.Exit(1) from error

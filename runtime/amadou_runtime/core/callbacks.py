@@ -8,10 +8,10 @@ from amadou import Call, Component, Job, Key, KeyedEvent, Subject, check_ran
 from amadou._component import known_components
 from amadou._event import keyed_events
 from amadou._subject import Batch
-from amadou._text import shown_error
-from amadou._time import from_micros
 from amadou.dependencies import DependencyCallbacks
 from amadou.errors import AmadouError, RecoverError
+from amadou.event_time import from_micros
+from amadou.text import shown_error
 from amadou_runtime.core.dead_letters import DeadLetters, Wake
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failed_call import FailedCall

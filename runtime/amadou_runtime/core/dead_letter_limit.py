@@ -7,8 +7,8 @@ import attrs
 
 from amadou import Job
 from amadou._report import added
-from amadou._text import error_type
 from amadou.errors import TooManyDeadLettersError
+from amadou.text import error_type
 
 Failures: TypeAlias = dict[str, dict[str, list[Any]]]
 """How often callbacks failed with an error of some type, and the text of the first such error: by callback, a component

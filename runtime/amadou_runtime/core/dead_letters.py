@@ -9,10 +9,10 @@ import attrs
 from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer, check_ran
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS
-from amadou._text import shown_value
-from amadou._time import from_micros
 from amadou._wire import pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
+from amadou.event_time import from_micros
+from amadou.text import shown_value
 from amadou_runtime.core.dead_letter_limit import Failures, note_failure
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called, shown_state

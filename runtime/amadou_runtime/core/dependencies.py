@@ -14,10 +14,10 @@ from typing import Any, NamedTuple, cast
 import attrs
 
 from amadou import DependencyChange, DependsOn, Job, from_micros
-from amadou._time import MICROSECOND
 from amadou._wire import pack, unpack
 from amadou.dependencies import downtime, has_recovered
 from amadou.errors import TooManyHeldError
+from amadou.event_time import MICROSECOND
 
 _logger = logging.getLogger("amadou")
 HOLD_ALL = -(1 << 63)

@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from amadou import Key
-from amadou._time import to_micros
 from amadou._wire import pack, unpack, unpack_times
+from amadou.event_time import to_micros
 
 
 class Chunk(NamedTuple):

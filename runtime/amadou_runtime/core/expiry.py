@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from amadou import Key, Subject
-from amadou._time import MICROSECOND
+from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
 
 _SWEEPS: Final = 8

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 from amadou import Component, Key, Subject
 from amadou._group import Column
 from amadou._subject import Batch
-from amadou._text import shown_value
-from amadou._time import from_micros
 from amadou._wire import pack
 from amadou.errors import RunError
+from amadou.event_time import from_micros
+from amadou.text import shown_value
 
 
 class FailedCall(NamedTuple):

@@ -9,9 +9,9 @@ from typing import Any
 import amadou
 from amadou import Job, Timer
 from amadou._secret import redacted
-from amadou._text import shown_error, shown_value, valid
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CallbackError, JobError
+from amadou.text import shown_error, shown_value, valid
 
 _RECORD_LIMIT = 500
 _OURS = tuple(map(str, (Path(amadou.__file__).parent, Path(__file__).parents[1])))

@@ -8,8 +8,8 @@ from typing import TypeAlias
 from amadou import Key, Subject, Timer, check_ran, in_key_order
 from amadou._group import Timers
 from amadou._subject import Batch
-from amadou._time import from_micros
 from amadou.errors import TimerError
+from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.key_group import KeyGroup
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from amadou._time import to_micros
+from amadou.event_time import to_micros
 from amadou_runtime.core.dependencies import HOLD_ALL
 from amadou_runtime.core.events import Chunk, Run, in_order, pack_events
 from amadou_runtime.core.key_group import HeldEvents, KeyGroup

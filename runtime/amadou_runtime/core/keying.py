@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from amadou import Job, KeyedEvent, Source, check_ran
 from amadou._event import check_key
 from amadou._handler import callbacks_of
-from amadou._time import FIRST_TIME, LAST_TIME, from_micros, to_micros
 from amadou._wire import pack
 from amadou.errors import (
     AmadouError,
@@ -22,6 +21,7 @@ from amadou.errors import (
     TimestampRangeError,
     TooFarAheadError,
 )
+from amadou.event_time import FIRST_TIME, LAST_TIME, from_micros, to_micros
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events

@@ -6,7 +6,7 @@ from typing import Any
 from amadou import Job, KeyedEvent, LateEvent
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._subject import Batch, Port
-from amadou._time import from_micros
+from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failure import callback_error

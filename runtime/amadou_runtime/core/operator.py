@@ -9,8 +9,8 @@ import attrs
 from amadou import Component, Events, Job, Key, Subject, check_ran
 from amadou._handler import callbacks_of
 from amadou._subject import Batch, KeylessSubject, Port
-from amadou._time import from_micros
 from amadou.errors import AmadouError, StateDecodeError
+from amadou.event_time import END_OF_TIME, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Held, Verdict, judge
@@ -25,7 +25,6 @@ from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
-from amadou_runtime.core.watermark import END_OF_TIME
 
 LOST = ".lost"
 """The end of the counters of what components had in memory and lost, by keys."""

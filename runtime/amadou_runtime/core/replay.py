@@ -10,9 +10,9 @@ from typing import Any
 import attrs
 
 from amadou import Handler, Job
-from amadou._time import to_micros
 from amadou._wire import pack, unpack
 from amadou.errors import LoadError
+from amadou.event_time import to_micros
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 

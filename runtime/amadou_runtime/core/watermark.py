@@ -1,17 +1,14 @@
 """The watermark of a run (`semantics.md` 2, 3, 22)."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, TypeAlias
 
 import attrs
 
 from amadou import Job, PartitionOffset, PartitionReport, from_micros
-from amadou._time import MICROSECOND, to_micros
+from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND, to_micros
 from amadou_runtime.core.dependencies import Held
-
-BEGINNING_OF_TIME = to_micros(datetime.min.replace(tzinfo=UTC))
-END_OF_TIME = to_micros(datetime.max.replace(tzinfo=UTC))
 
 Newest: TypeAlias = dict[str, dict[str, int]]
 """The newest event times in microseconds, by source and partition."""

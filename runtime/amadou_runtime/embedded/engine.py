@@ -14,6 +14,7 @@ from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_mi
 from amadou._letters import DEAD_LETTERS
 from amadou._report import added
 from amadou._time import clock_time
+from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
@@ -22,7 +23,7 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed, key_event_of
 from amadou_runtime.core.operator import Judged, Operator, Processed, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
-from amadou_runtime.core.watermark import END_OF_TIME, Newest, Watermark, newest_of
+from amadou_runtime.core.watermark import Newest, Watermark, newest_of
 from amadou_runtime.plugins.registry import RunHooks
 
 _logger = logging.getLogger("amadou")

@@ -1,4 +1,4 @@
-"""A handler inside a program of one's own, played by the operator core."""
+"""A handler inside a program of one's own, run by the operator core."""
 
 from typing import Any, Final
 
@@ -15,9 +15,9 @@ _GROUPS: Final = 64
 """How many key groups there are: a batch loads and stores those that it touches, and each costs some time by itself."""
 
 
-class InProcess:
-    """A handler inside a program of one's own, with its state in this process: for programs that answer what they are
-    asked, such as `amadou window-node`. There is no watermark, so that no timer fires.
+class LocalRunner:
+    """Runs a handler in the caller's process, with its state in memory: for programs that answer requests, such as
+    `amadou window-node`. There is no watermark, so no timer fires.
 
     :param name: names it in errors
     :param handler: the handler
@@ -33,8 +33,8 @@ class InProcess:
         """What is stored of each key group."""
         self._operator.open()
 
-    def play(self, record: Any) -> dict[str, list[Any]]:
-        """Play a record as a batch.
+    def process(self, record: Any) -> dict[str, list[Any]]:
+        """Process a record as a batch.
 
         :param record: what the handler's `key_event` takes
         :returns: what was collected, by port

@@ -18,6 +18,7 @@ import pluggy
 from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source, hookspecs
 from amadou._markers import PROJECT
 from amadou.errors import AmadouError, PluginError
+from amadou.text import shown_value
 from amadou_runtime.core.failure import shown_traceback
 from amadou_runtime.plugins.metrics import guarded
 
@@ -30,7 +31,6 @@ _BUILT_IN = {
     "commands": "amadou_runtime.command.commands",
     "connectors": "amadou_plugins.connectors.plugin",
     "metrics": "amadou_plugins.metrics.plugin",
-    "window-node": "amadou_plugins.window_node.plugin",
 }
 """What comes with amadou, by name, in the order in which it is loaded."""
 _ALL = "all"
@@ -299,7 +299,7 @@ class Plugins:
         except (Exception, SystemExit) as error:
             raise PluginError(plugin, f"{type(error).__name__}: {error}", hook) from error
         if self._traces:
-            shown = "" if answer is None else f" -> {_shortened(repr(answer))}"
+            shown = "" if answer is None else f" -> {shown_value(answer, _ANSWER_LENGTH)}"
             print(f"amadou: {hook}({', '.join(told)}) by {plugin}{shown}", file=sys.stderr, flush=True)
         return answer
 
@@ -371,7 +371,3 @@ def _warn(error: PluginError) -> None:
 def _place(plugin: Any) -> str:
     name = getattr(plugin, "__name__", None)  # a module's
     return name if isinstance(name, str) else f"{type(plugin).__module__}.{type(plugin).__qualname__}"
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _ANSWER_LENGTH else f"{text[: _ANSWER_LENGTH - 1]}…"

@@ -17,9 +17,10 @@ import attrs
 from amadou import Job, PartitionOffset, PartitionReport, Source
 from amadou._time import clock_time
 from amadou.errors import CheckpointError, RunError
+from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
-from amadou_runtime.core.watermark import END_OF_TIME, Newest, Reading, Watermark
+from amadou_runtime.core.watermark import Newest, Reading, Watermark
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.timeouts import WakeUp, write_json
 

@@ -1,6 +1,5 @@
 """How a job travels to the workers."""
 
-import dataclasses
 import gc
 import sys
 import uuid
@@ -12,8 +11,10 @@ from typing import Any
 import attrs
 
 from amadou import Job
+from amadou._construction import resolved_annotations
 from amadou._wire import know_types, type_reference
 from amadou.errors import RunError
+from amadou.fields import has_fields
 from amadou_runtime.core.failure import cannot_travel, user_traceback
 from amadou_runtime.core.keying import KeyedSource, Keying, key_event_of
 from amadou_runtime.core.operator import Operator
@@ -134,8 +135,6 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
     :param modules: those whose source travels
     """
-    from amadou._fields import resolved_annotations  # slow to import
-
     names = shipping.without_source(modules)
     types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
     for type_ in types.values():  # workers have no module in which names of a `__main__` could be looked up
@@ -155,9 +154,4 @@ def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
 
 
 def _is_data(type_: type) -> bool:
-    return (
-        attrs.has(type_)
-        or dataclasses.is_dataclass(type_)
-        or issubclass(type_, Enum)
-        or (issubclass(type_, tuple) and hasattr(type_, "_fields"))
-    )
+    return has_fields(type_) or issubclass(type_, Enum)

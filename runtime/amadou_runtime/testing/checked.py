@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from amadou import Component, Job
-from amadou._text import shown_error
 from amadou.errors import VectorizedPathError
+from amadou.text import shown_error
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failure import shown_traceback
 from amadou_runtime.core.key_group import KeyGroup

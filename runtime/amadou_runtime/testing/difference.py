@@ -5,9 +5,9 @@ from typing import Any, Final
 
 import attrs
 
-from amadou._text import shown_value
 from amadou._wire import pack
 from amadou.errors import AmadouError, EngineDifferenceError
+from amadou.text import shown_value
 from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300

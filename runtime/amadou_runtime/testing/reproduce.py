@@ -12,10 +12,10 @@ import attrs
 
 from amadou import Component, Job
 from amadou._letters import LATE_EVENTS
-from amadou._text import error_type
-from amadou._time import from_micros
 from amadou._wire import unpack
 from amadou.errors import LoadError
+from amadou.event_time import from_micros
+from amadou.text import error_type
 from amadou_runtime.command.load import load_job
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failure import shown_state

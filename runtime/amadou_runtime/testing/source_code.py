@@ -1,6 +1,5 @@
 """Values as Python source."""
 
-import dataclasses
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum, Flag
@@ -8,7 +7,7 @@ from math import isfinite
 from typing import Any
 from uuid import UUID
 
-import attrs
+from amadou.fields import fields_of, has_fields
 
 _HAVING = '''def having(value, **fields):
     """The value with fields that its class is not called with."""
@@ -49,16 +48,11 @@ class SourceCode:
         if kind in (date, timedelta, Decimal, UUID):
             self.need(kind.__module__, kind.__name__)
             return repr(value).removeprefix(f"{kind.__module__}.")
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._call(kind, dict(zip(value._fields, value, strict=True)))
         if kind in (list, tuple, set, frozenset, dict):
             return self._container(value)
-        if attrs.has(kind):
-            fields = {field.alias: getattr(value, field.name) for field in attrs.fields(kind) if field.init}
-            return self._made(value, fields, [field.name for field in attrs.fields(kind) if not field.init])
-        if dataclasses.is_dataclass(value):
-            fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value) if field.init}
-            return self._made(value, fields, [field.name for field in dataclasses.fields(value) if not field.init])
+        if has_fields(kind):
+            fields = {field.alias: getattr(value, field.name) for field in fields_of(kind) if field.alias is not None}
+            return self._made(value, fields, [field.name for field in fields_of(kind) if field.alias is None])
         return repr(value)
 
     def _enum(self, value: Enum) -> str:

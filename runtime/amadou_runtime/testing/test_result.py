@@ -7,8 +7,8 @@ from typing import Any
 from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
 from amadou._letters import DEAD_LETTERS
 from amadou._subject import Batch
-from amadou._time import from_micros
 from amadou.errors import PortError
+from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 

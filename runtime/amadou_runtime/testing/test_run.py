@@ -15,16 +15,17 @@ from amadou._event import check_key
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._port import declared_specs
 from amadou._report import added
-from amadou._text import shown_value
-from amadou._time import MICROSECOND, clock_time, from_micros, to_micros
+from amadou._time import clock_time
 from amadou._wire import pack, unpack
 from amadou.errors import AmadouError, CheckpointError
+from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
+from amadou.text import shown_value
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
-from amadou_runtime.core.watermark import END_OF_TIME, Watermark
+from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, next_run
 from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of

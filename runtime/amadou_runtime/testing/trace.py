@@ -9,8 +9,8 @@ import attrs
 from amadou import Call, DependencyChange, Key, KeyedEvent, Subject, Timer
 from amadou._group import packed_state
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
-from amadou._time import from_micros
 from amadou.errors import AmadouError
+from amadou.event_time import from_micros
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD
 

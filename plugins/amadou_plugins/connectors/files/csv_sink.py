@@ -9,12 +9,12 @@ import orjson
 
 from amadou import Codec, SinkBatch
 from amadou.errors import EncodeError, SinkError
-from amadou_plugins.connectors._fields import fields_of
+from amadou.fields import field_types
+from amadou_plugins.connectors._arrow import VALUE
 from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink
 from amadou_plugins.connectors.files.part_files import Content
 
-_VALUE = "value"
 _QUOTED = re.compile(r'[",\r\n]')
 
 
@@ -39,7 +39,7 @@ class CsvSink(FileSink):
         return _CsvCodec(type_)
 
     def check(self, port: str, type_: Any) -> None:
-        if fields_of(type_) == {}:
+        if field_types(type_) == {}:
             raise SinkError(
                 f"CsvSink: the type of port {port!r} has no fields, so there is nothing to write: give it one"
             )
@@ -69,10 +69,10 @@ class _CsvCodec:
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
-        names = list(fields_of(type_) or ())
+        names = list(field_types(type_) or ())
         self._class = class_of(type_)
         self._cells = _cells_getter(names)
-        self.header = _line(names or [_VALUE])
+        self.header = _line(names or [VALUE])
 
     def encode(self, value: Any) -> bytes:
         """A value as a line.

@@ -5,10 +5,9 @@ import attrs
 import orjson
 
 from amadou.errors import SourceError
+from amadou.text import shown_value
 from amadou_plugins.connectors.files.file_source import FileSource
 from amadou_plugins.connectors.files.lines_source import lines_of, lines_of_cells, stream_of_lines
-
-_SHOWN = 100
 
 
 @attrs.frozen
@@ -53,11 +52,8 @@ class JsonLinesSource(FileSource):
         try:
             return orjson.loads(record)
         except orjson.JSONDecodeError as error:
-            shown = str(SourceError(repr(record)))  # cut when secrets are hidden, not through one
-            shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
-            raise SourceError(
-                f"JsonLinesSource: the line {shown} is no JSON: {error.msg} (at character {error.colno})"
-            ) from error
+            why = f"{error.msg} (at character {error.colno})"
+            raise SourceError(f"JsonLinesSource: the line {shown_value(record, 100)} is not JSON: {why}") from error
 
 
 def _not_blank(lines: Iterable[bytes]) -> Iterator[bytes]:

@@ -7,7 +7,7 @@ from typing import IO, Any
 from amadou import SinkBatch
 from amadou_plugins.connectors.files.part_files import PartFiles
 
-_ROW_GROUP = 100_000
+ROW_GROUP = 100_000
 
 
 def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
@@ -42,7 +42,7 @@ def _tables(paths: Sequence[str]) -> Iterator[Any]:
 
     for path in paths:
         with ParquetFile(path) as file:
-            for batch in file.iter_batches(_ROW_GROUP):
+            for batch in file.iter_batches(ROW_GROUP):
                 yield pa.Table.from_batches([batch])
 
 
@@ -68,7 +68,7 @@ class _Tables:
 
     def write(self, tables: Sequence[Any]) -> None:
         self._tables += tables
-        if sum(map(len, self._tables)) >= _ROW_GROUP:
+        if sum(map(len, self._tables)) >= ROW_GROUP:
             self._write()
 
     def end(self) -> None:

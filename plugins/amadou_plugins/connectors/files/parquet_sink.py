@@ -11,10 +11,8 @@ from amadou_plugins.connectors._settings import check_count
 from amadou_plugins.connectors.files.column_names import column_names
 from amadou_plugins.connectors.files.file_sink import FileSink
 from amadou_plugins.connectors.files.parquet_partitions import PartitionedCodec, PartitionedWriter, Partitions
-from amadou_plugins.connectors.files.parquet_rows import joined
+from amadou_plugins.connectors.files.parquet_rows import ROW_GROUP, joined
 from amadou_plugins.connectors.files.part_files import Content
-
-_ROW_GROUP = 100_000
 
 
 def _fields(names: str | Sequence[str] | Param | None) -> Any:
@@ -111,7 +109,7 @@ class _RowGroups:
 
     def write(self, wires: Sequence[Any]) -> None:
         self._rows += wires if self._own else [[text.decode()] for text in json_lines(self._batch, wires)]
-        if len(self._rows) >= _ROW_GROUP:
+        if len(self._rows) >= ROW_GROUP:
             self._write()
 
     def end(self) -> None:

@@ -8,7 +8,7 @@ import orjson
 
 from amadou import Codec, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
-from amadou_plugins.connectors._fields import fields_of
+from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors._settings import check_secret, check_time
 from amadou_plugins.connectors.kafka.client import Cluster, Patience, cluster_of
@@ -101,7 +101,7 @@ class KafkaSink(Sink):
         return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
 
     def check(self, port: str, type_: Any) -> None:
-        fields = fields_of(type_)
+        fields = field_types(type_)
         if self.key is not None and fields is not None and self.key not in fields:
             known = ", ".join(fields)
             raise SinkError(

@@ -1,6 +1,6 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
@@ -10,6 +10,7 @@ import attrs
 
 from amadou import Param, PartitionOffset, Secret, Source
 from amadou.errors import AmadouError, SourceError
+from amadou.event_time import from_millis
 from amadou_plugins.connectors._settings import check_count, check_secret, check_time
 from amadou_plugins.connectors.kafka.client import Cluster, Patience, cluster_of
 from amadou_plugins.connectors.kafka.offsets import EARLIEST, LATEST, Offsets, Range, check_start
@@ -30,7 +31,6 @@ _READING = {
     "fetch.queue.backoff.ms": 10,
 }
 _logger = logging.getLogger("amadou")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
 """Those of this process by their settings: connections are costly."""
 
@@ -54,9 +54,6 @@ class KafkaTimestampError(AmadouError):
             f"the record at offset {offset} of partition {partition} of the topic {topic!r} has {found}: read the "
             "event's time from the record's value, or write the record with its time in milliseconds since 1970"
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.topic, self.partition, self.offset, self.millis)
 
 
 class _Fields(NamedTuple):
@@ -253,7 +250,7 @@ def _consumer(cluster: Cluster, skip_lost: bool) -> tuple[Any, Patience]:
 
 def _time(millis: int) -> datetime | int | None:
     try:
-        return _EPOCH + timedelta(milliseconds=millis) if millis >= 0 else None
+        return from_millis(millis) if millis >= 0 else None
     except OverflowError:
         return millis
 

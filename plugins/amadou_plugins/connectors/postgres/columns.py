@@ -10,7 +10,7 @@ from uuid import UUID
 
 import attrs
 
-from amadou_plugins.connectors._fields import fields_of
+from amadou.fields import field_types, is_named_tuple
 
 _COLUMNS = """
 SELECT
@@ -94,7 +94,7 @@ def columns_of(connection: Any, table: str) -> dict[str, Column]:
 def fields_for(type_: Any) -> Mapping[str, Any] | None:
     """The types of the fields of a port's type by name; `None` where it has no fields."""
     class_ = get_origin(type_) or type_
-    return get_type_hints(class_) if is_typeddict(class_) else fields_of(type_)
+    return get_type_hints(class_) if is_typeddict(class_) else field_types(type_)
 
 
 def definition(type_: Any) -> str:
@@ -164,7 +164,7 @@ def _elements(kind: Any) -> list[Any] | None:
     """What is in the lists of a type, and in the lists in them; `None` where it has none."""
     class_ = get_origin(kind) or kind
     is_array = isinstance(class_, type) and issubclass(class_, _ARRAYS) and _scalar(class_) is None
-    if not is_array or hasattr(class_, "_fields"):  # a named tuple becomes an object
+    if not is_array or is_named_tuple(class_):  # a named tuple becomes an object
         return None
     found: list[Any] = []
     for each in get_args(kind) or (Any,):

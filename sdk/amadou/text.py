@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from amadou._secret import redacted
+
 
 def valid(text: str) -> str:
     """A text without halves of surrogate pairs, which UTF-8 cannot carry: they are shown as escapes."""
@@ -9,15 +11,21 @@ def valid(text: str) -> str:
 
 
 def shown_value(value: Any, limit: int | None = None) -> str:
-    """The `repr` of a value, or its type where that fails.
+    """Return the `repr` of a value, or its type where that fails.
 
-    :param limit: how long it may be
+    :param limit: the number of characters from which the text is cut, with its secrets hidden
     """
     try:
         text = valid(repr(value))
     except Exception as error:  # of the user's class, or nested too deeply
         text = f"<{type(value).__name__}, whose repr failed: {type(error).__name__}>"
-    return text if limit is None or len(text) <= limit else f"{text[:limit]}…"
+    return text if limit is None else shortened(text, limit)
+
+
+def shortened(text: str, limit: int) -> str:
+    """Return a text with its secrets hidden, cut after so many characters."""
+    text = redacted(text)  # before the cut, which may leave a part of a secret
+    return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def shown_error(error: BaseException) -> str:

@@ -1,55 +1,11 @@
-"""The fields of attrs classes, dataclasses and named tuples."""
+"""How objects of attrs classes and dataclasses are made anew from the values of their fields."""
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from typing import Any, Final, get_origin, get_type_hints
 
 import attrs
-from cattrs.cols import is_namedtuple
 
-
-class Field(NamedTuple):
-    """A field of a class.
-
-    :param made: whether the class makes it itself (`init=False`)
-    :param needed: whether an object that is made without it would lack it
-    """
-
-    name: str
-    type: Any
-    made: bool
-    needed: bool
-
-
-def has_fields(type_: Any) -> bool:
-    """Whether a type is an attrs class or a dataclass, with or without arguments."""
-    class_ = get_origin(type_) or type_
-    return isinstance(class_, type) and (attrs.has(class_) or hasattr(class_, "__dataclass_fields__"))
-
-
-def fields_of(type_: Any) -> list[Field]:
-    """The fields of a class, with its arguments in the place of type variables.
-
-    :raises NameError: an annotation names what is not there
-    """
-    class_ = get_origin(type_) or type_
-    hints = get_type_hints(class_)
-    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
-
-    def field(name: str, is_made: bool, has_default: bool) -> Field:
-        kind = _with_arguments(hints.get(name, Any), given)
-        return Field(name, kind, is_made, needed=not (has_default or (is_made and _acts(class_))))
-
-    if attrs.has(class_):
-        return [field(of.name, not of.init, of.default is not attrs.NOTHING) for of in attrs.fields(class_)]
-    if is_namedtuple(class_):
-        defaults: dict[str, Any] = class_._field_defaults
-        return [field(name, False, name in defaults) for name in class_._fields]
-    missing = dataclasses.MISSING
-    return [
-        field(of.name, not of.init, (of.default, of.default_factory) != (missing, missing))
-        for of in class_.__dataclass_fields__.values()
-    ]
+from amadou.fields import Field, field_types, fields_of
 
 
 def resolved_annotations(class_: type) -> dict[str, Any]:
@@ -66,8 +22,14 @@ def resolved_annotations(class_: type) -> dict[str, Any]:
 
 
 def made_fields(type_: Any) -> dict[str, Any]:
-    """The types of the fields that a class makes itself, by name."""
-    return {field.name: field.type for field in fields_of(type_) if field.made}
+    """Return the types of the fields that a class makes itself, by name."""
+    types = field_types(type_) or {}
+    return {field.name: types[field.name] for field in fields_of(type_) if field.alias is None}
+
+
+def is_needed(class_: type, field: Field) -> bool:
+    """Return `True` for a field that an object would lack if it were made without it."""
+    return field.default is attrs.NOTHING and not (field.alias is None and _acts(class_))
 
 
 def is_plain(type_: Any) -> bool:
@@ -83,12 +45,9 @@ def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
     they are known. Where an attrs class has converters or validators, they do not run for these values, which went
     through them when the first object was made.
     """
-    if not attrs.has(class_):
-        inits = {of.name: of.name for of in class_.__dataclass_fields__.values() if of.init}  # type: ignore[attr-defined]
-    elif _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
+    if _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
         return lambda parts: _filled(class_, parts)
-    else:
-        inits = {of.name: of.alias for of in attrs.fields(class_) if of.init}
+    inits = {of.name: of.alias for of in fields_of(class_) if of.alias is not None}
     return lambda parts: class_(**{inits[name]: part for name, part in parts.items() if name in inits})
 
 
@@ -133,10 +92,3 @@ def _default(of: "attrs.Attribute[Any]", value: Any) -> Any:
     if isinstance(converter, attrs.Converter):
         return converter.__call__(default, value, of)  # type: ignore[operator]
     return default if converter is None else converter(default)
-
-
-def _with_arguments(type_: Any, given: dict[Any, Any]) -> Any:
-    if type_ in given:
-        return given[type_]
-    parameters = getattr(type_, "__parameters__", ())
-    return type_[tuple(given.get(name, name) for name in parameters)] if parameters and get_args(type_) else type_

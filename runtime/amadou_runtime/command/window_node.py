@@ -1,13 +1,10 @@
-"""Brings the command `amadou window-node` in."""
+"""The command `amadou window-node`."""
 
-from typing import TYPE_CHECKING
+import typer
 
-from amadou import hookimpl
+from amadou_runtime.embedded.local_runner import LocalRunner
 
-if TYPE_CHECKING:
-    import typer
-
-_EXAMPLE = """Example:
+WINDOW_NODE_EXAMPLE = """Example:
 
 echo '{"type": "assign", "msg_id": 1, "window_size_ms": 60000, "events": [{"id": 1, "timestamp":
 "2024-01-15T10:00:10Z"}]}' | amadou window-node"""
@@ -17,15 +14,10 @@ def window_node() -> None:
     """Put events into tumbling windows, as messages ask for it: JSON lines from standard input, and a reply to each on
     standard output, at once. Messages are assign, process_window, close and list. Windows last as long as the process.
     """
-    import typer
-
-    from amadou_plugins.window_node._handler import MessageWindows
-    from amadou_plugins.window_node._node import Node
-    from amadou_plugins.window_node._pipe import serve
-    from amadou_runtime import InProcess
+    from amadou_plugins.window_node import MessageWindows, Node, serve
 
     try:
-        serve(Node(InProcess("window-node", MessageWindows())), 0, 1)
+        serve(Node(LocalRunner("window-node", MessageWindows())), 0, 1)
     except BrokenPipeError:
         raise typer.Exit(1) from None
     except OSError as error:
@@ -33,8 +25,3 @@ def window_node() -> None:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(130) from None
-
-
-@hookimpl
-def amadou_register_commands(app: "typer.Typer") -> None:
-    app.command("window-node", epilog=_EXAMPLE)(window_node)

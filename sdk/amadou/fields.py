@@ -1,0 +1,84 @@
+"""The fields of classes of values: attrs classes, dataclasses and named tuples. Codecs and sinks ask for them."""
+
+import dataclasses
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+
+import attrs
+
+
+class Field(NamedTuple):
+    """A field of a class.
+
+    :param name: the name of the attribute
+    :param alias: the name of the argument; `None` for a field that the class makes itself (`init=False`)
+    :param default: the default, or an `attrs.Factory` of it; `attrs.NOTHING` for a field that must be given
+    :param kw_only: `True` for a field that is given by name alone
+    """
+
+    name: str
+    alias: str | None
+    default: Any = attrs.NOTHING
+    kw_only: bool = False
+
+
+def has_fields(type_: Any) -> bool:
+    """Return `True` for an attrs class, a dataclass or a named tuple, with or without type arguments."""
+    class_ = get_origin(type_) or type_
+    return isinstance(class_, type) and (
+        attrs.has(class_) or dataclasses.is_dataclass(class_) or is_named_tuple(class_)
+    )
+
+
+def is_named_tuple(class_: Any) -> bool:
+    """Return `True` for a class of named tuples."""
+    return isinstance(class_, type) and issubclass(class_, tuple) and hasattr(class_, "_fields")
+
+
+def fields_of(type_: Any) -> tuple[Field, ...]:
+    """Return the fields of an attrs class, a dataclass or a named tuple in their order; none for other types."""
+    return _fields(get_origin(type_) or type_) if has_fields(type_) else ()
+
+
+def field_types(type_: Any) -> dict[str, Any] | None:
+    """Return the types of the fields by name; `None` for a type that is not a class with fields.
+
+    The arguments of a generic class stand in the place of its type variables, and `Any` in the place of other ones.
+
+    :raises NameError: an annotation names what is not there
+    """
+    if not has_fields(type_):
+        return None
+    class_ = get_origin(type_) or type_
+    hints = get_type_hints(class_)
+    given = dict(zip(getattr(class_, "__parameters__", ()), get_args(type_), strict=False))
+    return {field.name: _with_arguments(hints.get(field.name, Any), given) for field in fields_of(class_)}
+
+
+@lru_cache(1000)
+def _fields(class_: Any) -> tuple[Field, ...]:
+    if attrs.has(class_):
+        return tuple(
+            Field(of.name, of.alias if of.init else None, of.default, bool(of.kw_only)) for of in attrs.fields(class_)
+        )
+    if is_named_tuple(class_):
+        return tuple(Field(name, name, class_._field_defaults.get(name, attrs.NOTHING)) for name in class_._fields)
+    return tuple(
+        Field(of.name, of.name if of.init else None, _default(of), bool(of.kw_only))
+        for of in dataclasses.fields(class_)
+    )
+
+
+def _default(of: "dataclasses.Field[Any]") -> Any:
+    if of.default_factory is not dataclasses.MISSING:
+        return attrs.Factory(of.default_factory)
+    return attrs.NOTHING if of.default is dataclasses.MISSING else of.default
+
+
+def _with_arguments(hint: Any, given: dict[Any, Any]) -> Any:
+    if isinstance(hint, TypeVar):
+        return given.get(hint, Any)
+    variables = getattr(hint, "__parameters__", ())
+    if get_origin(hint) is None or not variables:
+        return hint
+    return hint[tuple(given.get(variable, Any) for variable in variables)]

@@ -1,0 +1,61 @@
+"""The errors of the runtime and of the plugins that come with it."""
+
+import pickle
+from collections.abc import Iterator
+from copy import copy
+from datetime import UTC, datetime
+from importlib import import_module
+from pkgutil import walk_packages
+
+import pytest
+
+import amadou_plugins
+import amadou_runtime
+from amadou import AmadouError
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NoAggregateError, ValueKindError
+from amadou_plugins.connectors.kafka.kafka_source import KafkaTimestampError
+from amadou_plugins.dependencies._errors import DependencyError, MarkerError
+from amadou_plugins.joins import JoinSourceError
+from amadou_plugins.window_node import MessageError
+from amadou_plugins.windows._errors import WindowEventError
+from amadou_plugins.windows._windowed import RecordError
+from amadou_runtime.core.key_group import RetiredNameError
+
+TIME = datetime(2025, 1, 1, tzinfo=UTC)
+EXAMPLES: list[AmadouError] = [
+    AggregateError("Sum()", "cannot go on"),
+    DependencyError("no such dependency"),
+    JoinSourceError("join", "x", ("l", "r")),
+    KafkaTimestampError("views", 1, 7, None),
+    MarkerError("weather", TIME, 1),
+    MessageError("bad_message", "a message is a JSON object"),
+    MissingFieldError("Sum('price')", "price", "dict", ("cost",)),
+    NoAggregateError("Count", "is a class"),
+    RecordError("key", "there is none"),
+    RetiredNameError("the name is retired"),
+    ValueKindError("Sum()", "five", "numbers"),
+    WindowEventError("window", TIME, "no"),
+]
+
+
+def own_errors(root: type[AmadouError] = AmadouError) -> Iterator[type[AmadouError]]:
+    """The error classes of the runtime and its plugins."""
+    for kind in root.__subclasses__():
+        if kind.__module__.startswith(("amadou_runtime.", "amadou_plugins.")):
+            yield kind
+        yield from own_errors(kind)
+
+
+def test_every_error_class_of_the_runtime_and_the_plugins_is_among_the_examples() -> None:
+    for package in (amadou_runtime, amadou_plugins):
+        for module in walk_packages(package.__path__, f"{package.__name__}."):
+            import_module(module.name)
+    assert {type(example) for example in EXAMPLES} == set(own_errors())
+
+
+@pytest.mark.parametrize("error", EXAMPLES, ids=lambda error: type(error).__name__)
+def test_an_error_comes_through_pickle_and_copy_with_its_text_and_attributes(error: AmadouError) -> None:
+    for again in (pickle.loads(pickle.dumps(error)), copy(error)):
+        assert type(again) is type(error)
+        assert str(again) == str(error)
+        assert vars(again) == vars(error)
