@@ -23,7 +23,7 @@ from amadou_plugins.aggregates import Count
 from amadou_plugins.dependencies import Checkpoint, Dependency, run_sync
 from amadou_plugins.windows import TumblingWindow, windowed
 from amadou_runtime import TestRun, run
-from amadou_runtime.core.dependencies import HOLD_ALL, judge
+from amadou_runtime.core.dependencies import HOLD_ALL, evaluate
 
 BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 THRESHOLD = 10
@@ -113,7 +113,7 @@ def test_a_job_and_a_checkpoint_find_the_same(script: list[tuple[int | None, int
         expected.append(DependencyChange(dependency.name, "activities", dependency.is_down, *markers, *batches))
 
     on = [Dependency(name, None, timedelta(minutes=threshold)) for name, threshold in thresholds.items()]
-    checkpoint, kept = Checkpoint("activities", None, on, note, note), None
+    checkpoint, state = Checkpoint("activities", None, on, note, note), None
     newest: dict[str, int] = {}
     brought_in = 0
     for number, brought in enumerate(script):
@@ -131,8 +131,8 @@ def test_a_job_and_a_checkpoint_find_the_same(script: list[tuple[int | None, int
             run_sync(checkpoint.check_pulse(at(newest["activities"]), batch=brought_in))
 
         times = {name: to_micros(at(minute)) for name, minute in fresh.items()}
-        found = judge(job, kept, times, times, number)
-        kept = found.kept
+        found = evaluate(job, state, times, times, number)
+        state = found.state
         assert found.changes == expected
         assert found.down == {("activities", each.name) for each in on if each.is_down}
         ahead = [to_micros(each.checkpoint_marker + each.downtime_threshold) for each in on if checkpoint.is_paused]

@@ -1,8 +1,8 @@
 """Which sources are down that others depend on, and which events wait for them.
 
-It is judged once for a batch, from the event times that its sources bring: by each worker before it processes the
-batch, and by the driver, which keeps the judgement, afterwards. All come to the same. `amadou.dependencies` has the
-rules.
+Dependencies are evaluated once for a batch, from the event times that its sources bring: by each worker before it
+processes the batch, and by the driver, which keeps their state, afterwards. All come to the same decision. The rules
+are those of `amadou.dependencies`.
 """
 
 import logging
@@ -27,35 +27,37 @@ Held = dict[str, tuple[int, int]]
 """By source, how many events are held, and the oldest time of one, in microseconds."""
 
 
-class Verdict(NamedTuple):
-    """What is judged for a batch.
+class Decision(NamedTuple):
+    """Which sources are down in a batch, and what follows.
 
-    :param kept: what the next batch is judged from; `None` where nothing depends on anything
+    :param state: what the next batch is evaluated with; `None` for a job without dependencies
     :param limits: by source, the newest time that an event may have to be processed, in microseconds; all events of a
         source that is not named are
     :param down: which dependencies are down, as pairs of the source that waits and the one that it needs
     :param changes: sources that went down or recovered, in their order; without a subject
     """
 
-    kept: bytes | None
+    state: bytes | None
     limits: dict[str, int]
     down: set[tuple[str, str]]
     changes: list[DependencyChange]
 
 
-def judge(job: Job, kept: bytes | None, newest: Mapping[str, int], oldest: Mapping[str, int], number: int) -> Verdict:
-    """Judge which sources are down in a batch.
+def evaluate(
+    job: Job, state: bytes | None, newest: Mapping[str, int], oldest: Mapping[str, int], number: int
+) -> Decision:
+    """Evaluate which sources are down in a batch.
 
-    :param kept: the last `Verdict.kept`
+    :param state: the last `Decision.state`
     :param newest: the newest event time that each source brings, in microseconds
     :param oldest: the oldest one of each source that depends on others
     :param number: the batch's number
     """
-    verdict = Verdict(None, {}, set(), [])
+    decision = Decision(None, {}, set(), [])
     if not job.dependencies:
-        return verdict
+        return decision
     come: dict[str, tuple[int, int]]
-    come, dependents = ({}, {}) if kept is None else unpack(kept)
+    come, dependents = ({}, {}) if state is None else unpack(state)
     for source in sorted(watched(job) & newest.keys()):
         if source not in come or newest[source] > come[source][0]:
             come[source] = newest[source], number
@@ -67,17 +69,17 @@ def judge(job: Job, kept: bytes | None, newest: Mapping[str, int], oldest: Mappi
         if needs:
             dependent = _Dependent(name, needs, *dependents.get(name, ()))
             # Of a source that itself waits, what is held has not come, and what else has is not known here.
-            reached = {source: at for source, (at, _) in come.items() if at <= verdict.limits.get(source, at)}
-            verdict.changes.extend(dependent.follow(reached, number))
+            reached = {source: at for source, (at, _) in come.items() if at <= decision.limits.get(source, at)}
+            decision.changes.extend(dependent.follow(reached, number))
             if dependent.down:
-                verdict.limits[name] = HOLD_ALL
+                decision.limits[name] = HOLD_ALL
             elif name in come:
-                verdict.changes.extend(dependent.advance(*come[name], oldest.get(name)))
+                decision.changes.extend(dependent.advance(*come[name], oldest.get(name)))
                 if dependent.down:
-                    verdict.limits[name] = dependent.limit
-            verdict.down.update((name, on) for on in dependent.down)
+                    decision.limits[name] = dependent.limit
+            decision.down.update((name, on) for on in dependent.down)
             dependents[name] = dependent.pack()
-    return verdict._replace(kept=pack([come, dependents]))
+    return decision._replace(state=pack([come, dependents]))
 
 
 @attrs.define
@@ -171,7 +173,7 @@ def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
 
 
 def watched(job: Job) -> set[str]:
-    """The sources of which is judged how far they have come."""
+    """Sources whose progress matters: those that depend on others, and those that they need."""
     return {name for each in job.dependencies for name in (each.dependent, each.on)}
 
 
@@ -188,7 +190,7 @@ def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
 def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
     """Look whether too much is held.
 
-    :param down: see `Verdict`
+    :param down: see `Decision`
     :raises TooManyHeldError: it is
     """
     for each in job.dependencies:

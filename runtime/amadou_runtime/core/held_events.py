@@ -21,7 +21,7 @@ def admitted(
     """The events that may be played, those that were held among them, in their order; the group holds the others.
 
     :param chunks: the batch's events
-    :param limits: see `Verdict`
+    :param limits: see `Decision`
     :param watermark: the batch's watermark
     :param observer: notes events that begin to wait
     """

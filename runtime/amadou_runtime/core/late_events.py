@@ -53,9 +53,9 @@ class LateEvents:
                 left.append(Run.of(run.source, on_time))
         return left, late
 
-    def _not_delivered(self, verdict: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
+    def _not_delivered(self, outcome: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
         if self._callbacks.observer is not None:
-            self._callbacks.observer.not_delivered(verdict, source, event, watermark, wire)
+            self._callbacks.observer.not_delivered(outcome, source, event, watermark, wire)
 
     def _bury_late(
         self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from amadou import KeyedEvent, Subject
 
 HELD: Final = "held"
-"""The verdict on an event that waits for another source."""
+"""The decision on an event that waits for another source."""
 
 
 class Observer(Protocol):
@@ -36,11 +36,11 @@ class Observer(Protocol):
         """
 
     def not_delivered(
-        self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
+        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
     ) -> None:
         """Note an event that does not reach `on_event`.
 
-        :param verdict: ``dropped`` or ``diverted`` for a late event, ``held`` for one that waits
+        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for one that waits
         :param event: key, timestamp and value
         :param wire: the encoded value for the port of late events, or `None`
         """

@@ -13,7 +13,7 @@ from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
-from amadou_runtime.core.dependencies import Held, Verdict, judge
+from amadou_runtime.core.dependencies import Decision, Held, evaluate
 from amadou_runtime.core.events import Chunk, Run
 from amadou_runtime.core.expiry import age, expired_keys, sweep, sweep_times
 from amadou_runtime.core.failed_call import FailedCall
@@ -72,10 +72,10 @@ class ReplayedGroup(NamedTuple):
     """What components called."""
 
 
-class Judged(NamedTuple):
-    """What a batch's judgement gave; see `Processed`."""
+class Evaluation(NamedTuple):
+    """The evaluation of a batch's dependencies, and what callbacks did; see `Processed`."""
 
-    verdict: Verdict
+    decision: Decision
     outputs: dict[str, list[Any]]
     calls: dict[str, int]
 
@@ -120,25 +120,25 @@ class Operator:
         """Return how often a component's vectorised path failed since the last call of this, by its name."""
         return self._fallbacks.take()
 
-    def judge(
+    def evaluate(
         self,
-        kept: bytes | None,
+        dependency_state: bytes | None,
         newest: Mapping[str, int],
         oldest: Mapping[str, int],
         number: int,
         watermark: int | None,
-    ) -> Judged:
-        """Judge which sources are down, and tell the handler what has changed. Called once for a batch, in one place.
+    ) -> Evaluation:
+        """Evaluate which sources are down, and call the handler for each change. Called once for a batch, in one place.
 
-        :param kept: see `_dependencies.judge`, with `newest`, `oldest` and `number`
+        :param dependency_state: see `core.dependencies.evaluate`, with `newest`, `oldest` and `number`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         batch = self._batch(KeyGroup(None), watermark, ())
         calls: dict[str, int] = {}
 
         with callbacks_of(self._job.handler):
-            verdict = judge(self._job, kept, newest, oldest, number)
-            for change in verdict.changes:
+            decision = evaluate(self._job, dependency_state, newest, oldest, number)
+            for change in decision.changes:
                 callback = DOWN if change.is_down else RECOVERED
                 subject = KeylessSubject(batch, callback)
                 subject.source = change.source
@@ -149,7 +149,7 @@ class Operator:
                 except Exception as error:
                     raise self._callbacks.failed(error, callback, batch, change.source, None, change)
                 self.stopwatch.turn()
-        return Judged(verdict, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
+        return Evaluation(decision, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
 
     def process(
         self,
@@ -166,7 +166,7 @@ class Operator:
         :param state: the last `Processed.state`
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
-        :param limits: which events wait; see `Verdict`
+        :param limits: which events wait; see `Decision`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         component, failure = self.vectorized_component, None

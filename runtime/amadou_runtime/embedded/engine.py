@@ -21,7 +21,7 @@ from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed, key_event_of
-from amadou_runtime.core.operator import Judged, Operator, Processed, together
+from amadou_runtime.core.operator import Evaluation, Operator, Processed, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
 from amadou_runtime.plugins.registry import RunHooks
@@ -46,18 +46,18 @@ class BatchResult(NamedTuple):
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
     fallbacks: dict[str, int]
-    judged: Judged
+    evaluation: Evaluation
 
     @property
     def callback_calls(self) -> dict[str, int]:
         """How often callbacks were called."""
-        return added((_keyed_calls(self.records), self.judged.calls, self.processed.calls))
+        return added((_keyed_calls(self.records), self.evaluation.calls, self.processed.calls))
 
     @property
     def outputs(self) -> dict[str, list[Any]]:
         """What goes to each port, in wire form."""
         letters = {DEAD_LETTERS: self.letters} if self.letters else {}
-        return together((letters, self.judged.outputs, self.processed.outputs))
+        return together((letters, self.evaluation.outputs, self.processed.outputs))
 
     def counts(self) -> Counts:
         """What it came to."""
@@ -114,7 +114,7 @@ class Embedded:
         watermark: int | None,
         now: int,
         number: int = 0,
-        judged: bytes | None = None,
+        dependency_state: bytes | None = None,
     ) -> "BatchResult":
         """Play one batch.
 
@@ -122,7 +122,7 @@ class Embedded:
         :param watermark: the batch's watermark in microseconds
         :param now: the time of the clock in microseconds
         :param number: the batch's number
-        :param judged: what is kept of the judgement of the batch before
+        :param dependency_state: see `Decision.state`, of the batch before
         :raises CallbackError: a callback failed; state is as before the batch
         :raises TooManyDeadLettersError: more callbacks failed than the job takes; state is as before the batch
         :raises TooManyHeldError: more events wait than `DependsOn` allows; state is as before the batch
@@ -132,7 +132,7 @@ class Embedded:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._play(records, watermark, now, number, judged)
+            return self._play(records, watermark, now, number, dependency_state)
         finally:
             if collects:
                 gc.enable()
@@ -163,19 +163,19 @@ class Embedded:
                 if packed.oldest is not None:
                     oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
         began = perf_counter()
-        judged = self._operator.judge(before, newest_of(newest), oldest, number, watermark)
-        verdict = judged.verdict
-        processed = self._operator.process(self.state, chunks, watermark, verdict.limits)
-        check_held(self._job, processed.held, verdict.down)
+        evaluation = self._operator.evaluate(before, newest_of(newest), oldest, number, watermark)
+        decision = evaluation.decision
+        processed = self._operator.process(self.state, chunks, watermark, decision.limits)
+        check_held(self._job, processed.held, decision.down)
         stages["playing"] = perf_counter() - began
-        calls = added((_keyed_calls(counts), judged.calls, processed.calls))
+        calls = added((_keyed_calls(counts), evaluation.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         callbacks = added(watch.take() for watch in watches)
         fallbacks = added((self._operator.take_fallbacks(), *(each.take_fallbacks() for each in self._keying.values())))
         counts = {source: count for source, count in counts.items() if count}
-        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, judged)
+        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, dependency_state)
 
     def _take_failures(self) -> Failures:
         """What failed since the last call of this."""
@@ -202,7 +202,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
-    watermark, judged, warning = Watermark(job), None, DroppedWarning(job)
+    watermark, dependency_state, warning = Watermark(job), None, DroppedWarning(job)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
     records = {name: source.records_by_partition() for name, source in job.sources.items()}
@@ -210,8 +210,8 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
-        batch = engine.play(records, watermark.follow(now), now, number, judged)
-        log_changes(job, batch.judged.verdict.changes)
+        batch = engine.play(records, watermark.follow(now), now, number, dependency_state)
+        log_changes(job, batch.evaluation.decision.changes)
         committing = write_outputs(job, run, number, batch.outputs)
         watermark.observe(batch.newest, now)
         watermark.hold(batch.processed.held)
@@ -225,13 +225,13 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
             {**batch.stage_seconds, **committing},
             batch.callback_seconds,
             batch.callback_calls,
-            downs(job, batch.judged.verdict.down),
+            downs(job, batch.evaluation.decision.down),
             watermark.reports(now),
         )
         summary = summary.with_batch(report)
         warning.look(report)
         hooks.batch_completed(report)
-        judged = batch.judged.verdict.kept
+        dependency_state = batch.evaluation.decision.state
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():

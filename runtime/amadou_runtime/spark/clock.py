@@ -46,13 +46,13 @@ class BatchTime:
     :param number: the batch's number
     :param watermark: its watermark in microseconds, `None` before the first event
     :param now: the time of the clock when it began, in microseconds since 1970
-    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
+    :param dependency_state: see `Decision.state`, of the batch before
     """
 
     number: int
     watermark: int | None
     now: int
-    judged: bytes | None = None
+    dependency_state: bytes | None = None
 
     def tell(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""
@@ -68,7 +68,7 @@ class BatchTime:
         if context is None or text is None:
             raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
         fields = json.loads(text)
-        told = cls(**fields | {"judged": _bytes(fields["judged"])})
+        told = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
             raise RunError(f"a task of another batch has the time of batch {told.number}")
         return told
@@ -97,12 +97,12 @@ class Clock(Protocol):
     def begin(self, number: int) -> BatchTime:
         """Fix the time of a batch."""
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
         """Note what a batch brought, before it counts as done.
 
         :param newest: the newest event times that it brought
         :param ranges: see `Clock.ranges`, of those that were called
-        :param judged: what is kept of its judgement; see `_dependencies.judge`
+        :param dependency_state: see `Decision.state`
         """
 
     def reports(self) -> list[PartitionReport]:
@@ -132,7 +132,7 @@ class RunClock:
         self._now = 0
         self.ranges: dict[int, list[Any]] = {}
         self.letters = LetterCount()
-        self._judged: bytes | None = None
+        self._dependency_state: bytes | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
         if done is not None:
             self._load(done)
@@ -162,7 +162,7 @@ class RunClock:
             self._watermark.follow(self._now, reading)
             if not self._flushes:
                 self._watermark.current = began["watermark"]
-        return BatchTime(number, self._watermark.current, self._now, judged=self._judged)
+        return BatchTime(number, self._watermark.current, self._now, dependency_state=self._dependency_state)
 
     def reports(self) -> list[PartitionReport]:
         return self._watermark.reports(self._now)
@@ -173,16 +173,16 @@ class RunClock:
             return None
         return self._directory / f"{stream_name(source)}.json"
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
         self._watermark.observe(newest, clock_time())
         self._write_newest()
         self.ranges |= ranges
         self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
-        self._judged = judged
+        self._dependency_state = dependency_state
         kept = {
             "watermark": self._watermark.to_json(),
             "ranges": self.ranges,
-            "judged": judged,
+            "dependency_state": dependency_state,
             "letters": attrs.asdict(self.letters),
         }
         kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
@@ -242,7 +242,7 @@ class RunClock:
             kept = json.loads(text)
             self._watermark.load(kept["watermark"])
             self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
-            self._judged = _bytes(kept["judged"])
+            self._dependency_state = _bytes(kept["dependency_state"])
             self.letters = LetterCount(**kept["letters"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(

@@ -23,7 +23,7 @@ from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
 from amadou_runtime.command.progress import Progress
 from amadou_runtime.core.connectors import check_connectors, is_bounded
-from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, judge, log_changes
+from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, evaluate, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 from amadou_runtime.core.operator import DROPPED, LOST
@@ -257,9 +257,9 @@ class RunningJob:
             self.failed = whole
             raise error_from(whole.error)
         newest = newest_of(whole.newest)
-        verdict = judge(self._job, moment.judged, newest, whole.oldest, number)
-        log_changes(self._job, verdict.changes)
-        check_held(self._job, self._held(whole.ranges), verdict.down)
+        decision = evaluate(self._job, moment.dependency_state, newest, whole.oldest, number)
+        log_changes(self._job, decision.changes)
+        check_held(self._job, self._held(whole.ranges), decision.down)
         letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
         began = time.perf_counter()
         for port in self._job.sinks:
@@ -269,9 +269,9 @@ class RunningJob:
             self._before_first()
             self._before_first = None
         self._clock.letters = letters
-        self._clock.end(number, whole.newest, whole.ranges, verdict.kept)
+        self._clock.end(number, whole.newest, whole.ranges, decision.state)
         whole.stage_seconds["committing"] = time.perf_counter() - began
-        return whole, downs(self._job, verdict.down)
+        return whole, downs(self._job, decision.down)
 
     def _tell_spark_progress(self) -> None:
         """Tell what Spark says of batches that are done and were not told."""

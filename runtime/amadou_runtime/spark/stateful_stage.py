@@ -12,10 +12,10 @@ import attrs
 
 from amadou._report import added
 from amadou.errors import AmadouError
-from amadou_runtime.core.dependencies import judge
+from amadou_runtime.core.dependencies import evaluate
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.operator import Judged, ReplayedGroup, together
+from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import KeyRange
@@ -66,21 +66,21 @@ class StatefulStage:
         worker.operator.take_failures()
         worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
         chunks, newest, oldest, again = _unpacked(packed)
-        judged = self._judge(worker, time, newest, oldest, number)
-        limits = judged.verdict.limits
+        evaluation = self._evaluate(worker, time, newest, oldest, number)
+        limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)
         played = key_range.process(worker.operator, chunks, time.watermark, limits)
         given = [*replayed, *played.values()]
         return {
             "range": number,
-            "outputs": together((judged.outputs, *(processed.outputs for processed in given))),
+            "outputs": together((evaluation.outputs, *(processed.outputs for processed in given))),
             "events": sum(processed.events for processed in given),
             "late": sum(processed.late for processed in given),
             "dropped": sum(processed.dropped for processed in given),
             "timers_set": sum(processed.timers_set for processed in given),
             "fired": sum(processed.fired for processed in given),
             "counts": added(processed.counts for processed in given),
-            "callback_calls": added((judged.calls, *(processed.calls for processed in given))),
+            "callback_calls": added((evaluation.calls, *(processed.calls for processed in given))),
             "failures": worker.operator.take_failures(),
             "vectorized_fallbacks": worker.operator.take_fallbacks(),
             "callback_seconds": worker.operator.stopwatch.take(),
@@ -102,20 +102,20 @@ class StatefulStage:
             set_timeout(state)
         return {"kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held]}
 
-    def _judge(
+    def _evaluate(
         self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
-    ) -> Judged:
-        """Judge which sources are down. Every range does, and the first one tells the handler."""
+    ) -> Evaluation:
+        """Evaluate which sources are down. Every range does; the first one calls the handler."""
         if number == range_numbers(self.payload.ranges)[0]:
-            return worker.operator.judge(time.judged, newest, oldest, time.number, time.watermark)
-        return Judged(judge(worker.job, time.judged, newest, oldest, time.number), {}, {})
+            return worker.operator.evaluate(time.dependency_state, newest, oldest, time.number, time.watermark)
+        return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
 
 
 def _unpacked(
     packed: list[bytes],
 ) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
-    """What rows bring: events with their key group, the newest and the oldest event times that `judge` takes, and what
-    is replayed, by key group.
+    """What rows bring: events with their key group, the newest and the oldest event times for `evaluate`, and what is
+    replayed, by key group.
     """
     chunks: list[tuple[int, Chunk]] = []
     newest: dict[str, int] = {}

@@ -32,7 +32,7 @@ class ScriptedBatch:
     :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
     :param put: the key group's state, empty for none, instead of what the batch before left
     :param number: the batch's number
-    :param judged: what is kept of the judgement of the batch before; see `_dependencies.judge`
+    :param dependency_state: see `Decision.state`, of the batch before
     :param letter_count: what callbacks came to before it
     """
 
@@ -43,7 +43,7 @@ class ScriptedBatch:
     crash_after: int | None = None
     put: bytes | None = None
     number: int = 0
-    judged: bytes | None = None
+    dependency_state: bytes | None = None
     letter_count: LetterCount = attrs.field(factory=LetterCount)
 
     def after_crash(self) -> "ScriptedBatch":
@@ -68,7 +68,7 @@ class Played:
     :param newest: the newest event times that it brought
     :param state: the key group's state after the batch
     :param held: what waits after it
-    :param judged: what is kept of its judgement
+    :param dependency_state: see `Decision.state`
     :param letter_count: what callbacks came to
     """
 
@@ -79,7 +79,7 @@ class Played:
     newest: Newest
     state: bytes | None
     held: Held
-    judged: bytes | None
+    dependency_state: bytes | None
     letter_count: LetterCount
 
 
@@ -128,7 +128,7 @@ class EmbeddedPlayer:
             played.newest,
             self._engine.state,
             played.processed.held,
-            played.judged.verdict.kept,
+            played.evaluation.decision.state,
             self._engine.letters,
         )
 
@@ -136,7 +136,7 @@ class EmbeddedPlayer:
         self._engine.begin(batch.run)
         self._engine.letters = batch.letter_count
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
-        return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.judged)
+        return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()

@@ -39,15 +39,15 @@ class _ScriptClock:
     def __init__(self) -> None:
         self.watermark: int | None = None
         self.now = 0
-        self.judged: bytes | None = None
+        self.dependency_state: bytes | None = None
         self.ranges: dict[int, list[Any]] = {}
         self.letters = LetterCount()
 
     def begin(self, number: int) -> BatchTime:
-        return BatchTime(number, self.watermark, self.now, self.judged)
+        return BatchTime(number, self.watermark, self.now, self.dependency_state)
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], judged: bytes | None) -> None:
-        self.judged = judged
+    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
+        self.dependency_state = dependency_state
 
     def reports(self) -> list[PartitionReport]:
         return []
@@ -84,7 +84,7 @@ class SparkPlayer:
 
     def play(self, batch: ScriptedBatch) -> Played:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
-        self._clock.judged, self._clock.letters = batch.judged, batch.letter_count
+        self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
         self._whole = Summary()
         rows = [
             ScriptedRow(source, partition, record)
@@ -116,7 +116,7 @@ class SparkPlayer:
             whole.newest,
             self._state,
             held,
-            self._clock.judged,
+            self._clock.dependency_state,
             self._clock.letters,
         )
 

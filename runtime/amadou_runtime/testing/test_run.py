@@ -126,7 +126,7 @@ class TestRun:
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
         self._placed: bytes | None = None
-        self._judged: bytes | None = None
+        self._dependency_state: bytes | None = None
         self._letters = LetterCount()
         self._read: set[str] = set()
         self._last_sources: list[str] = []
@@ -307,7 +307,7 @@ class TestRun:
                 self._state,
                 self._watermark.to_json(),
                 self._now,
-                self._judged,
+                self._dependency_state,
                 attrs.asdict(self._letters),
                 sorted(self._read),
                 self._last_sources,
@@ -380,7 +380,8 @@ class TestRun:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
                 raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
-            self._state, watermark, self._now, self._judged, letters, read, self._last_sources, name, known = rest
+            self._state, watermark, self._now, self._dependency_state, letters, *others = rest
+            read, self._last_sources, name, known = others
             self._watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
         except (ValueError, TypeError, KeyError) as error:
@@ -419,7 +420,7 @@ class TestRun:
             crash_after,
             self._placed,
             self._batches,
-            self._judged,
+            self._dependency_state,
             self._letters,
         )
         self._failed = []
@@ -435,7 +436,7 @@ class TestRun:
         self._dropped += played.dropped
         self._watermark.observe(played.newest, self._now)
         self._watermark.hold(played.held)
-        self._judged = played.judged
+        self._dependency_state = played.dependency_state
         self._letters = played.letter_count
         self._read |= {source for source, by_partition in records.items() if any(by_partition.values())}
         self._last_sources = list(self._job.sources)

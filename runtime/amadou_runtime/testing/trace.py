@@ -227,17 +227,17 @@ class Trace:
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
     def not_delivered(
-        self, verdict: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
+        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
     ) -> None:
         """An event did not come to `on_event`.
 
-        :param verdict: ``dropped`` or ``diverted`` for a late one, ``held`` for one that waits
+        :param outcome: ``dropped`` or ``diverted`` for a late one, ``held`` for one that waits
         :param event: key, timestamp and value
         :param wire: what went to the port of late events, or `None`
         """
         outputs = [] if wire is None else [(LATE_EVENTS, wire)]
         key, timestamp, value = event
-        self._raw.append(RawEntry(verdict, key, timestamp, watermark, source, value, outputs=outputs))
+        self._raw.append(RawEntry(outcome, key, timestamp, watermark, source, value, outputs=outputs))
 
     def take(self) -> list[RawEntry]:
         """The entries since the last call."""
