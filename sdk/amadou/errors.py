@@ -31,6 +31,7 @@
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
     ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
+    ├── VectorizedPathError    a test run gave one thing by columns and another event by event
     ├── PlatformError          Java or pyspark is missing, or is the wrong one
     └── RunError               the engine failed for a reason that is not the handler's
 """

@@ -32,6 +32,7 @@ from amadou.errors import (
     TooManyDeadLettersError,
     TooManyHeldError,
     UnsupportedTypeError,
+    VectorizedPathError,
 )
 
 CALLBACK = {
@@ -52,6 +53,7 @@ EXAMPLES: list[AmadouError] = [
     TimestampRangeError(datetime.max.replace(tzinfo=UTC)),
     TimestampRangeError(datetime.min.replace(tzinfo=UTC), "its minute"),
     EngineDifferenceError("trace", "nothing", "1", ", first in entry 0"),
+    VectorizedPathError("window", "outputs", "nothing", "1", ", first in entry 0"),
     HandlerAttributeError("Counter", "seen", "NoneType", None),
     HandlerAttributeError("Counter", "seen", "ValueSpec", "…", "deleted"),
     KeylessError("on_dependency_down"),

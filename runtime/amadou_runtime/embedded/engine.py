@@ -175,7 +175,7 @@ class Embedded:
         callbacks = added(watch.take() for watch in watches)
         fallbacks = added((self._operator.take_fallbacks(), *(each.take_fallbacks() for each in self._keying.values())))
         counts = {source: count for source, count in counts.items() if count}
-        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, dependency_state)
+        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, evaluation)
 
     def _take_failures(self) -> Failures:
         """What failed since the last call of this."""
