@@ -148,15 +148,15 @@ def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: P
 def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """A handler whose records are keyed as columns, and whose window takes one event after the other."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
-    handler.gives_all_to = None
+    handler.delegates_to = None
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
 def play_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """A handler whose callbacks are called for one record and one event after the other."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
-    handler.gives_all_to = None
-    handler.key_all = no_columns  # type: ignore[method-assign]
+    handler.delegates_to = None
+    handler.key_batch = no_columns  # type: ignore[method-assign]
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 

@@ -5,9 +5,11 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 
 from amadou import errors
 from amadou._codec import Codec, codec_for
-from amadou._component import Call, Component, Events, Part, Whole
+from amadou._component import Call, Component, ComponentCallbacks
+from amadou._component_state import Part, Whole
 from amadou._connector import Collecting, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
 from amadou._event import Key, KeyedEvent, in_key_order
+from amadou._event_columns import Events
 from amadou._handler import Handler, check_ran
 from amadou._job import Job
 from amadou._letters import DeadLetter, LateEvent
@@ -22,6 +24,7 @@ from amadou._report import BatchReport, Counts, PartitionReport, Run, RunSummary
 from amadou._secret import Secret
 from amadou._subject import Subject, Timer
 from amadou._value import ValueSpec, ValueState
+from amadou._vectorized import VectorizedHandler
 from amadou.dependencies import DependencyChange, DependsOn
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros, from_millis, to_micros, to_millis, truncate
@@ -33,6 +36,7 @@ __all__ = [
     "Codec",
     "Collecting",
     "Component",
+    "ComponentCallbacks",
     "Counts",
     "DeadLetter",
     "DependencyChange",
@@ -66,6 +70,7 @@ __all__ = [
     "Timer",
     "ValueSpec",
     "ValueState",
+    "VectorizedHandler",
     "Whole",
     "check_ran",
     "codec_for",

@@ -3,7 +3,7 @@ from decimal import Decimal
 from functools import cache
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from amadou._wire import pack, unpack
+from amadou._encoding import pack, unpack
 from amadou.errors import (
     EncodeError,
     NaiveTimestampError,

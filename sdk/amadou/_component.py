@@ -1,183 +1,23 @@
 """What acts inside a handler by itself: windows, joins and what else is made of state and times."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime, timedelta
-from itertools import compress
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-import attrs
-
-from amadou._event import Key, KeyedEvent, keyed_events
-from amadou._group import Column
-from amadou._spec import MISSING
-from amadou._state_spec import NEVER, StateSpec
-from amadou._subject import Batch, Subject
-from amadou._wire import pack, unpack
-from amadou.event_time import LAST_TIME, MICROSECOND, from_micros
+from amadou._component_state import Part, Whole
+from amadou._encoding import pack, unpack
+from amadou._event import Key
+from amadou._event_columns import Events
+from amadou._state_spec import StateSpec
+from amadou._subject import Subject
+from amadou.event_time import LAST_TIME
 
 Call: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
-
-
-@attrs.frozen
-class Events:
-    """Events of many subjects and of one source, as columns.
-
-    :param micros: their timestamps in microseconds since 1970
-    """
-
-    keys: list[Key]
-    values: list[Any]
-    micros: list[int]
-
-    def __len__(self) -> int:
-        return len(self.keys)
-
-    def each(self) -> Iterator[KeyedEvent[Any]]:
-        """The events one by one."""
-        return keyed_events(self.keys, map(from_micros, self.micros), self.values)
-
-    def where(self, chosen: Iterable[Any]) -> "Events":
-        """The events for which something is true."""
-        chosen = list(chosen)
-        return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
-
-    def by(self, labels: list[Any]) -> dict[Any, "Events"]:
-        """The events by what they are labelled with."""
-        if len(set(labels)) == 1:
-            return {labels[0]: self}
-        found: dict[Any, Events] = {}
-        for label, *event in zip(labels, self.keys, self.values, self.micros, strict=True):
-            part = found.get(label)
-            if part is None:
-                part = found[label] = Events([], [], [])
-            part.keys.append(event[0])
-            part.values.append(event[1])
-            part.micros.append(event[2])
-        return found
-
-    def between(self, start: int, end: int) -> "Events":
-        """The events of some positions."""
-        if (start, end) == (0, len(self)):
-            return self
-        return Events(self.keys[start:end], self.values[start:end], self.micros[start:end])
-
-
-class Part:
-    """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
-
-    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "value", "wake_at")
-
-    def __init__(self, spec: "Component", key: Key, wire: Any) -> None:
-        self._spec = spec
-        self._key = key
-        self._subject: Subject | None = None
-        self._changed = False
-        self._written = NEVER
-        if wire is not MISSING and spec.ttl is not None:
-            self._written, wire = wire
-        self.value: Any = None if wire is MISSING else wire
-        """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
-        self.wake_at: int | None = None
-        """When the component is woken, in microseconds since 1970."""
-
-    @property
-    def noted(self) -> Any:
-        """What the component notes for the batch's events, or for the time in hand while what is due is woken; `None`
-        before. It is not kept.
-        """
-        at, value = self._column.noted.get(self._key, (None, None))
-        return value if at == self._batch.firing_micros else None
-
-    @noted.setter
-    def noted(self, value: Any) -> None:
-        self._column.noted[self._key] = self._batch.firing_micros, value
-
-    @property
-    def _column(self) -> Column:
-        assert self._subject is not None
-        return self._subject._columns[self._spec.name]
-
-    @property
-    def _batch(self) -> Batch:
-        assert self._subject is not None
-        return self._subject._batch
-
-    def store(self, value: Any, wake_at: int | None, *, renews: bool = True) -> None:
-        """Keep a value. Nothing stays of a subject without one.
-
-        :param value: what plain msgpack carries, `None` for nothing
-        :param wake_at: when to wake the component, in microseconds since 1970; after `Component.reached`, or in `woken`
-            after the time for which it was woken
-        :param renews: whether it counts as written now, for a `ttl`: not what is left after a wake
-        """
-        self.value = value
-        self.wake_at = None if value is None else wake_at
-        if self.ages and renews:
-            assert self._subject is not None
-            self._written = max(self._written, self._spec._written_at(self._subject))
-        self._changed = True
-        if self._batch.firing_micros is not None:
-            self._batch.stored.add(self._spec.name)
-
-    @property
-    def ages(self) -> bool:
-        """Whether the value is gone some time after it was written."""
-        return self._spec.ttl is not None
-
-    def is_gone(self, now: int) -> bool:
-        """Whether its time to live is over.
-
-        :param now: in microseconds since 1970
-        """
-        life = self._spec.ttl
-        return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
-
-    def _oldest(self) -> int:
-        return self._written
-
-    def _stored(self) -> Any:
-        if self.value is None:
-            return MISSING
-        return [self._written, self.value] if self.ages else self.value
-
-    def _shown(self) -> Any:
-        return self._spec.shown_value(self._key, self.value)
-
-
-class Whole:
-    """What a component keeps of all subjects of a key group, as one value, and when it wants to be woken for the first
-    of them.
-    """
-
-    __slots__ = ("keys", "layout", "noted", "value", "wake_at")
-
-    def __init__(
-        self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = (), layout: Any = None
-    ) -> None:
-        self.value = value
-        """What plain msgpack carries, `None` for nothing."""
-        self.wake_at = wake_at
-        """In microseconds since 1970."""
-        self.keys = keys
-        """The subjects that it is about."""
-        self.layout = layout
-        """The component's `layout` when it was stored."""
-        self.noted: Any = None
-        """What the component notes for the rest of the batch; it is not kept."""
-
-    def store(self, value: Any, wake_at: int | None, keys: Collection[Key]) -> None:
-        """Keep a value.
-
-        :param value: what plain msgpack carries, `None` for nothing
-        :param wake_at: when to wake the component, after the watermark
-        :param keys: the subjects that it is about, each of which has one time to wake
-        """
-        self.value, self.wake_at, self.keys = value, wake_at, keys
 
 
 class Component(StateSpec[Part]):
@@ -312,7 +152,7 @@ class Component(StateSpec[Part]):
     def state_for(self, subject: Subject) -> Part:
         column = subject._columns.get(self._name)  # type: ignore[arg-type]
         if column is None or column.component is not self:
-            column = self._take(subject)
+            column = self.bound(subject)
             subject._batch.components[self.name] = self
         part: Part | None = column.states.get(subject.key)
         if part is not None:
@@ -342,17 +182,21 @@ class Component(StateSpec[Part]):
         """
         return {**super().structure(), "noun": self.noun, "settings": {}}
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         return unpack(pack(value))
 
     def _shown_part(self) -> Any:
         return type(self)
 
+    def loaded(self, state: Part) -> Part:
+        """Called for what is stored of a subject, before anything else sees it. It may change it and set `changed`."""
+        return state
+
     def _state(self, key: Key, wire: Any) -> Part:
-        return Part(self, key, wire)
+        return self.loaded(Part(self, key, wire))
 
     def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> Part:
-        return Part(self, key, wire)
+        return self._state(key, wire)
 
 
 @contextmanager
@@ -363,3 +207,18 @@ def known_components(known: dict[str, Component]) -> Iterator[None]:
         yield
     finally:
         _known.reset(token)
+
+
+class ComponentCallbacks(Protocol):
+    """The callback of a handler that makes windows or joins while a run goes on. A handler need not inherit from this
+    class; one that does lets type checkers check the signature.
+    """
+
+    def on_recover_window(self, name: str, subject: Subject[Any]) -> Any:
+        """Called where a window or join is due that was made while the run went on, and is not made yet in this worker:
+        after a restart, or where a key comes to another worker.
+
+        :param name: its name
+        :returns: the window or join, of that name, and made as it was: one that cannot read what is stored ends the
+            run. One that is made here need not be returned
+        """

@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 
 from typing_extensions import TypeVar
 
-from amadou._wire import MAX_NESTING
+from amadou._encoding import MAX_NESTING
 from amadou.errors import KeyTypeError
 
 Key: TypeAlias = str | bytes | int | tuple[Any, ...]

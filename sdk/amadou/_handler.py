@@ -7,13 +7,10 @@ from inspect import getattr_static
 from types import AsyncGeneratorType, CoroutineType, FunctionType, GeneratorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, Generic
 
-from amadou._event import K, Key, KeyedEvent
+from amadou._event import K, KeyedEvent
 from amadou._spec import MISSING, Spec
 from amadou._subject import Subject
 from amadou.errors import HandlerAttributeError, NotRunError
-
-if TYPE_CHECKING:
-    from amadou._job import Job
 
 _running: ContextVar["Handler | None"] = ContextVar("running", default=None)
 """The handler whose callbacks run in this thread."""
@@ -40,15 +37,6 @@ class Handler(Generic[K]):
     `HandlerAttributeError`, since no other worker would see it, nor the same one after a restart.
     """
 
-    gives_all_to: str | None = None
-    """The name of the `Component` that `on_event` gives every event to, where it does nothing else. A run then gives it
-    the events of many keys at once, which is faster, where the handler has no other state and no timers and the
-    component can; test runs call `on_event`."""
-
-    def for_job(self, job: "Job") -> "Handler[K]":
-        """The handler as a job is played with it, where that depends on the job's settings: itself, or a copy."""
-        return self
-
     def open(self) -> None:
         """Called once in each worker before the first callback: the place for connections and models."""
 
@@ -63,28 +51,9 @@ class Handler(Generic[K]):
         """
         raise NotImplementedError
 
-    def key_all(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
-        """Define it where keys, timestamps and values of many records, of which each is one event, can be had faster
-        than one by one. Runs then call it in place of `key_event`; where it raises, `key_event` tells which record it
-        was.
-
-        :returns: what `key_event` would give, as columns; `None` to have it called
-        """
-        return None
-
     def on_event(self, subject: Subject[K], event: KeyedEvent[Any, K]) -> None:
         """Called for each event, also for late ones (`subject.is_late`)."""
         raise NotImplementedError
-
-    def on_recover_window(self, name: str, subject: Subject[K]) -> Any:
-        """Called where a window or join is due that was made while the run went on, and is not made yet in this worker:
-        after a restart, or where a key comes to another worker.
-
-        :param name: its name
-        :returns: the window or join, of that name, and made as it was: one that cannot read what is stored ends the
-            run. One that is made here need not be returned
-        """
-        return None
 
     def on_timer_expired(self, subject: Subject[K], timestamp: datetime) -> None:
         """Called once for each timer that the watermark has reached (`semantics.md` 8–11).

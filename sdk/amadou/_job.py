@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from amadou._component import Component
+from amadou._component import Component, ComponentCallbacks
 from amadou._connector import Sink, Source
 from amadou._handler import Handler
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS, DeadLetter, LateEvent
@@ -16,6 +16,7 @@ from amadou._params import Param, params_of, with_values
 from amadou._port import SinkSpec, declared_specs
 from amadou._spec import Spec
 from amadou._time import seconds_or_time
+from amadou._vectorized import VectorizedHandler
 from amadou.dependencies import DependencyCallbacks, DependsOn
 from amadou.errors import AmadouError, JobError, ParamError
 
@@ -187,7 +188,7 @@ class Job:
 
     def _own_ports(self) -> dict[str, SinkSpec[Any]]:
         ports: dict[str, SinkSpec[Any]] = {}
-        may_divert = type(self.handler).on_recover_window is not Handler.on_recover_window and LATE_EVENTS in self.sinks
+        may_divert = hasattr(self.handler, "on_recover_window") and LATE_EVENTS in self.sinks
         if self.late_events == "divert" or may_divert or any(spec.diverts for spec in self.components.values()):
             ports[LATE_EVENTS] = SinkSpec(LateEvent, name=LATE_EVENTS)
         if self.on_error == "dead_letter":
@@ -310,7 +311,8 @@ class Job:
         if type(handler).on_event is Handler.on_event:
             problems.append(f"{name} does not define on_event(self, subject, event)")
         changes = {callback: getattr(handler, callback, None) for callback in _callbacks(DependencyCallbacks)}
-        callbacks = {callback: getattr(handler, callback) for callback in _callbacks(Handler)} | changes
+        others = [*_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
+        callbacks = changes | {callback: getattr(handler, callback, None) for callback in others}
         problems += [
             f"{name}.{callback} is async: callbacks are plain functions, since what waits holds up all keys"
             for callback, function in callbacks.items()
@@ -444,7 +446,7 @@ def _in_place_of_yield(callback: str) -> str:
     """What to do in a callback in place of a yield."""
     if callback in ("open", "close"):
         return "open() prepares and close() cleans up; take the yield out"
-    if callback in ("for_job", "key_all", "on_recover_window"):
+    if callback in ("for_job", "key_batch", "on_recover_window"):
         return "return the value"
     return "collect values with self.<port>.collect(subject, value)"
 

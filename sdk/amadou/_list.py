@@ -190,7 +190,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
             raise StateDecodeError(stored, list, "stored is no list", self.name, key)
         return stored
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         return self.encode(value)
 
     def _shown_part(self) -> Any:

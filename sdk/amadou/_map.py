@@ -7,11 +7,11 @@ from typing import Any, Generic, TypeVar, cast, get_origin
 from typing_extensions import TypeForm
 
 from amadou._codec import SCALARS, Codec, codec_for
+from amadou._encoding import TOO_DEEP, pack, unpack
 from amadou._event import Key
 from amadou._spec import MISSING, shown
 from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
 from amadou._subject import Subject
-from amadou._wire import TOO_DEEP, pack, unpack
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import from_micros, to_micros
 
@@ -238,7 +238,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             raise StateDecodeError(stored, dict, "stored is no map", self.name, key)
         return stored
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         return self.encode_value(value)
 
     def _shown_part(self) -> Any:

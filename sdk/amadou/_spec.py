@@ -34,6 +34,11 @@ class Spec:
             )
         return self._name
 
+    @property
+    def is_named(self) -> bool:
+        """Whether it has a name already."""
+        return self._name is not None
+
     def _defer(self) -> None:
         """Let the first call of one of `_functions` make them all."""
         for name in self._functions:

@@ -6,11 +6,11 @@ from functools import cached_property, partialmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from amadou._encoding import Envelope, pack
 from amadou._event import Key
-from amadou._group import Column
 from amadou._spec import MISSING, Spec
-from amadou._subject import Subject
-from amadou._wire import Envelope, pack
+from amadou._state_table import StateTable
+from amadou._subject import Subject, batch_of
 from amadou.errors import SpecError, StateDecodeError
 from amadou.event_time import MICROSECOND, to_micros
 
@@ -97,9 +97,9 @@ class StateSpec(Spec, Generic[S]):
                 self.age(state, now)
         return state
 
-    def _take(self, subject: Subject) -> Column:
-        """The column of a spec that may be made at run time: nothing but what stands beside its state tells whether it
-        can read that.
+    def bound(self, subject: Subject) -> StateTable:
+        """Return the table of a spec that may be made at run time: nothing but what stands beside its state tells
+        whether it can read that.
 
         :raises StateDecodeError: it cannot
         """
@@ -109,6 +109,26 @@ class StateSpec(Spec, Generic[S]):
                 subject._batch.keeper.take(self, subject.key)
             column.component = self
         return column
+
+    def shown(self, subject: Subject) -> Any:
+        """Return a subject's state for people, such as in the assertions of tests."""
+        return self.state_for(subject)._shown()  # type: ignore[attr-defined]
+
+    def shown_stored(self, key: Key, stored: Any) -> Any:
+        """Return the state for people that is stored of a subject, expired parts among it."""
+        return self.opened(key, stored, None)._shown()  # type: ignore[attr-defined]
+
+    def assign(self, subject: Subject, value: Any) -> None:
+        """Put state in place, for tests.
+
+        :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`
+        """
+        self.state_for(subject)._assign(value)  # type: ignore[attr-defined]
+
+    def clean_up(self, subject: Subject) -> None:
+        """Store a subject's state again, without what has expired."""
+        self.state_for(subject)
+        batch_of(subject).columns[self.name].mark_changed(subject.key)
 
     @cached_property
     def packed_structure(self) -> bytes:
@@ -148,7 +168,7 @@ class StateSpec(Spec, Generic[S]):
                 wire, changed = left, left is not wire
         if wire is not MISSING:
             if version < self.version:
-                wire, changed = self._converted(wire, aged, lambda part: self._migrated(part, version, key)), True
+                wire, changed = self._converted(wire, aged, lambda part: self.migrated(part, version, key)), True
             if aged != (self.ttl is not None):
                 at = 0 if subject is None else self._written_at(subject)
                 wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
@@ -179,10 +199,10 @@ class StateSpec(Spec, Generic[S]):
         why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
         return StateDecodeError(wire, type_, why, self.name, key)
 
-    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+    def migrated(self, part: Any, version: int, key: Key) -> Any:
         assert self._migrate is not None
         try:
-            return self._encode_part(self._migrate(part, version))
+            return self.encode_part(self._migrate(part, version))
         except Exception as error:
             why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
             failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "mend migrate=")
@@ -194,7 +214,7 @@ class StateSpec(Spec, Generic[S]):
         """
         return {"kind": type(self).__name__, "version": self.version}
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         """The wire form of a part."""
         raise NotImplementedError
 

@@ -13,7 +13,7 @@ from cattrs.errors import StructureHandlerNotFoundError
 from amadou._codec import CONTAINERS, SEQUENCES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
-from amadou._wire import TOO_DEEP, is_nested, nested, pack, unpack
+from amadou._encoding import TOO_DEEP, is_nested, nested, pack, unpack
 from amadou.errors import AmadouError, EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.fields import field_types, fields_of, has_fields, is_named_tuple
 

@@ -1,11 +1,11 @@
-from collections.abc import Callable, Collection
 from datetime import datetime
-from typing import Any, Generic, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple
 
+from amadou._batch import Batch
 from amadou._codec import check_text
-from amadou._event import K_co, Key, KeyedEvent
-from amadou._group import Column, Timers
+from amadou._event import K_co, KeyedEvent
 from amadou._letters import LATE_EVENTS, LateEvent
+from amadou._state_table import StateTable
 from amadou.errors import KeylessError, PortError, TimerError
 from amadou.event_time import from_micros, to_micros
 
@@ -18,107 +18,6 @@ class Timer(NamedTuple):
 
     def __str__(self) -> str:
         return f"timer {self.timestamp.isoformat()}" + (f" tag={self.tag!r}" if self.tag else "")
-
-
-class Port:
-    """What has been collected into one port, in wire form, and how values get there.
-
-    :param codec: the port's `Codec`; may have `encode_rows`, which makes wire forms of tuples of what the type takes
-    """
-
-    __slots__ = ("encode", "encode_rows", "wires")
-
-    def __init__(self, codec: Any) -> None:
-        self.encode: Callable[[Any], Any] = codec.encode
-        self.encode_rows: Callable[[list[tuple[Any, ...]]], list[Any]] | None = getattr(codec, "encode_rows", None)
-        self.wires: list[Any] = []
-
-
-class Keeper(Protocol):
-    """Knows what components stored, also those that were made at run time."""
-
-    def take(self, component: Any, key: Key) -> None:
-        """Let a component have what is stored under its name.
-
-        :param key: the key in hand
-        :raises StateDecodeError: it cannot read it
-        """
-
-    def noun_of(self, name: str) -> str:
-        """What messages call the component that stored something under a name."""
-
-
-class Batch:
-    """What all subjects of one key group share while a batch is processed.
-
-    :param handler: the handler
-    :param columns: state by spec name
-    :param touched: the keys that have events or due timers
-    :param components: the components that are known, by name
-    :param job: the job's name
-    :param keeper: lets components have what is stored under their names; anything without it
-    """
-
-    __slots__ = (
-        "columns",
-        "components",
-        "counts",
-        "dropped",
-        "fed_by",
-        "firing_micros",
-        "handler",
-        "has_timer_callback",
-        "is_replay",
-        "job",
-        "keeper",
-        "last_dropped",
-        "ports",
-        "stored",
-        "timers",
-        "touched",
-        "watermark",
-        "watermark_micros",
-        "woken",
-    )
-
-    def __init__(
-        self,
-        handler: Any,
-        has_timer_callback: bool,
-        ports: dict[str, Port],
-        watermark_micros: int | None,
-        columns: dict[str, Column],
-        timers: Timers,
-        touched: Collection[Key],
-        components: dict[str, Any] | None = None,
-        job: str = "",
-        keeper: Keeper | None = None,
-    ) -> None:
-        self.handler = handler
-        self.keeper = keeper
-        self.components = {} if components is None else components
-        self.job = job
-        self.counts: dict[str, int] = {}
-        self.dropped = 0
-        """How many events were dropped because they came too late."""
-        self.last_dropped: KeyedEvent[Any] | None = None
-        self.firing_micros: int | None = None
-        """The time of the timers in hand, in microseconds; `None` while there are none."""
-        self.woken: list[str] | None = None
-        """The components of the key in hand that were woken at that time, the one in hand last, if there is one."""
-        self.stored: set[str] = set()
-        """The components that stored something since the callback in hand began, while timers fire."""
-        self.fed_by: dict[Key, dict[str, frozenset[str]]] = {}
-        """The components that gave something to others at a flush, also by way of others, by key and taker."""
-        self.is_replay = False
-        """Whether callbacks are played again that failed in earlier batches."""
-        self.has_timer_callback = has_timer_callback
-        self.ports = ports
-        self.watermark_micros = watermark_micros
-        self.watermark = None if watermark_micros is None else from_micros(watermark_micros)
-        self.columns = columns
-        self.timers = timers
-        self.touched = touched
 
 
 class Subject(Generic[K_co]):
@@ -149,7 +48,7 @@ class Subject(Generic[K_co]):
         self.timer_tag = ""
         self._batch = batch
         self._timers = batch.timers
-        self._columns: dict[str, Column] = {}  # of the specs that callbacks asked for
+        self._columns: dict[str, StateTable] = {}  # of the specs that callbacks asked for
 
     @property
     def watermark(self) -> datetime | None:
@@ -234,15 +133,20 @@ class Subject(Generic[K_co]):
             raise PortError(LATE_EVENTS, tuple(batch.ports))
         port.wires.append(port.encode(late))
 
-    def _column(self, spec: str) -> Column:
+    def _column(self, spec: str) -> StateTable:
         """What the subjects of the batch have under a spec, asked for the first time in the batch."""
         batch = self._batch
-        column = self._columns[spec] = batch.columns.setdefault(spec, Column({}))
+        column = self._columns[spec] = batch.columns.setdefault(spec, StateTable({}))
         column.load(batch.touched, spec)
         return column
 
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
+
+
+def batch_of(subject: Subject) -> Batch:
+    """Return the batch that a subject belongs to, for engines."""
+    return subject._batch
 
 
 class KeylessSubject(Subject):
@@ -267,5 +171,5 @@ class KeylessSubject(Subject):
     def timers(self) -> list[Timer]:
         raise KeylessError(self._callback)
 
-    def _column(self, spec: str) -> Column:
+    def _column(self, spec: str) -> StateTable:
         raise KeylessError(self._callback)

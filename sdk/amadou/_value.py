@@ -199,7 +199,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> ValueState[T]:
         return _AgingValueState(self, key, wire, subject)
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         return self.encode(value)
 
     def _shown_part(self) -> Any:

@@ -9,7 +9,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import SECOND, Recorder, at, event, job
 
-from amadou import Job, KeyedEvent, MemorySource, Subject
+from amadou import Job, KeyedEvent, MemorySource, Subject, VectorizedHandler
 from amadou.errors import AmadouError, CallbackError
 from amadou_plugins.joins import AsOfJoin
 from amadou_plugins.windows import TumblingWindow, Window
@@ -69,7 +69,7 @@ def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(test_run
     assert closed(back.add_watermark(at(500)).end_batch()) == [2]
 
 
-class Declaring(Recorder):
+class Declaring(Recorder, VectorizedHandler):
     window = TumblingWindow(20 * SECOND, name="made")
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -83,7 +83,7 @@ class Declaring(Recorder):
 @pytest.mark.rule(27)
 def test_a_declared_window_and_one_made_at_run_time_do_not_take_over_what_they_cannot_read(test_run: MakeRun) -> None:
     declaring = Declaring()
-    declaring.gives_all_to = "made"
+    declaring.delegates_to = "made"
     run = test_run(job(declaring)).add_record(event(1)).restart(Making()).add_watermark(at(500)).end_batch()
     with pytest.raises(AmadouError, match=r"stored is TumblingWindow.size=0:00:20, Count..., expected is"):
         run.run()

@@ -17,7 +17,7 @@ from tests.plugins.windows import SECOND, job, results, windowing
 
 import amadou_plugins.aggregates
 from amadou import Events, KeyedEvent, to_micros
-from amadou._wire import pack, unpack
+from amadou._encoding import pack, unpack
 from amadou.errors import AmadouError
 from amadou_plugins.aggregates import (
     Aggregate,

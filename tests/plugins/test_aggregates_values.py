@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 from amadou import KeyedEvent
-from amadou._wire import pack, unpack
+from amadou._encoding import pack, unpack
 from amadou_plugins.aggregates import (
     Aggregate,
     AggregateError,

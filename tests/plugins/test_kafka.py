@@ -102,8 +102,8 @@ def test_a_whole_record_may_be_the_value_of_an_event_and_stands_in_a_dead_letter
 
 def test_each_record_comes_once_and_in_the_order_of_its_partition(kafka: str) -> None:
     topics = [make_topic(kafka, 3), make_topic(kafka)]
-    for topic in topics:
-        fill(kafka, topic, (b"%d" % number for number in range(25_000)))
+    for topic, partitions in zip(topics, (3, 1), strict=True):
+        fill(kafka, topic, ({"value": b"%d" % number, "partition": number % partitions} for number in range(25_000)))
     found = kept(KafkaSource(topics, kafka))
     assert len(found) == 50_000
     by_partition: dict[Any, list[int]] = {}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, at
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Subject, to_micros
-from amadou._wire import unpack
+from amadou._encoding import unpack
 from amadou.errors import CallbackError, JobError, SpecError
 from amadou_plugins.aggregates import Count, Mean, Sum
 from amadou_plugins.windows import (
@@ -84,7 +84,7 @@ def test_a_subclass_that_does_more_is_given_each_event() -> None:
 
     made = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND))
     telling = Telling(made.window, "page", "timestamp", None, "results")
-    assert (made.gives_all_to, telling.gives_all_to) == ("window", None)
+    assert (made.delegates_to, telling.delegates_to) == ("window", None)
 
 
 @attrs.frozen
@@ -244,7 +244,7 @@ def test_records_keyed_at_once_are_as_one_by_one(first: Any, others: Any, key: A
     window = TumblingWindow(60 * SECOND, aggregate, name="window", on_close=print)
     at_once = Windowed(window, key, "timestamp", value, "results")
     if records and not others and value is None:
-        assert at_once.key_all(records) is not None
+        assert at_once.key_batch(records) is not None
     expected = keyed(OneByOne(window, key, "timestamp", value, "results"), records)
     assert keyed(at_once, records) == (
         expected if type(expected) is tuple else expected.replace("OneByOne", "Windowed")
@@ -260,7 +260,7 @@ def test_a_key_event_of_a_subclass_and_functions_that_read_are_called_for_each_r
     records = [{"page": page, "timestamp": at(1)} for page in ("a", "test")]
     assert keyed_keys(Choosy(window, "page", "timestamp", None, "results"), records) == ["a"]
     reading = Windowed(window, lambda record: record["page"], "timestamp", lambda record: record.pop("page"), "results")
-    assert reading.key_all(records) is None
+    assert reading.key_batch(records) is None
     assert keyed_keys(reading, records) == ["a", "test"]
 
 

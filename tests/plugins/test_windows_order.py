@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from tests.conformance.handlers import START, at, event, job
 
-from amadou import Handler, KeyedEvent, SinkSpec, Subject, to_micros
+from amadou import KeyedEvent, SinkSpec, Subject, VectorizedHandler, to_micros
 from amadou.errors import CallbackError
 from amadou_plugins.aggregates import (
     Aggregate,
@@ -32,7 +32,7 @@ SECOND = timedelta(seconds=1)
 ORDERED = {"first": First(), "last": Last(), "all": Collect(), "reduced": Reduce(lambda left, right: left + right)}
 
 
-class Recorded(Handler):
+class Recorded(VectorizedHandler):
     """Gives events to a window, and records key, start, end and value of its results."""
 
     results = SinkSpec(tuple)
@@ -141,7 +141,7 @@ def test_an_aggregate_that_is_kept_whole_refuses_what_it_would_refuse_in_the_end
 @pytest.mark.parametrize("size", [20, 10])
 def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog: pytest.LogCaptureFixture) -> None:
     handler = recorded(HoppingWindow(size * SECOND, 10 * SECOND, value))
-    handler.gives_all_to = "window"
+    handler.delegates_to = "window"
     operator = Operator(job(handler))
     assert operator.vectorized_component is not None
     numbers, other = [event(5, {"n": 1}), event(6, {"n": 2}, "a")], event(15, {"n": SECOND}, "a")
@@ -158,7 +158,7 @@ def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog:
 
 def test_other_keys_may_have_values_of_another_kind_at_once(caplog: pytest.LogCaptureFixture) -> None:
     handler = recorded(HoppingWindow(20 * SECOND, 10 * SECOND, Max("n")))
-    handler.gives_all_to = "window"
+    handler.delegates_to = "window"
     events = [event(5, {"n": 1}), event(15, {"n": 2}), event(5, {"n": "1"}, "a"), event(15, {"n": "2"}, "a")]
     operator = Operator(job(handler))
     state = operator.process(None, [chunk(events)], None).state

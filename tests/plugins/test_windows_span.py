@@ -41,7 +41,7 @@ class Spanning(Recording):
 
 def all_at_once(handler: Recording, batches: Any) -> list[Any]:
     """The results of a handler that is played many events at a time."""
-    handler.gives_all_to = "window"
+    handler.delegates_to = "window"
     operator = Operator(job(handler))
     assert operator.vectorized_component is not None
     state, found, times = None, [], []

@@ -47,12 +47,12 @@ within_time = pytest.mark.parametrize(
 
 
 @out_of_time
-@pytest.mark.parametrize("gives_all_to", [None, "window"])
+@pytest.mark.parametrize("delegates_to", [None, "window"])
 def test_an_event_whose_window_would_leave_time_is_told(
-    kind: type[WindowSpec], lengths: Any, timestamp: datetime, gives_all_to: str | None
+    kind: type[WindowSpec], lengths: Any, timestamp: datetime, delegates_to: str | None
 ) -> None:
     handler = windowing(kind, *lengths)
-    handler.gives_all_to = gives_all_to
+    handler.delegates_to = delegates_to
     chunk = Chunk("in", b"", pack_events(["a", NOW, 1, "b", timestamp, 2]))
     with pytest.raises(CallbackError) as caught:
         Operator(job(handler)).process(None, [chunk], None)
@@ -100,7 +100,7 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
 
     def outputs(is_at_once: bool) -> list[Any]:
         handler = windowing(kind, *lengths, allowed_lateness=lateness)
-        handler.gives_all_to = "window"
+        handler.delegates_to = "window"
         operator = Operator(job(handler))
         found, state = [], None
         for watermark, given in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):

@@ -8,7 +8,7 @@ import pytest
 from tests.plugins.windows import SECOND, Recording, at, event, job, windowing
 
 from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, to_micros
-from amadou._wire import unpack
+from amadou._encoding import unpack
 from amadou.errors import CallbackError, SpecError
 from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mean, Reduce, RunningSpec, Sum
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
@@ -50,7 +50,7 @@ def results(before: Recording, after: Recording, *at_once: bool) -> list[Any]:
     state = None
     outputs: list[Any] = []
     for handler, second, is_at_once in zip((before, after), (10, 20), at_once, strict=True):
-        handler.gives_all_to = "window" if is_at_once else None
+        handler.delegates_to = "window" if is_at_once else None
         operator = Operator(job(handler))
         for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
             done = batch_played(operator, state, chunks, watermark, is_at_once)
@@ -203,7 +203,7 @@ def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) ->
         for value, (aggregates, is_at_once) in enumerate(zip((with_name, without, with_name), at_once, strict=True)):
             second = 10 + 30 * value
             handler = KINDS[kind](aggregates)
-            handler.gives_all_to = "window" if is_at_once else None
+            handler.delegates_to = "window" if is_at_once else None
             operator = Operator(job(handler))
             keys = ["a" if value != 1 else key]
             chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]

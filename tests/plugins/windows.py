@@ -8,7 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject
+from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, VectorizedHandler
 from amadou_plugins.windows import Window, WindowSpec
 from amadou_runtime import TestResult, TestRun
 
@@ -26,7 +26,7 @@ def seconds(timestamp: datetime) -> float:
     return (timestamp - EPOCH) / SECOND
 
 
-class Recording(Handler):
+class Recording(VectorizedHandler):
     """Gives each event to its window, and records results and late events."""
 
     results = SinkSpec(tuple)

@@ -49,7 +49,7 @@ def test_nothing_is_stored_of_nothing() -> None:
 
 
 def test_state_of_another_release_is_told() -> None:
-    from amadou._wire import pack
+    from amadou._encoding import pack
 
     with pytest.raises(StateDecodeError, match=r"this release reads version 5 .* take the release of amadou"):
         KeyGroup(pack([1, {}]))

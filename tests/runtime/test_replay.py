@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.handlers import Recorder, job
 
 from amadou import KeyedEvent, Subject
-from amadou._wire import pack
+from amadou._encoding import pack
 from amadou.errors import LoadError
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime.core.dead_letter_files import Letter

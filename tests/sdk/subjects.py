@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from amadou import Handler, Subject
-from amadou._group import Column, Timers
-from amadou._subject import Batch
-from amadou._wire import pack, unpack
+from amadou.engine import Batch, StateTable, Timers, pack, unpack
 from amadou.event_time import to_micros
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -24,7 +22,7 @@ def new_subject(
     :param wires: its state in wire form by spec name
     """
     micros = None if watermark is None else to_micros(watermark)
-    columns = {spec: Column({key: pack(wire)}) for spec, wire in (wires or {}).items()}
+    columns = {spec: StateTable({key: pack(wire)}) for spec, wire in (wires or {}).items()}
     subject = Subject(Batch(MyHandler(), has_timer_callback, {}, micros, columns, Timers({}, {}), [key]))
     subject.key = key
     subject.timestamp = START

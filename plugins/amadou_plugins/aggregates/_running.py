@@ -36,22 +36,6 @@ class RunningState(Generic[R]):
         """Forget the events."""
         self._kept.clear()
 
-    # What the runtime asks of a state.
-
-    @property
-    def _changed(self) -> bool:
-        return self._kept._changed
-
-    @_changed.setter
-    def _changed(self, changed: bool) -> None:
-        self._kept._changed = changed
-
-    def _shown(self) -> Any:
-        return self.value
-
-    def _assign(self, accumulator: Any) -> None:
-        self._kept.value = accumulator
-
     def __repr__(self) -> str:
         return f"RunningState({self._aggregate!r}, {self.value!r})"
 
@@ -123,20 +107,26 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         kept.value = accumulator = self.aggregate.add(accumulator, event)
         return self.aggregate.result(accumulator)
 
+    def shown(self, subject: Subject) -> R:
+        return self.state_for(subject).value
+
+    def assign(self, subject: Subject, accumulator: Any) -> None:
+        self._kept(subject).value = accumulator
+
     def _kept(self, subject: Subject) -> ValueState[Any]:
-        self._take(subject)
+        self.bound(subject)
         return super().state_for(subject)
 
-    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+    def migrated(self, part: Any, version: int, key: Key) -> Any:
         try:
             accumulator = self.decode(part)
         except Exception as error:
             raise self.unreadable(error, part, type(self.aggregate), key) from error
-        return super()._migrated(accumulator, version, key)
+        return super().migrated(accumulator, version, key)
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         check_migrated(self.aggregate, value)
-        return super()._encode_part(value)
+        return super().encode_part(value)
 
     def result(self, subject: Subject) -> R:
         """What the events come to so far."""

@@ -471,41 +471,33 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             for start, _, accumulators in ([] if value is None else self.open_windows(value))
         }
 
-    def _state(self, key: Key, wire: Any) -> Part:
-        return self._without_gone(super()._state(key, wire))
-
-    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> Part:
-        return self._without_gone(super()._aging_state(key, wire, subject))
-
-    def _without_gone(self, part: Part) -> Part:
+    def loaded(self, part: Part) -> Part:
         """Let all windows of a subject forget the names of aggregates that are gone."""
         if not isinstance(self.aggregate, Several) or part.value is None:
             return part
         kept = self._kept
 
         def convert(accumulator: Any) -> Any:
-            has_forgotten = (
-                kept.forget_gone(accumulator) if isinstance(kept, ByTurns) else forget_gone(kept, accumulator)
-            )
-            part._changed |= has_forgotten
+            if kept.forget_gone(accumulator) if isinstance(kept, ByTurns) else forget_gone(kept, accumulator):
+                part.mark_changed()
             return accumulator
 
         part.value = self._with_accumulators(part.value, convert)
         return part
 
-    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+    def migrated(self, part: Any, version: int, key: Key) -> Any:
         return self._with_accumulators(part, self._migration(version, key))
 
     def _migration(self, version: int, key: Key) -> Callable[[Any], Any]:
         """What makes accumulators of those that a version left."""
-        migrated = super()._migrated
+        migrated = super().migrated
         if not isinstance(self._kept, ByTurns):
             return lambda accumulator: migrated(accumulator, version, key)
         return lambda turns: [[turn, migrated(accumulator, version, key)] for turn, accumulator in turns]
 
-    def _encode_part(self, value: Any) -> Any:
+    def encode_part(self, value: Any) -> Any:
         check_migrated(self._kept.aggregate if isinstance(self._kept, ByTurns) else self._kept, value)
-        return super()._encode_part(value)
+        return super().encode_part(value)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         """What is kept of a key, with each accumulator converted. It has them by time, each with a number of events,

@@ -387,10 +387,10 @@ class SessionWindow(WindowSpec[V_co]):
             subject.count(f"{self.name}.pushed_out")
             self._emit(subject, direct, span, accumulators, partial=True)
 
-    def _migrated(self, part: Any, version: int, key: Key) -> Any:
+    def migrated(self, part: Any, version: int, key: Key) -> Any:
         for session in part[1]:
             session[_KIND] = None  # of the aggregate that was
-        return super()._migrated(part, version, key)
+        return super().migrated(part, version, key)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         before, sessions = value

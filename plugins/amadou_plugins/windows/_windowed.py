@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import attrs
 import orjson
 
-from amadou import Handler, Job, Key, KeyedEvent, SinkSpec, Subject
+from amadou import Job, Key, KeyedEvent, SinkSpec, Subject, VectorizedHandler
 from amadou.errors import AmadouError, SpecError
 from amadou_plugins.windows._base import Window, WindowSpec
 
@@ -47,7 +47,7 @@ class WindowResult(NamedTuple):
     partial: bool
 
 
-class Windowed(Handler):
+class Windowed(VectorizedHandler):
     """See `windowed`."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Windowed(Handler):
     ) -> None:
         self.window = window
         if type(self).on_event is Windowed.on_event and type(self).closed is Windowed.closed:
-            self.gives_all_to = window.name
+            self.delegates_to = window.name
         self.results = SinkSpec(WindowResult, name=port)
         self._read_key = _reader("key", key)
         self._read_timestamp = _reader("timestamp", timestamp)
@@ -88,7 +88,7 @@ class Windowed(Handler):
             )
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
-    def key_all(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
+    def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
         readers = (self._read_key, self._read_timestamp, self._read_value)
         if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
             return None  # a function of the user's is called in the order of `key_event`, and once for each record
@@ -144,7 +144,7 @@ def windowed(
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
     window = window.copied()
-    if window._name is None:
+    if not window.is_named:
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     window.mark("on_close_all", Windowed.all_closed)

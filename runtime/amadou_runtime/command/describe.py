@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from amadou import Component, Job, Param
-from amadou._params import params_of
-from amadou._secret import HIDDEN, names_secret
-from amadou._spec import MISSING
+from amadou.engine import HIDDEN, MISSING, names_secret, params_of
 from amadou.errors import CheckpointError
 
 if TYPE_CHECKING:

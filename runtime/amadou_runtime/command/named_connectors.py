@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, unquote
 import attrs
 
 from amadou import Job, Param, Secret
-from amadou._secret import names_secret
+from amadou.engine import names_secret
 from amadou.errors import AmadouError, LoadError
 from amadou_runtime.plugins.registry import plugins_of
 

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 import attrs
 
 from amadou import PartitionReport
-from amadou._report import shown_watermark
+from amadou.engine import shown_watermark
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 

@@ -5,10 +5,8 @@ from datetime import datetime
 from typing import Any
 
 from amadou import Call, Component, Job, Key, KeyedEvent, Subject, check_ran
-from amadou._component import known_components
-from amadou._event import keyed_events
-from amadou._subject import Batch
 from amadou.dependencies import DependencyCallbacks
+from amadou.engine import Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError
 from amadou.event_time import from_micros
 from amadou.text import shown_error
@@ -40,6 +38,7 @@ class Callbacks:
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
         self.wake: Wake = self._wake_component
+        self._recover_window = getattr(handler, "on_recover_window", lambda name, subject: None)
         unless = DependencyCallbacks()
         self.changes = {name: getattr(handler, name, getattr(unless, name)) for name in (DOWN, RECOVERED)}
         self.on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
@@ -71,7 +70,7 @@ class Callbacks:
         """
         late = 0
         on_event = self.on_event
-        watermark = subject._batch.watermark
+        watermark = batch_of(subject).watermark
         subject.source = run.source
         events = keyed_events(run.keys, run.timestamps, run.values)
         for subject.key, timestamp, event in zip(run.keys, run.timestamps, events, strict=True):
@@ -84,7 +83,7 @@ class Callbacks:
                 if returned is not None:
                     check_ran("on_event", returned)
             except Exception as error:
-                raise self.failed(error, "on_event", subject._batch, run.source, event.key, event)
+                raise self.failed(error, "on_event", batch_of(subject), run.source, event.key, event)
         return late
 
     def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
@@ -96,7 +95,7 @@ class Callbacks:
         try:
             check_ran(called(function), function(subject, *arguments))
         except Exception as error:
-            raise self.failed(error, called(function), subject._batch, None, subject.key, arguments)
+            raise self.failed(error, called(function), batch_of(subject), None, subject.key, arguments)
 
     def call_again(self, failed: FailedCall, subject: Subject, apart: Batch) -> None:
         """Call what a component called, and failed, after the watermark went on: windows that have closed take nothing
@@ -121,17 +120,19 @@ class Callbacks:
         """A component of a former run, made anew by the handler."""
         with known_components(self.components):
             try:
-                made = self.handler.on_recover_window(name, subject)
+                made = self._recover_window(name, subject)
                 check_ran("on_recover_window", made)
                 if isinstance(made, Component):
                     made.check()
             except Exception as error:
                 error.add_note(RecoverError.where_removed(name))
-                raise self.failed(error, "on_recover_window", subject._batch, None, subject.key, name)
-        assert subject._batch.keeper is not None
-        noun = subject._batch.keeper.noun_of(name)
-        if isinstance(made, Component) and made._name != name:
-            raise RecoverError(self.name, name, subject.key, f"gave one with the name {made._name!r}", noun)
+                raise self.failed(error, "on_recover_window", batch_of(subject), None, subject.key, name)
+        keeper = batch_of(subject).keeper
+        assert keeper is not None
+        noun = keeper.noun_of(name)
+        if isinstance(made, Component) and not (made.is_named and made.name == name):
+            other = f"gave one with the name {made.name!r}" if made.is_named else "gave one without a name"
+            raise RecoverError(self.name, name, subject.key, other, noun)
         if isinstance(made, Component):
             self.components[name] = made
         if name not in self.components:

@@ -8,8 +8,7 @@ from typing import Any
 import attrs
 import orjson
 
-from amadou._letters import DEAD_LETTERS
-from amadou._wire import unpack
+from amadou.engine import DEAD_LETTERS, unpack
 from amadou.errors import AmadouError, LoadError
 
 

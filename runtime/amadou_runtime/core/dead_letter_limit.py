@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from amadou import Job
-from amadou._report import added
+from amadou.engine import added
 from amadou.errors import TooManyDeadLettersError
 from amadou.text import error_type
 

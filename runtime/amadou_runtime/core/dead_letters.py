@@ -7,9 +7,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer, check_ran
-from amadou._group import packed_state
-from amadou._letters import DEAD_LETTERS
-from amadou._wire import pack, type_reference
+from amadou.engine import DEAD_LETTERS, batch_of, pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou.event_time import from_micros
 from amadou.text import shown_value
@@ -156,7 +154,7 @@ class DeadLetters:
             timers=[(from_micros(micros), tag) for micros, tag in timers],
         )
         wire = self._encoded(letter)
-        subject._batch.ports[DEAD_LETTERS].wires.append(wire)
+        batch_of(subject).ports[DEAD_LETTERS].wires.append(wire)
         if self._observer is not None:
             self._observer.failed(failed.error, [(DEAD_LETTERS, wire)])
 
@@ -215,16 +213,16 @@ class _Before:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        key, columns = subject.key, subject._batch.columns
+        key, columns = subject.key, batch_of(subject).columns
         self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
         self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
-        self._counts, self._dropped = dict(subject._batch.counts), subject._batch.dropped
-        timers = subject._timers
+        self._counts, self._dropped = dict(batch_of(subject).counts), batch_of(subject).dropped
+        timers = batch_of(subject).timers
         if timers.changes is None:
             timers.changes = []
         self._changes = len(timers.changes)
         self._removed = timers.removed
-        self._collected = [len(port.wires) for port in subject._batch.ports.values()]
+        self._collected = [len(port.wires) for port in batch_of(subject).ports.values()]
 
     def had(self, call: FailedCall) -> None:
         """Show what the subject had when a call failed first, of the component that made it."""
@@ -235,11 +233,8 @@ class _Before:
     def store(self) -> None:
         """Pack what the callback changed: all of it or nothing."""
         key = self.subject.key
-        packed = [
-            (column, packed_state(state))
-            for column in self.subject._batch.columns.values()
-            if (state := column.states.get(key)) is not None and state._changed
-        ]
+        tables = batch_of(self.subject).columns.values()
+        packed = [(table, table.packed_now(key)) for table in tables if table.is_changed(key)]
         for column, part in packed:
             column.put(key, part)
 
@@ -247,7 +242,7 @@ class _Before:
         """The timers that the subject had, by time and tag. Looked up only where a callback failed: a key may have very
         many.
         """
-        had = dict.fromkeys(self.subject._timers.of(self.subject.key))
+        had = dict.fromkeys(batch_of(self.subject).timers.of(self.subject.key))
         for micros, tag, was_set in self._undone():
             if was_set:
                 had.pop((micros, tag), None)
@@ -259,17 +254,17 @@ class _Before:
         """What was done to the subject's timers since, from the last change to the first: time, tag, and whether it was
         set.
         """
-        changes = self.subject._timers.changes
+        changes = batch_of(self.subject).timers.changes
         assert changes is not None
         return [change[1:] for change in reversed(changes[self._changes :]) if change[0] == self.subject.key]
 
     def restore(self) -> None:
         """Undo what the callback did."""
-        subject, batch = self.subject, self.subject._batch
+        subject, batch = self.subject, batch_of(self.subject)
         batch.counts, batch.dropped = self._counts, self._dropped
         for column in batch.columns.values():
             column.undo(subject.key)
-        timers, changes = subject._timers, self._undone()
+        timers, changes = batch.timers, self._undone()
         for micros, tag, was_set in changes:
             if was_set:
                 timers.discard(subject.key, micros, tag)

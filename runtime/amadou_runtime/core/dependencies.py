@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 import attrs
 
 from amadou import DependencyChange, DependsOn, Job, from_micros
-from amadou._wire import pack, unpack
 from amadou.dependencies import downtime, has_recovered
+from amadou.engine import pack, unpack
 from amadou.errors import TooManyHeldError
 from amadou.event_time import MICROSECOND
 

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple
 
 from amadou import Key
-from amadou._wire import pack, unpack, unpack_times
+from amadou.engine import pack, unpack, unpack_times
 from amadou.event_time import to_micros
 
 

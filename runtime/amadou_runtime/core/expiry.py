@@ -40,7 +40,7 @@ def sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> 
         subject.timestamp = subject.watermark  # what did not age yet begins to
     for spec in aging:
         for subject.key in expired.get(spec.name, ()):
-            spec.state_for(subject)._changed = True
+            spec.clean_up(subject)
 
 
 def sweep_times(aging: list[Any], group: KeyGroup) -> Iterator[int]:

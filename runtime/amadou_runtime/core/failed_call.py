@@ -4,9 +4,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from amadou import Component, Key, Subject
-from amadou._group import Column
-from amadou._subject import Batch
-from amadou._wire import pack
+from amadou.engine import Batch, StateTable, pack
 from amadou.errors import RunError
 from amadou.event_time import from_micros
 from amadou.text import shown_value
@@ -49,7 +47,7 @@ class FailedCall(NamedTuple):
         return again
 
     def _found(self, component: Component, batch: Batch) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        column = batch.columns[self.component] = Column({self.key: self.state})
+        column = batch.columns[self.component] = StateTable({self.key: self.state})
         if self.wake_at is not None:
             column.wakes[self.key] = self.wake_at
         batch.firing_micros, batch.woken = self.micros, [self.component]

@@ -8,8 +8,7 @@ from typing import Any
 
 import amadou
 from amadou import Job, Timer
-from amadou._secret import redacted
-from amadou._wire import pack, unpack
+from amadou.engine import pack, redacted, unpack
 from amadou.errors import AmadouError, CallbackError, JobError
 from amadou.text import shown_error, shown_value, valid
 
@@ -99,7 +98,7 @@ def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
     stored: Any = packed
     try:
         stored = unpack(packed)
-        return stored if spec is None else spec.opened(key, stored, None)._shown()
+        return stored if spec is None else spec.shown_stored(key, stored)
     except Exception:  # this may be the very error that is told, and a codec may be the user's
         return stored
 

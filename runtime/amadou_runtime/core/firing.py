@@ -6,8 +6,7 @@ from itertools import repeat
 from typing import TypeAlias
 
 from amadou import Key, Subject, Timer, check_ran, in_key_order
-from amadou._group import Timers
-from amadou._subject import Batch
+from amadou.engine import Batch, Timers, batch_of
 from amadou.errors import TimerError
 from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import Callbacks
@@ -29,7 +28,7 @@ class Firing:
     def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], waking: Wakes) -> None:
         self._callbacks = callbacks
         self._subject = subject
-        self._batch: Batch = subject._batch
+        self._batch: Batch = batch_of(subject)
         self._due = due
         self._waking = waking
         self._times = sorted({*due, *waking})

@@ -4,7 +4,7 @@ import logging
 from datetime import datetime, timedelta
 
 from amadou import BatchReport, Job
-from amadou._report import shown_watermark
+from amadou.engine import shown_watermark
 
 _PATIENCE = timedelta(minutes=1)
 _logger = logging.getLogger("amadou")

@@ -6,9 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from amadou import Component, Key, KeyedEvent, Whole
-from amadou._group import Column, Timers
-from amadou._spec import MISSING
-from amadou._wire import Envelope, pack, unpack
+from amadou.engine import Envelope, StateTable, Timers, pack, unpack
 from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.state_schema import misfits, not_a_component
@@ -85,7 +83,7 @@ class KeyGroup:
         """The components of which only the same run reads what is stored."""
         self.lost: dict[str, int] = {}
         """How many subjects lost their in-memory state, by component."""
-        self.columns: dict[str, Column] = {}
+        self.columns: dict[str, StateTable] = {}
         self.timers = Timers({}, {})
         self.wholes: dict[str, Whole] = {}
         """What components keep of all subjects at once; those have nothing in `columns`."""
@@ -143,7 +141,7 @@ class KeyGroup:
             self.spread(component)
             whole = None
         if whole is None:
-            column = self.columns.get(component.name) or Column({})
+            column = self.columns.get(component.name) or StateTable({})
             values = dict(zip(column.packed, column.unpacked(), strict=True))
             if not component.is_plain or Envelope in map(type, values.values()):
                 values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
@@ -162,7 +160,7 @@ class KeyGroup:
         whole = self.wholes.pop(component.name, None)
         if whole is not None and whole.value is not None:
             assert whole.wake_at is not None
-            column = self.columns[component.name] = Column({})
+            column = self.columns[component.name] = StateTable({})
             for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
                 column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 column.wakes[key] = wake_at
@@ -206,9 +204,7 @@ class KeyGroup:
         """The subjects that have something under a name by now."""
         if name in self.wholes:
             return list(self.wholes[name].keys)
-        column = self.columns.get(name) or Column({})
-        had = [key for key in column.packed if key not in column.states]
-        return [*had, *(key for key, state in column.states.items() if state._stored() is not MISSING)]
+        return (self.columns.get(name) or StateTable({})).keys()
 
     def waiting(self) -> Held:
         """What is held, in figures."""
@@ -291,8 +287,8 @@ def _column(
     packed: list[bytes],
     expires: list[int | None] | None = None,
     wakes: list[int | None] | None = None,
-) -> Column:
-    column = Column(dict(zip(keys, packed, strict=True)))
+) -> StateTable:
+    column = StateTable(dict(zip(keys, packed, strict=True)))
     if expires is not None:
         column.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
     if wakes is not None:
@@ -300,7 +296,7 @@ def _column(
     return column
 
 
-def _columns_lists(columns: dict[str, Column]) -> dict[str, list[Any]]:
+def _columns_lists(columns: dict[str, StateTable]) -> dict[str, list[Any]]:
     return {spec: _column_lists(column) for spec, column in columns.items() if column.packed}
 
 
@@ -312,7 +308,7 @@ def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
     }
 
 
-def _column_lists(column: Column) -> list[list[Any]]:
+def _column_lists(column: StateTable) -> list[list[Any]]:
     lists: list[Any] = _lists(column.packed)
     if column.expires or column.wakes:
         lists.append(list(map(column.expires.get, column.packed)) if column.expires else None)

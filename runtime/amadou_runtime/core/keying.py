@@ -8,9 +8,7 @@ from types import GeneratorType
 from typing import Any, NamedTuple
 
 from amadou import Job, KeyedEvent, Source, check_ran
-from amadou._event import check_key
-from amadou._handler import callbacks_of
-from amadou._wire import pack
+from amadou.engine import callbacks_of, check_key, pack
 from amadou.errors import (
     AmadouError,
     CallbackError,
@@ -27,7 +25,7 @@ from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.stopwatch import Stopwatch
-from amadou_runtime.core.vectorized import Fallbacks, stands_for
+from amadou_runtime.core.vectorized import Fallbacks, batch_keying
 
 
 class Packed(NamedTuple):
@@ -81,8 +79,7 @@ class Keying:
         self._groups = groups
         assert job.max_ahead is None or isinstance(job.max_ahead, timedelta)
         self._max_ahead = job.max_ahead
-        own = key_event == job.handler.key_event and stands_for(job.handler, "key_all", "key_event")
-        self._key_all = job.handler.key_all if own else None
+        self._key_batch = batch_keying(job, key_event)
         self._fallbacks = Fallbacks(job.name)
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
@@ -114,13 +111,16 @@ class Keying:
         :returns: `None` where the handler cannot, or not these records
         :raises Exception: a record cannot be keyed, which `per_record` tells
         """
-        if self._key_all is None or not records:
+        if self._key_batch is None or not records:
             return None
         with callbacks_of(self._of):
             self.stopwatch.turn("key_event")
-            columns = self._key_all(records)
+            columns = self._key_batch(records)
             self.stopwatch.turn()
-            return None if columns is None else self._pack_all(*columns, now)
+            if columns is None:
+                return None
+            keys, timestamps, values = columns
+            return self._pack_all(keys, timestamps, values, now)
 
     def per_record(self, records: list[Any], now: int) -> Packed:
         """Key and pack records one by one.

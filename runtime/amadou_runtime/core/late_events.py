@@ -4,8 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from amadou import Job, KeyedEvent, LateEvent
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
-from amadou._subject import Batch, Port
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, Batch, Port
 from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.events import Run

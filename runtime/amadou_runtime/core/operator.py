@@ -7,8 +7,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import Component, Events, Job, Key, Subject, check_ran
-from amadou._handler import callbacks_of
-from amadou._subject import Batch, KeylessSubject, Port
+from amadou.engine import Batch, KeylessSubject, Port, callbacks_of
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks

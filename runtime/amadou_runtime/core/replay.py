@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
-from amadou import Handler, Job
-from amadou._wire import pack, unpack
+from amadou import Job
+from amadou.engine import pack, unpack
 from amadou.errors import LoadError
 from amadou.event_time import to_micros
 from amadou_runtime.core.dead_letter_files import Letter
@@ -107,7 +107,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> Replayed:
 def _failed_call(letter: Letter, job: Job) -> FailedCall:
     told, packed = letter.told, letter.packed
     component, arguments, watermark = packed["call"]
-    is_made_by_name = type(job.handler).on_recover_window is not Handler.on_recover_window
+    is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
         raise LoadError(
             job.name, f"a letter is of {component!r}, which the handler lacks: give a window or join that name"

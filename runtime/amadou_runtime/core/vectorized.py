@@ -1,8 +1,11 @@
 """Handlers that are processed by columns, many records or events in one call."""
 
 import logging
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
 
-from amadou import Component, Handler, Job
+from amadou import Component, Handler, Job, Key, VectorizedHandler
 from amadou_runtime.core.failure import shown_traceback
 
 _logger = logging.getLogger("amadou")
@@ -37,18 +40,36 @@ class Fallbacks:
         return counts
 
 
+def handler_for(job: Job) -> Handler:
+    """Return the handler that a run of a job uses (`VectorizedHandler.for_job`)."""
+    handler = job.handler
+    return handler.for_job(job) if isinstance(handler, VectorizedHandler) else handler
+
+
 def vectorized_component(job: Job) -> Component | None:
     """Return the component that takes the events of all subjects of a key group as columns, where a handler does
     nothing but delegate its events to one that can.
     """
-    component = job.components.get(job.handler.gives_all_to or "")
-    alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {job.handler.gives_all_to}
-    alone = alone and stands_for(job.handler, "gives_all_to", "on_event")
+    handler = job.handler
+    if not isinstance(handler, VectorizedHandler) or not _stands_for(handler, "delegates_to", "on_event"):
+        return None
+    component = job.components.get(handler.delegates_to or "")
+    alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {handler.delegates_to}
     return component if component is not None and component.at_once and alone else None
 
 
-def stands_for(handler: Handler, many: str, one: str) -> bool:
-    """Return whether a handler's method for many stands for its method for one: the same class defines both, or a
+def batch_keying(
+    job: Job, key_event: Callable[[Any], Any]
+) -> Callable[[list[Any]], tuple[list[Key], list[datetime], list[Any]] | None] | None:
+    """Return the handler's `key_batch` where it stands for a source's `key_event`."""
+    handler = job.handler
+    if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event:
+        return None
+    return handler.key_batch if _stands_for(handler, "key_batch", "key_event") else None
+
+
+def _stands_for(handler: Handler, many: str, one: str) -> bool:
+    """Return whether a handler's attribute for many stands for its method for one: the same class defines both, or a
     subclass the first. A subclass that overrides the second alone wants it called.
     """
     if many in vars(handler):

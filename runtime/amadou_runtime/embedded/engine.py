@@ -11,9 +11,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
-from amadou._letters import DEAD_LETTERS
-from amadou._report import added
-from amadou._time import clock_time
+from amadou.engine import DEAD_LETTERS, added, clock_time
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
@@ -23,6 +21,7 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying, Packed, key_event_of
 from amadou_runtime.core.operator import Evaluation, Operator, Processed, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
+from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
 from amadou_runtime.plugins.registry import RunHooks
 
@@ -88,7 +87,7 @@ class Embedded:
     def __init__(self, job: Job) -> None:
         self.state: bytes | None = None
         self.letters = LetterCount()
-        handler = job.handler.for_job(job)
+        handler = handler_for(job)
         if handler is not job.handler:
             job = attrs.evolve(job, handler=handler)
         self._job = job

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from amadou import Handler, Job, Key, MemorySink, MemorySource, SinkSpec
-from amadou._port import declared_specs
+from amadou.engine import declared_specs
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying

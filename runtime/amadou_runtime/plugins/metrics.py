@@ -6,7 +6,7 @@ from typing import Any
 import attrs
 
 from amadou import BatchReport, Metric
-from amadou._secret import redacted
+from amadou.engine import redacted
 from amadou_runtime.core.failure import shown_traceback
 
 _logger = logging.getLogger("amadou")

@@ -16,7 +16,7 @@ import attrs
 import pluggy
 
 from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source, hookspecs
-from amadou._markers import PROJECT
+from amadou.engine import PROJECT
 from amadou.errors import AmadouError, PluginError
 from amadou.text import shown_value
 from amadou_runtime.core.failure import shown_traceback

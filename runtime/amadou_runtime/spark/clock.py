@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Job, PartitionOffset, PartitionReport, Source
-from amadou._time import clock_time
+from amadou.engine import clock_time
 from amadou.errors import CheckpointError, RunError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dead_letter_limit import LetterCount

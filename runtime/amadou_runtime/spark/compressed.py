@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amadou._wire import pack, unpack
+from amadou.engine import pack, unpack
 
 _CODEC = "lz4"
 _SIZE = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from amadou._letters import DEAD_LETTERS
+from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import watched
 from amadou_runtime.spark.clock import BatchTime

@@ -11,14 +11,14 @@ from typing import Any
 import attrs
 
 from amadou import Job
-from amadou._construction import resolved_annotations
-from amadou._wire import know_types, type_reference
+from amadou.engine import know_types, resolved_annotations, type_reference
 from amadou.errors import RunError
 from amadou.fields import has_fields
 from amadou_runtime.core.failure import cannot_travel, user_traceback
 from amadou_runtime.core.keying import KeyedSource, Keying, key_event_of
 from amadou_runtime.core.operator import Operator
 from amadou_runtime.core.ports import named_codecs
+from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.spark import modules as shipping
 
 
@@ -119,7 +119,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
     from pyspark import cloudpickle
 
     keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
-    light = attrs.evolve(job, handler=job.handler.for_job(job), sources=keyed, plugins=[named_codecs(job)])
+    light = attrs.evolve(job, handler=handler_for(job), sources=keyed, plugins=[named_codecs(job)])
     modules = shipping.sources()
     for module in shipping.travelling():  # for what Spark itself pickles: a source of the user's, say
         cloudpickle.register_pickle_by_value(module)

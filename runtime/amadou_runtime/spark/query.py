@@ -18,8 +18,7 @@ from typing import Any
 import attrs
 
 from amadou import BatchReport, Counts, Job, PartitionReport, Run, RunSummary, SinkBatch, Source, from_micros
-from amadou._report import shown_watermark
-from amadou._time import clock_time
+from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, RunError
 from amadou_runtime.command.progress import Progress
 from amadou_runtime.core.connectors import check_connectors, is_bounded

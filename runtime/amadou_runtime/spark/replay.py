@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from amadou._letters import DEAD_LETTERS
+from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.failed_call import FailedCall

@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from amadou._report import added
+from amadou.engine import added
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import evaluate
 from amadou_runtime.core.events import Chunk

@@ -4,7 +4,7 @@ from typing import Any
 
 import attrs
 
-from amadou._report import added
+from amadou.engine import added
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.watermark import Newest

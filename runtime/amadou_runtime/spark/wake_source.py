@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, SimpleDataSourceStreamReader
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from amadou._time import clock_time
+from amadou.engine import clock_time
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp
 from amadou_runtime.spark.worker_end import end_like_a_filter

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import attrs
 
-from amadou._wire import pack
+from amadou.engine import pack
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou.text import shown_value
 from amadou_runtime.testing.trace import RawEntry

@@ -11,8 +11,7 @@ from typing import Any
 import attrs
 
 from amadou import Component, Job
-from amadou._letters import LATE_EVENTS
-from amadou._wire import unpack
+from amadou.engine import LATE_EVENTS, unpack
 from amadou.errors import LoadError
 from amadou.event_time import from_micros
 from amadou.text import error_type

@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from amadou import Codec, DeadLetter, Job, Key, KeyedEvent, Subject, Timer
-from amadou._letters import DEAD_LETTERS
-from amadou._subject import Batch
+from amadou.engine import DEAD_LETTERS, Batch
 from amadou.errors import PortError
 from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import KeyGroup
@@ -95,7 +94,7 @@ class TestResult:
 
         :param spec: the spec (`MyHandler.counts`) or its name
         """
-        return named_spec(self._job, spec).state_for(subject_of(self._group, key))._shown()
+        return named_spec(self._job, spec).shown(subject_of(self._group, key))
 
     def timers(self, key: Key) -> list[Timer]:
         """The pending timers of a key, by timestamp and tag."""

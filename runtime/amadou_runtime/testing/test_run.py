@@ -11,12 +11,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, SinkSpec, Subject
-from amadou._event import check_key
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
-from amadou._port import declared_specs
-from amadou._report import added
-from amadou._time import clock_time
-from amadou._wire import pack, unpack
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, added, check_key, clock_time, declared_specs, pack, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
@@ -255,11 +250,10 @@ class TestRun:
 
         def put(subject: Subject) -> None:
             subject.timestamp = from_micros(0) if written is None else written
-            state = spec.state_for(subject)
             if isinstance(spec, Component):
-                state.store(value, None if wake_at is None else to_micros(wake_at))
+                spec.state_for(subject).store(value, None if wake_at is None else to_micros(wake_at))
             else:
-                state._assign(value)
+                spec.assign(subject, value)
 
         return self._put(key, put)
 

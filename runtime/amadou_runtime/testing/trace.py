@@ -7,8 +7,7 @@ from typing import Any
 import attrs
 
 from amadou import Call, DependencyChange, Key, KeyedEvent, Subject, Timer
-from amadou._group import packed_state
-from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, batch_of
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou_runtime.core.failure import shown_state
@@ -249,13 +248,13 @@ class Trace:
             if self.crash_after <= 0:
                 raise SimulatedCrash
             self.crash_after -= 1
-        watermark = subject._batch.watermark
+        watermark = batch_of(subject).watermark
         self._seen += 1
         told = self._snapshot(subject) if self._seen <= DETAILED else None
         self._raw.append(
             RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
         )
-        return [len(port.wires) for port in subject._batch.ports.values()]
+        return [len(port.wires) for port in batch_of(subject).ports.values()]
 
     def _end(self, subject: Subject, before: list[int]) -> None:
         entry = self._raw[-1]
@@ -263,7 +262,7 @@ class Trace:
             entry.after = self._snapshot(subject)
         collected = [
             (name, wire)
-            for (name, port), start in zip(subject._batch.ports.items(), before, strict=True)
+            for (name, port), start in zip(batch_of(subject).ports.items(), before, strict=True)
             for wire in port.wires[start:]
         ]
         if collected:
@@ -272,15 +271,14 @@ class Trace:
     def _snapshot(self, subject: Subject) -> list[Any]:
         """A subject's packed state by spec, and its timers."""
         key, packed = subject.key, {}
-        for name, column in subject._batch.columns.items():
-            state = column.states.get(key)
+        for name, column in batch_of(subject).columns.items():
             try:
-                part = column.packed.get(key) if state is None or not state._changed else packed_state(state)
+                part = column.packed_now(key)
             except AmadouError:  # what msgpack refuses is told where it is stored
                 continue
             if part is not None:
                 packed[name] = part
-        timers = subject._timers.of(key)
+        timers = batch_of(subject).timers.of(key)
         self._seen += len(timers) // _TIMERS
         return [packed, timers]
 

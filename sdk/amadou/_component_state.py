@@ -1,0 +1,132 @@
+"""What a component keeps: of one subject, or of all subjects of a key group."""
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any
+
+from amadou._batch import Batch
+from amadou._event import Key
+from amadou._spec import MISSING
+from amadou._state_spec import NEVER
+from amadou._state_table import StateTable
+from amadou._subject import Subject
+from amadou.event_time import MICROSECOND
+
+if TYPE_CHECKING:
+    from amadou._component import Component
+
+
+class Part:
+    """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
+
+    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "value", "wake_at")
+
+    def __init__(self, spec: "Component", key: Key, wire: Any) -> None:
+        self._spec = spec
+        self._key = key
+        self._subject: Subject | None = None
+        self._changed = False
+        self._written = NEVER
+        if wire is not MISSING and spec.ttl is not None:
+            self._written, wire = wire
+        self.value: Any = None if wire is MISSING else wire
+        """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
+        self.wake_at: int | None = None
+        """When the component is woken, in microseconds since 1970."""
+
+    @property
+    def noted(self) -> Any:
+        """What the component notes for the batch's events, or for the time in hand while what is due is woken; `None`
+        before. It is not kept.
+        """
+        at, value = self._column.noted.get(self._key, (None, None))
+        return value if at == self._batch.firing_micros else None
+
+    @noted.setter
+    def noted(self, value: Any) -> None:
+        self._column.noted[self._key] = self._batch.firing_micros, value
+
+    @property
+    def _column(self) -> StateTable:
+        assert self._subject is not None
+        return self._subject._columns[self._spec.name]
+
+    @property
+    def _batch(self) -> Batch:
+        assert self._subject is not None
+        return self._subject._batch
+
+    def store(self, value: Any, wake_at: int | None, *, renews: bool = True) -> None:
+        """Keep a value. Nothing stays of a subject without one.
+
+        :param value: what plain msgpack carries, `None` for nothing
+        :param wake_at: when to wake the component, in microseconds since 1970; after `Component.reached`, or in `woken`
+            after the time for which it was woken
+        :param renews: whether it counts as written now, for a `ttl`: not what is left after a wake
+        """
+        self.value = value
+        self.wake_at = None if value is None else wake_at
+        if self.ages and renews:
+            assert self._subject is not None
+            self._written = max(self._written, self._spec._written_at(self._subject))
+        self._changed = True
+        if self._batch.firing_micros is not None:
+            self._batch.stored.add(self._spec.name)
+
+    def mark_changed(self) -> None:
+        """Let it be stored again, such as after a `Component.loaded` that changed the value."""
+        self._changed = True
+
+    @property
+    def ages(self) -> bool:
+        """Whether the value is gone some time after it was written."""
+        return self._spec.ttl is not None
+
+    def is_gone(self, now: int) -> bool:
+        """Whether its time to live is over.
+
+        :param now: in microseconds since 1970
+        """
+        life = self._spec.ttl
+        return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
+
+    def _oldest(self) -> int:
+        return self._written
+
+    def _stored(self) -> Any:
+        if self.value is None:
+            return MISSING
+        return [self._written, self.value] if self.ages else self.value
+
+    def _shown(self) -> Any:
+        return self._spec.shown_value(self._key, self.value)
+
+
+class Whole:
+    """What a component keeps of all subjects of a key group, as one value, and when it wants to be woken for the first
+    of them.
+    """
+
+    __slots__ = ("keys", "layout", "noted", "value", "wake_at")
+
+    def __init__(
+        self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = (), layout: Any = None
+    ) -> None:
+        self.value = value
+        """What plain msgpack carries, `None` for nothing."""
+        self.wake_at = wake_at
+        """In microseconds since 1970."""
+        self.keys = keys
+        """The subjects that it is about."""
+        self.layout = layout
+        """The component's `layout` when it was stored."""
+        self.noted: Any = None
+        """What the component notes for the rest of the batch; it is not kept."""
+
+    def store(self, value: Any, wake_at: int | None, keys: Collection[Key]) -> None:
+        """Keep a value.
+
+        :param value: what plain msgpack carries, `None` for nothing
+        :param wake_at: when to wake the component, after the watermark
+        :param keys: the subjects that it is about, each of which has one time to wake
+        """
+        self.value, self.wake_at, self.keys = value, wake_at, keys

@@ -1,0 +1,54 @@
+"""Events as columns, for components that take many at a time."""
+
+from collections.abc import Iterable, Iterator
+from itertools import compress
+from typing import Any
+
+import attrs
+
+from amadou._event import Key, KeyedEvent, keyed_events
+from amadou.event_time import from_micros
+
+
+@attrs.frozen
+class Events:
+    """Events of many subjects and of one source, as columns.
+
+    :param micros: their timestamps in microseconds since 1970
+    """
+
+    keys: list[Key]
+    values: list[Any]
+    micros: list[int]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def each(self) -> Iterator[KeyedEvent[Any]]:
+        """The events one by one."""
+        return keyed_events(self.keys, map(from_micros, self.micros), self.values)
+
+    def where(self, chosen: Iterable[Any]) -> "Events":
+        """The events for which something is true."""
+        chosen = list(chosen)
+        return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
+
+    def by(self, labels: list[Any]) -> dict[Any, "Events"]:
+        """The events by what they are labelled with."""
+        if len(set(labels)) == 1:
+            return {labels[0]: self}
+        found: dict[Any, Events] = {}
+        for label, *event in zip(labels, self.keys, self.values, self.micros, strict=True):
+            part = found.get(label)
+            if part is None:
+                part = found[label] = Events([], [], [])
+            part.keys.append(event[0])
+            part.values.append(event[1])
+            part.micros.append(event[2])
+        return found
+
+    def between(self, start: int, end: int) -> "Events":
+        """The events of some positions."""
+        if (start, end) == (0, len(self)):
+            return self
+        return Events(self.keys[start:end], self.values[start:end], self.micros[start:end])

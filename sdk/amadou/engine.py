@@ -1,0 +1,59 @@
+"""What an engine may use of the SDK: a runtime that calls handlers, such as `amadou_runtime`, and nobody else.
+
+Handlers, components and connectors do with what `amadou` and its other public modules offer.
+
+- The batch in hand: `Batch`, `batch_of`, `Port`, `StateTable`, `Timers`; `KeylessSubject` for callbacks without a key.
+- Calling a handler: `callbacks_of` guards its attributes, `known_components` notes the components that it makes.
+- Encoding: `pack` and `unpack` are the format of everything that travels or is stored.
+- Checking: `check_key`, `declared_specs`, `params_of`.
+"""
+
+from amadou._batch import Batch, Port
+from amadou._component import known_components
+from amadou._construction import resolved_annotations
+from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_times
+from amadou._event import check_key, keyed_events
+from amadou._handler import callbacks_of
+from amadou._letters import DEAD_LETTERS, LATE_EVENTS
+from amadou._markers import PROJECT
+from amadou._params import params_of
+from amadou._port import declared_specs
+from amadou._report import added, shown_watermark
+from amadou._secret import HIDDEN, names_secret, redacted
+from amadou._spec import MISSING
+from amadou._state_table import StateTable
+from amadou._subject import KeylessSubject, batch_of
+from amadou._time import clock_time
+from amadou._timers import Timers
+
+__all__ = [
+    "DEAD_LETTERS",
+    "HIDDEN",
+    "LATE_EVENTS",
+    "MISSING",
+    "PROJECT",
+    "Batch",
+    "Envelope",
+    "KeylessSubject",
+    "Port",
+    "StateTable",
+    "Timers",
+    "added",
+    "batch_of",
+    "callbacks_of",
+    "check_key",
+    "clock_time",
+    "declared_specs",
+    "keyed_events",
+    "know_types",
+    "known_components",
+    "names_secret",
+    "pack",
+    "params_of",
+    "redacted",
+    "resolved_annotations",
+    "shown_watermark",
+    "type_reference",
+    "unpack",
+    "unpack_times",
+]
