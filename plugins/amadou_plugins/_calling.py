@@ -57,7 +57,7 @@ class CallingComponent(Component):
         """Take a method of the handler's class, or any other function as it is."""
         _check_callable(which, function)
         if self._given[which] is not None:
-            raise SpecError(f"{self._name or type(self).__name__} has two functions for {which}")
+            raise SpecError(f"{self.given_name or type(self).__name__} has two functions for {which}")
         self._given[which] = _Marked(function)
         return function
 
@@ -94,7 +94,7 @@ class CallingComponent(Component):
         """
         if self._given[which] is None:
             raise SpecError(
-                f"nothing takes its results: mark a method with @{self._name or 'it'}.{which}, or give {which}="
+                f"nothing takes its results: mark a method with @{self.given_name or 'it'}.{which}, or give {which}="
             )
 
 

@@ -35,9 +35,9 @@ class Spec:
         return self._name
 
     @property
-    def is_named(self) -> bool:
-        """Whether it has a name already."""
-        return self._name is not None
+    def given_name(self) -> str | None:
+        """The name, or `None` before it has one."""
+        return self._name
 
     def _defer(self) -> None:
         """Let the first call of one of `_functions` make them all."""

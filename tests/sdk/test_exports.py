@@ -10,9 +10,11 @@ import pytest
 
 import amadou
 import amadou.dependencies
+import amadou.engine
 import amadou.errors
 import amadou.event_time
 import amadou.fields
+import amadou.hookspecs
 import amadou.text
 import amadou_plugins
 import amadou_runtime
@@ -122,6 +124,45 @@ def test_plugins_import_only_what_a_third_party_could() -> None:
                 wrong.append((path, module))
             wrong += [(path, f"{module}.{name}") for name in names if name not in PUBLIC.get(module, ())]
     assert wrong == []
+
+
+def test_the_runtime_uses_of_the_sdk_what_public_modules_and_amadou_engine_offer() -> None:
+    offered = {**PUBLIC, "amadou.engine": {*amadou.engine.__all__}, "amadou.hookspecs": {*vars(amadou.hookspecs)}}
+    wrong = [
+        (path, module, name)
+        for path, module, names in imports_of("amadou_runtime")
+        if top(module) == "amadou"
+        for name in names
+        if name not in offered.get(module, ()) and f"{module}.{name}" not in offered
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("package", ["amadou_runtime", "amadou_plugins"])
+def test_no_underscore_attribute_of_the_sdk_is_used_elsewhere(package: str) -> None:
+    private, own = private_names("amadou"), private_names(package)
+    reached = [
+        f"{path.name}:{node.lineno} {node.attr}"
+        for path in sorted(ROOTS[package].rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr in private - own
+    ]
+    assert reached == []
+
+
+def private_names(package: str) -> set[str]:
+    """The attributes and functions with an underscore that a package defines."""
+    found: set[str] = set()
+    for path in ROOTS[package].rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            match node:
+                case ast.FunctionDef() | ast.ClassDef():
+                    found.add(node.name)
+                case ast.Attribute(ctx=ast.Store()):
+                    found.add(node.attr)
+                case ast.Name(ctx=ast.Store()):
+                    found.add(node.id)
+    return {name for name in found if name.startswith("_") and not name.startswith("__")}
 
 
 @pytest.mark.parametrize("package", ROOTS)

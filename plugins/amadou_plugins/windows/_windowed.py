@@ -144,7 +144,7 @@ def windowed(
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
     window = window.copied()
-    if not window.is_named:
+    if window.given_name is None:
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     window.mark("on_close_all", Windowed.all_closed)

@@ -130,9 +130,8 @@ class Callbacks:
         keeper = batch_of(subject).keeper
         assert keeper is not None
         noun = keeper.noun_of(name)
-        if isinstance(made, Component) and not (made.is_named and made.name == name):
-            other = f"gave one with the name {made.name!r}" if made.is_named else "gave one without a name"
-            raise RecoverError(self.name, name, subject.key, other, noun)
+        if isinstance(made, Component) and made.given_name != name:
+            raise RecoverError(self.name, name, subject.key, f"gave one with the name {made.given_name!r}", noun)
         if isinstance(made, Component):
             self.components[name] = made
         if name not in self.components:
