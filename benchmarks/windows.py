@@ -152,6 +152,13 @@ def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, che
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
+def play_columns_in_windows(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+    """A handler whose records are keyed one by one, and whose window takes many events as columns."""
+    handler = windowed(key="key", timestamp="timestamp", window=kind.window())
+    handler.key_batch = no_columns  # type: ignore[method-assign]
+    return run_handler(handler, "results", spark, files, output, checkpoint)
+
+
 def play_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
     """A handler whose callbacks are called for one record and one event after the other."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
@@ -185,9 +192,10 @@ PLAYS = {
     "spark-sql": play_spark_sql,
     "amadou": play_amadou,
     "keyed-by-columns": play_keyed_by_columns,
+    "columns-in-windows": play_columns_in_windows,
     "per-event": play_per_event,
 }
-PATHS = ("per-event", "keyed-by-columns", "amadou")
+PATHS = ("per-event", "keyed-by-columns", "columns-in-windows", "amadou")
 
 
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:

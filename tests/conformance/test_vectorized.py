@@ -129,3 +129,9 @@ def test_a_run_counts_what_its_vectorised_path_could_not_do(summary_of: Callable
     assert "vectorized fallbacks: window 1;" in str(summary)
     first = {each.key: each.value for each in sink.records if each.start == at(0)}
     assert first == {"k0": 2, "k1": 4}  # type: ignore[union-attr]
+
+
+def test_records_of_several_forms_are_keyed_one_by_one(test_run: MakeRun) -> None:
+    mixed = [b'{"key": "k", "at": "2025-01-01T00:00:01Z", "n": 1}', *records(2), {"key": "k", "at": at(3).isoformat()}]
+    result = test_run(job(TumblingWindow(TEN, Count()))).add_records(mixed).run(flush=True)
+    assert [(each.key, each.value) for each in result.records("results")] == [("k", 2), ("k0", 1)]

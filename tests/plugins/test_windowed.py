@@ -99,7 +99,7 @@ def test_keys_times_and_values_are_fields_or_functions() -> None:
     handler = windowed(
         key=("page", "user"),
         timestamp=lambda visit: visit.timestamp + SECOND,
-        value="ms",
+        event_value="ms",
         window=TumblingWindow(60 * SECOND, Mean(), early=1),
     )
     run = run_of(handler).add_record(Visit("a", 1, at(59), 5.0)).add_watermark(at(120))

@@ -92,13 +92,13 @@ class Windowed(VectorizedHandler):
         readers = (self._read_key, self._read_timestamp, self._read_value)
         if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
             return None  # a function of the user's is called in the order of `key_event`, and once for each record
-        read = list(map(orjson.loads, records)) if isinstance(records[0], bytes | str) else records
+        read = list(map(orjson.loads, records)) if set(map(type, records)) <= {bytes, str} else records
         if set(map(type, read)) != {dict}:
             return None
         keys, timestamps, values = (read if reader is None else reader.each(read) for reader in readers)  # type: ignore[attr-defined]
-        if isinstance(timestamps[0], str):
+        if set(map(type, timestamps)) == {str}:
             timestamps = list(map(datetime.fromisoformat, timestamps))
-        return keys, timestamps, values
+        return (keys, timestamps, values) if set(map(type, timestamps)) == {datetime} else None
 
     def on_event(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         self.window.add(subject, event)
@@ -119,7 +119,7 @@ def windowed(
     key: Reading,
     timestamp: Reading,
     window: WindowSpec[Any],
-    value: Reading | None = None,
+    event_value: Reading | None = None,
     port: str = "results",
 ) -> Windowed:
     """A handler that gives every record to a window and collects `WindowResult`s::
@@ -137,7 +137,7 @@ def windowed(
     :param key: the event's key
     :param timestamp: its time: a datetime or a text in ISO 8601, with a zone
     :param window: the window, of which the handler has a copy; without functions of its own for results
-    :param value: the event's value, which the window's aggregates read; the record without it
+    :param event_value: the event's value, which the window's aggregates read; the record without it
     :param port: the port's name
     :raises SpecError: the window is none, or has a function for results already
     """
@@ -148,7 +148,7 @@ def windowed(
         window.__set_name__(Windowed, "window")
     window.on_close(Windowed.closed)
     window.mark("on_close_all", Windowed.all_closed)
-    return Windowed(window, key, timestamp, value, port)
+    return Windowed(window, key, timestamp, event_value, port)
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
