@@ -1,0 +1,78 @@
+"""Pages for readers of the code name files and definitions that exist."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HOW_IT_WORKS = ROOT / "docs" / "how-it-works.md"
+PAGES = [HOW_IT_WORKS, *ROOT.glob("CONTRIBUTING.md")]
+FOLDERS = (ROOT, ROOT / "runtime" / "amadou_runtime")
+"""Where paths on these pages begin."""
+CHECKPOINT = {"offsets/N", "clock/N", "clock/N-1", "clock/N-began", "commits/N", "state/"}
+"""Paths in a checkpoint, not in the repository."""
+
+PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
+FILE = re.compile(r"`([\w/.-]+\.py)`")
+DEFINITIONS = re.compile(r"((?:`[\w.]+`(?:,\s+|\s+and\s+)?)+)\s+(?:in\s+|\()`([\w/.-]+\.py)`")
+"""Names with the file that defines them: "`a` and `b` in `file.py`", "`a` (`file.py`)"."""
+
+
+def found(path: str) -> Path | None:
+    return next((folder / path for folder in FOLDERS if (folder / path).exists()), None)
+
+
+def defined_in(body: list[ast.stmt], within: str = "") -> Iterator[str]:
+    """The names of a file: of functions, classes, what is assigned, and of all that in classes."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield f"{within}{node.name}"
+        if isinstance(node, ast.ClassDef):
+            yield from defined_in(node.body, f"{within}{node.name}.")
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (f"{within}{target.id}" for target in targets if isinstance(target, ast.Name))
+
+
+def definitions_on(page: Path) -> list[tuple[str, str]]:
+    named = DEFINITIONS.findall(page.read_text())
+    return [(name, file) for names, file in named for name in re.findall(r"`([\w.]+)`", names)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_path_on_a_page_exists(page: Path) -> None:
+    text = page.read_text()
+    paths = {*PATH.findall(text), *FILE.findall(text)} - CHECKPOINT
+    assert sorted(path for path in paths if found(path) is None) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_name_on_a_page_stands_in_the_file_that_the_page_says(page: Path) -> None:
+    missing = [
+        f"{name} in {file}"
+        for name, file in definitions_on(page)
+        if (path := found(file)) is not None and name not in {*defined_in(ast.parse(path.read_text()).body)}
+    ]
+    assert missing == []
+
+
+def test_each_class_and_method_on_the_page_exists() -> None:
+    product = (path for folder in ("sdk", "runtime", "plugins") for path in (ROOT / folder).rglob("*.py"))
+    known = {name for path in product for name in defined_in(ast.parse(path.read_text()).body)}
+    named = set(re.findall(r"`([A-Z]\w+(?:\.\w+)?)`", HOW_IT_WORKS.read_text()))
+    assert sorted(named - known) == []
+    assert len(named) > 30
+
+
+def test_the_page_names_many_definitions() -> None:
+    assert len(definitions_on(HOW_IT_WORKS)) > 40
+
+
+def test_the_picture_names_files_that_exist() -> None:
+    files = re.findall(r"[\w/]+\.py", (ROOT / "docs" / "how-it-works.svg").read_text())
+    core = ROOT / "runtime" / "amadou_runtime" / "core"
+    assert len(files) > 8
+    assert [file for file in files if found(file) is None and not (core / file).exists()] == []
