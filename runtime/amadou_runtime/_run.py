@@ -20,7 +20,8 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import plan_of
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.embedded.engine import run_embedded
-from amadou_runtime.plugins.registry import RunHooks, plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
+from amadou_runtime.plugins.run_hooks import RunHooks
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob

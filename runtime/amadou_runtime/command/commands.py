@@ -14,7 +14,7 @@ from amadou_runtime.command.load import load_job
 from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.run_command import ParamOption, TargetArgument, errors_told, pairs, run_job
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 _RUN_EXAMPLES = """Examples:
 

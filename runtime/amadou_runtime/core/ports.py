@@ -7,7 +7,7 @@ import attrs
 from amadou import Job, Sink
 from amadou.errors import JobError
 from amadou_runtime.core.several_sinks import SeveralSinks
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 
 class PortCodecs(dict[str, Any]):

@@ -24,7 +24,7 @@ from amadou_runtime.core.keying import Keying, Packed, key_event_of
 from amadou_runtime.core.operator import Evaluation, Operator, Processed, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
-from amadou_runtime.plugins.registry import RunHooks
+from amadou_runtime.plugins.run_hooks import RunHooks
 
 _logger = logging.getLogger("amadou")
 

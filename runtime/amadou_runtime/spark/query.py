@@ -31,7 +31,7 @@ from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.replay import Replayed
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.core.watermark import newest_of
-from amadou_runtime.plugins.registry import RunHooks
+from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.spark.checkpoint import Identity, absolute, claim, keep, last_batch
 from amadou_runtime.spark.clock import Clock, RunClock, stream_name
 from amadou_runtime.spark.compressed import unpack_compressed
