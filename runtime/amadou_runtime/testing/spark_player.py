@@ -19,7 +19,8 @@ from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import payload_for
-from amadou_runtime.spark.query import RunningJob, named_reader, run_query
+from amadou_runtime.spark.query import named_reader, run_query
+from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.summary import Summary
 from amadou_runtime.testing.players import Played, ScriptedBatch
