@@ -16,12 +16,12 @@ from amadou import BatchReport, Counts, Job, PartitionReport, RunSummary, SinkBa
 from amadou._report import shown_watermark
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
-from amadou_runtime.command.progress import Progress
 from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, evaluate, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
+from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime, Clock
