@@ -96,7 +96,7 @@ def test_many_at_a_time_is_as_one_by_one(
 def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, at_once: bool) -> None:
     events = [KeyedEvent("a", at(time), number) for time, number in script]
     found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: at_once)
-    assert [processed.counts for processed, _ in found] == [{"window.late": 1}, {}]
+    assert [processed.counts.counters for processed, _ in found] == [{"window.late": 1}, {}]
 
 
 def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
@@ -195,9 +195,10 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
     operator = Operator(job(Moody(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
     state = operator.process(None, [chunk], None).state
-    assert len(operator.process(state, [], to_micros(at(1))).outputs["results"]) == 2
+    processed = operator.process(state, [], to_micros(at(1)))
+    assert len(processed.outputs["results"]) == 2
     assert "job windows: the vectorised path of window failed" in caplog.text
-    assert operator.take_fallbacks() == {"window": 1}
+    assert processed.counts.vectorized_fallbacks == {"window": 1}
     assert "not now" in caplog.text
 
 
@@ -212,7 +213,7 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
 
     operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    assert (operator.vectorized_component, operator.process(None, [chunk], None).keys) == (None, 1)
+    assert (operator.vectorized_component, operator.process(None, [chunk], None).counts.keys) == (None, 1)
 
 
 def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
@@ -243,7 +244,7 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
     stranger = Operator(other)
     before = stranger.process(state, [], to_micros(at(0)))
-    assert (before.keys, before.pending, before.next_timer) == (2, 2, to_micros(at(1)))
+    assert (before.counts.keys, before.counts.timers_pending, before.next_timer) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
         stranger.process(before.state, [], to_micros(at(1)))
     other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window

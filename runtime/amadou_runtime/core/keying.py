@@ -41,6 +41,8 @@ class Packed(NamedTuple):
     """The oldest one, where the source depends on others; else `None`."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
+    fallbacks: dict[str, int] = {}
+    """How often the vectorised path failed, under ``key_event``."""
 
 
 def key_group(key: Any, groups: int) -> int:
@@ -104,9 +106,10 @@ class Keying:
             if packed is not None:
                 return packed
         packed = self.per_record(records, now)  # raises where a record is to blame
-        if failure is not None and not packed.letters:
-            self._fallbacks.note("key_event", failure)
-        return packed
+        if failure is None or packed.letters:
+            return packed
+        self._fallbacks.log("key_event", failure)
+        return packed._replace(fallbacks={"key_event": 1})
 
     def vectorized(self, records: list[Any], now: int) -> Packed | None:
         """Key and pack all records in one call.
@@ -138,10 +141,6 @@ class Keying:
                 self.take_failures()
                 good = [record for record in records if self._packs(record, now, letters)]
                 return self._pack(good, now, None)._replace(letters=letters)
-
-    def take_fallbacks(self) -> dict[str, int]:
-        """Return how often the vectorised path failed since the last call of this, under ``key_event``."""
-        return self._fallbacks.take()
 
     def take_failures(self) -> Failures:
         """What records failed since the last call of this. Begins anew."""

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import attrs
+
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
@@ -33,6 +35,24 @@ class KeptGroup(NamedTuple):
     in_memory: bool
     held: Held
     retired: list[str]
+
+
+@attrs.frozen
+class RangeStatus:
+    """What a key range holds after a batch.
+
+    :param keys: keys that have state or timers
+    :param timers_pending: timers that are set and not due
+    :param state_bytes: what is stored
+    :param next_timer: when the range must be called again at the latest, in microseconds of event time
+    :param held: events that wait
+    """
+
+    keys: int
+    timers_pending: int
+    state_bytes: int
+    next_timer: int | None
+    held: Held
 
 
 class KeyRange:
@@ -110,29 +130,22 @@ class KeyRange:
 
     def _keep(self, group: int, after: Processed) -> None:
         if after.state is not None:
-            figures = after.next_timer, after.keys, after.pending
+            figures = after.next_timer, after.counts.keys, after.counts.timers_pending
             self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
 
-    @property
-    def next_timer(self) -> int | None:
-        """When the range must be called again at the latest, in microseconds of event time."""
-        times = (kept.next_timer for kept in self._groups.values())
-        return min((time for time in times if time is not None), default=None)
+    def status(self, stored: bytes | None) -> RangeStatus:
+        """Return what the range holds.
 
-    @property
-    def keys(self) -> int:
-        """Keys that have state or timers."""
-        return sum(kept.keys for kept in self._groups.values())
-
-    @property
-    def pending(self) -> int:
-        """Timers that are set and not due."""
-        return sum(kept.pending for kept in self._groups.values())
-
-    @property
-    def held(self) -> Held:
-        """Events that wait."""
-        return all_held(kept.held for kept in self._groups.values())
+        :param stored: see `pack`
+        """
+        groups = self._groups.values()
+        return RangeStatus(
+            sum(kept.keys for kept in groups),
+            sum(kept.pending for kept in groups),
+            len(stored or b""),
+            min((kept.next_timer for kept in groups if kept.next_timer is not None), default=None),
+            all_held(kept.held for kept in groups),
+        )
 
     def pack(self) -> bytes | None:
         """The range as it is stored; `None` where nothing is left."""

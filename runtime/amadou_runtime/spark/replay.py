@@ -25,7 +25,7 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.summary import packed_error
+from amadou_runtime.spark.summary import Summary, packed_error
 
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"
@@ -118,4 +118,4 @@ class ReplayStage:
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
             rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
         if failed:
-            rows.add(REPORT_RANGE, pack_compressed({"outputs": {DEAD_LETTERS: failed}}))
+            rows.add(REPORT_RANGE, Summary(outputs={DEAD_LETTERS: failed}).pack())

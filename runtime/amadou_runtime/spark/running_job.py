@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -16,7 +15,7 @@ from amadou import BatchReport, Counts, Job, PartitionReport, RunSummary, SinkBa
 from amadou._report import shown_watermark
 from amadou._time import clock_time
 from amadou.errors import AmadouError, RunError
-from amadou_runtime.core.dependencies import Held, all_held, check_held, downs, evaluate, log_changes
+from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 from amadou_runtime.core.operator import DROPPED, LOST
@@ -25,7 +24,6 @@ from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime, Clock
-from amadou_runtime.spark.compressed import unpack_compressed
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
@@ -82,7 +80,7 @@ class RunningJob:
         self._dropped = DroppedWarning(job, replays=replays)
         self._held_back = HeldBackWarning(job)
         self._partitions: Sequence[PartitionReport] = clock.reports()
-        self._summary = RunSummary(job.name, counts=self._kept(), watermark=self._watermark())
+        self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
         """What the batch gave that failed and ended the run."""
@@ -210,7 +208,7 @@ class RunningJob:
         self._note(
             BatchReport(
                 number,
-                self._counts(whole),
+                self._counts(whole.counts),
                 self._watermark(),
                 time.monotonic() - began,
                 from_micros(clock_time()),
@@ -238,7 +236,7 @@ class RunningJob:
         self._lost_tasks.warn(frame.sparkSession, moment.number)
         whole = Summary()
         for row in rows:
-            whole.merge(Summary(**unpack_compressed(row[0])))
+            whole.merge(Summary.unpack(row[0]))
         if whole.error is not None:
             self.failed = whole
             raise error_from(whole.error)
@@ -249,7 +247,8 @@ class RunningJob:
         number = moment.number
         decision = evaluate(self._job, moment.dependency_state, newest_of(whole.newest), whole.oldest, number)
         log_changes(self._job, decision.changes)
-        check_held(self._job, self._held(whole.ranges), decision.down)
+        ranges = {**self._clock.ranges, **whole.ranges}
+        check_held(self._job, all_held(status.held for status in ranges.values()), decision.down)
         letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
         began = time.perf_counter()
         for port in self._job.sinks:
@@ -279,32 +278,16 @@ class RunningJob:
                 self._told = progress.batchId()
                 self._on_spark_progress(json.loads(progress.json()))
 
-    def _counts(self, whole: Summary) -> Counts:
+    def _counts(self, batch: Counts) -> Counts:
+        """Return what a batch came to, with what all key ranges hold after it."""
+        ranges = self._clock.ranges.values()
         return attrs.evolve(
-            self._kept(),
-            records=whole.records,
-            events=whole.events,
-            late=whole.late,
-            dropped=whole.dropped,
-            timers_set=whole.timers_set,
-            timers_fired=whole.fired,
-            outputs=whole.outputs,
-            counters=whole.counts,
-            vectorized_fallbacks=whole.vectorized_fallbacks,
+            batch,
+            keys=sum(status.keys for status in ranges),
+            timers_pending=sum(status.timers_pending for status in ranges),
+            state_bytes=sum(status.state_bytes for status in ranges),
+            held=held_counts(all_held(status.held for status in ranges)),
         )
-
-    def _kept(self) -> Counts:
-        """What the key ranges hold."""
-        keys, pending, state_bytes = (sum(kept[field] for kept in self._clock.ranges.values()) for field in range(3))
-        held = {source: count for source, (count, _) in self._held().items()}
-        return Counts(keys=keys, timers_pending=pending, state_bytes=state_bytes, held=held)
-
-    def _held(self, also: Mapping[int, list[Any]] = MappingProxyType({})) -> Held:
-        """Which events the key ranges hold.
-
-        :param also: ranges that the clock does not know of yet
-        """
-        return all_held(kept[4] for kept in {**self._clock.ranges, **also}.values())
 
     def _watermark(self) -> datetime | None:
         micros = self._clock.watermark

@@ -73,7 +73,7 @@ class Played:
     """
 
     letters: list[Any]
-    counts: dict[str, int]
+    counts: Mapping[str, int]
     dropped: int
     trace: list[RawEntry]
     newest: Newest
@@ -122,8 +122,8 @@ class EmbeddedPlayer:
         played = self._play(batch)
         return Played(
             played.letters,
-            played.processed.counts,
-            played.processed.dropped,
+            played.counts.counters,
+            played.counts.dropped,
             self._trace.take(),
             played.newest,
             self._engine.state,

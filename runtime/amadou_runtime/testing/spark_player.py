@@ -17,6 +17,7 @@ from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.query import named_reader, run_query
@@ -41,13 +42,15 @@ class _ScriptClock:
         self.watermark: int | None = None
         self.now = 0
         self.dependency_state: bytes | None = None
-        self.ranges: dict[int, list[Any]] = {}
+        self.ranges: dict[int, RangeStatus] = {}
         self.letters = LetterCount()
 
     def begin(self, number: int) -> BatchTime:
         return BatchTime(number, self.watermark, self.now, self.dependency_state)
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
+    def end(
+        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
+    ) -> None:
         self.dependency_state = dependency_state
 
     def reports(self) -> list[PartitionReport]:
@@ -108,11 +111,11 @@ class SparkPlayer:
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
-        held = all_held(kept[4] for kept in whole.ranges.values())
+        held = all_held(status.held for status in whole.ranges.values())
         return Played(
             whole.letters,
-            whole.counts,
-            whole.dropped,
+            whole.counts.counters,
+            whole.counts.dropped,
             [RawEntry.of(parts) for parts in whole.trace],
             whole.newest,
             self._state,
