@@ -16,7 +16,7 @@ from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 
 values = st.sampled_from(
     [
@@ -43,7 +43,7 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
 
 def played(
     handler: Recording, script: Any, late_events: Any, at_once: Callable[[], bool]
-) -> list[tuple[Processed, Any]]:
+) -> list[tuple[ProcessedGroup, Any]]:
     """What the operator gives for each batch of a script, and what it keeps.
 
     :param at_once: says for each batch whether it is played at once
@@ -56,7 +56,7 @@ def played(
     operator = Operator(Job("windows", handler, sources, sinks, late_events=late_events))
     operator.open()
     state: bytes | None = None
-    found: list[tuple[Processed, Any]] = []
+    found: list[tuple[ProcessedGroup, Any]] = []
     for watermark, events in [*script, (1000, [])]:
         brought: dict[str, list[Any]] = {}
         for key, timestamp, number in events:
@@ -64,7 +64,7 @@ def played(
             brought.setdefault("other" if number == 3 else "in", []).extend((key, timestamp, value))
         chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in brought.items()]
         mark = None if watermark is None else to_micros(at(watermark))
-        processed: Processed | None
+        processed: ProcessedGroup | None
         if at_once():
             assert operator.vectorized_component is not None
             processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)

@@ -27,7 +27,7 @@ from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import Operator, ReplayedGroup
 from amadou_runtime.core.ports import port_codec
-from amadou_runtime.core.replay import Replayed, plan_of
+from amadou_runtime.core.replay import ReplayedLetter, plan_of
 
 DISORDER = 5
 
@@ -114,7 +114,7 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     """What comes out of each port when letters are replayed into a job, with what a test run has stored."""
     plan = plan_of(letters_of(letters), mended, set())
     assert not plan.others
-    calls = [FailedCall(*Replayed.of_line(each.line()).content) for step in plan.steps for each in step]
+    calls = [FailedCall(*ReplayedLetter.of_line(each.line()).content) for step in plan.steps for each in step]
     operator = Operator(mended)
     operator.open()
     assert result.watermark is not None

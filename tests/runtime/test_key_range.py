@@ -12,7 +12,7 @@ from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
 
@@ -147,5 +147,5 @@ def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk
     return [(group, Chunk("records", b"", events)) for group, events in packed.events.items()]
 
 
-def outputs(*processed: Processed) -> list[Any]:
+def outputs(*processed: ProcessedGroup) -> list[Any]:
     return sorted(wire for group in processed for wire in group.outputs.get("told", []))

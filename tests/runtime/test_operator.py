@@ -11,7 +11,7 @@ from amadou.errors import CallbackError
 from amadou.event_time import to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
@@ -51,7 +51,7 @@ def test_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to
     assert operator.process(brought.state, [], brought.next_timer).state is None
 
 
-def figures(processed: Processed) -> tuple[int, ...]:
+def figures(processed: ProcessedGroup) -> tuple[int, ...]:
     counts = processed.counts
     return counts.events, counts.late, counts.timers_fired, counts.keys, counts.timers_pending
 

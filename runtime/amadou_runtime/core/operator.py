@@ -32,7 +32,7 @@ DROPPED = ".dropped"
 """The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
 
 
-class Processed(NamedTuple):
+class ProcessedGroup(NamedTuple):
     """A key group after a batch."""
 
     state: bytes | None
@@ -51,7 +51,7 @@ class Processed(NamedTuple):
     retired: list[str]
     """The names of what is kept as it is, for a job that has a spec of that name again."""
 
-    def with_counts(self, **changed: Any) -> "Processed":
+    def with_counts(self, **changed: Any) -> "ProcessedGroup":
         """Return it with some other counts."""
         return self._replace(counts=attrs.evolve(self.counts, **changed))
 
@@ -67,7 +67,7 @@ class ReplayedGroup(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of a batch's dependencies, and what callbacks did; see `Processed`."""
+    """The evaluation of a batch's dependencies, and what callbacks did; see `ProcessedGroup`."""
 
     decision: Decision
     outputs: dict[str, list[Any]]
@@ -147,13 +147,13 @@ class Operator:
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
         A handler that delegates all events to a component is processed by columns where the component can. Where that
         fails, the batch is processed event by event, which counts as a fallback.
 
-        :param state: the last `Processed.state`
+        :param state: the last `ProcessedGroup.state`
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
         :param limits: which events wait; see `Decision`
@@ -180,7 +180,7 @@ class Operator:
         again: ReplayedGroup,
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Call callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
 
         :param again: what is replayed
@@ -195,7 +195,7 @@ class Operator:
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> Processed | None:
+    ) -> ProcessedGroup | None:
         """Process one batch through a component that takes the events of all subjects as columns.
 
         :returns: what `per_event` would return; `None` where this state or handler needs it
@@ -234,7 +234,7 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
         again: ReplayedGroup | None = None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Process one batch, callback by callback.
 
         :param again: what is replayed besides events
@@ -257,7 +257,7 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int],
         again: ReplayedGroup | None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         group, callbacks = KeyGroup(state, self.run, self._job.retired), self._callbacks
         timers = group.timers
         for timer in () if again is None else again.timers:
@@ -325,7 +325,7 @@ class Operator:
         fired: int,
         calls: dict[str, int],
         next_timer: int | None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
@@ -346,7 +346,7 @@ class Operator:
         )
         group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
         state = group.pack()  # which forgets what was in memory and is not any more
-        return Processed(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
+        return ProcessedGroup(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""

@@ -20,8 +20,8 @@ from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_fai
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.keying import Keying, Packed, key_event_of
-from amadou_runtime.core.operator import Evaluation, Operator, Processed, together
+from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
+from amadou_runtime.core.operator import Evaluation, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
 from amadou_runtime.plugins.run_hooks import RunHooks
@@ -35,7 +35,7 @@ class BatchResult(NamedTuple):
     counts: Counts
     outputs: dict[str, list[Any]]
     """What goes to each port, in wire form."""
-    processed: Processed
+    processed: ProcessedGroup
     evaluation: Evaluation
     newest: Newest
     """The newest event times that the batch brought."""
@@ -157,7 +157,7 @@ class Embedded:
         keyed = [keying.take_failures() for keying in self._keying.values()]
         return all_failures((*keyed, self._operator.take_failures()))
 
-    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
+    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
         """The events of a source's records, how many records there were, and the seconds that keying took."""
         read = list(records)
         began = perf_counter()

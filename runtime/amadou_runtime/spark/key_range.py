@@ -10,7 +10,7 @@ from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import OTHER_RELEASE
-from amadou_runtime.core.operator import Operator, Processed, ReplayedGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup, ReplayedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
@@ -26,7 +26,7 @@ def range_count(key_groups: int, partitions: int) -> int:
 
 
 class KeptGroup(NamedTuple):
-    """A key group between two batches; see `Processed`."""
+    """A key group between two batches; see `ProcessedGroup`."""
 
     state: bytes
     next_timer: int | None
@@ -81,7 +81,7 @@ class KeyRange:
         chunks: Iterable[tuple[int, Chunk]],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> dict[int, Processed]:
+    ) -> dict[int, ProcessedGroup]:
         """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
 
         :param chunks: the batch's events with their key group, in any order
@@ -115,7 +115,7 @@ class KeyRange:
         again: Mapping[int, ReplayedGroup],
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> list[Processed]:
+    ) -> list[ProcessedGroup]:
         """Play what is replayed of some key groups, before what else the batch brings them.
 
         :param again: what is replayed, by key group
@@ -128,7 +128,7 @@ class KeyRange:
             played.append(after)
         return played
 
-    def _keep(self, group: int, after: Processed) -> None:
+    def _keep(self, group: int, after: ProcessedGroup) -> None:
         if after.state is not None:
             figures = after.next_timer, after.counts.keys, after.counts.timers_pending
             self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)

@@ -15,7 +15,7 @@ from amadou import Job, Run, Source
 from amadou.errors import RunError
 from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.ports import with_all_sinks
-from amadou_runtime.core.replay import Replayed
+from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.spark.checkpoint import Identity, absolute, claim, keep, last_batch
@@ -49,7 +49,7 @@ def start(
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
     flushes: RunningJob | None = None,
-    letters: Sequence[Replayed] = (),
+    letters: Sequence[ReplayedLetter] = (),
 ) -> RunningJob:
     """Start a job on a Spark session, which stays the caller's.
 

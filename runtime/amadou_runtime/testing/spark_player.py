@@ -24,7 +24,7 @@ from amadou_runtime.spark.query import named_reader, run_query
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.summary import Summary
-from amadou_runtime.testing.players import Played, ScriptedBatch
+from amadou_runtime.testing.players import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 from amadou_runtime.testing.traced_stages import (
     ScriptedBegin,
@@ -86,7 +86,7 @@ class SparkPlayer:
         self._running = self._start(job)
         atexit.register(self.close)
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
         self._whole = Summary()
@@ -112,7 +112,7 @@ class SparkPlayer:
         if whole.states:
             (self._state,) = whole.states.values()
         held = all_held(status.held for status in whole.ranges.values())
-        return Played(
+        return ScriptedResult(
             whole.letters,
             whole.counts.counters,
             whole.counts.dropped,
