@@ -2,7 +2,7 @@
 
 from amadou_runtime._run import run, start
 from amadou_runtime.command.main import main
-from amadou_runtime.command.progress import Progress
+from amadou_runtime.core.progress import Progress
 from amadou_runtime.embedded.local_runner import LocalRunner
 from amadou_runtime.spark import RunningJob
 from amadou_runtime.testing.test_result import TestResult

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from amadou import Job, RunSummary
-from amadou_runtime.command.progress import Progress
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.ports import with_all_sinks
+from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.replay import plan_of
 from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.embedded.engine import run_embedded
-from amadou_runtime.plugins.registry import RunHooks, plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
+from amadou_runtime.plugins.run_hooks import RunHooks
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob

@@ -62,20 +62,29 @@ class Counts:
         """How many records and callbacks failed and became dead letters."""
         return self.outputs.get(DEAD_LETTERS, 0)
 
-    def then(self, later: "Counts") -> "Counts":
-        """These and what came after them, as one."""
-        return attrs.evolve(
-            later,
-            records=added((self.records, later.records)),
-            events=self.events + later.events,
-            late=self.late + later.late,
-            dropped=self.dropped + later.dropped,
-            timers_set=self.timers_set + later.timers_set,
-            timers_fired=self.timers_fired + later.timers_fired,
-            outputs=added((self.outputs, later.outputs)),
-            counters=added((self.counters, later.counters)),
-            vectorized_fallbacks=added((self.vectorized_fallbacks, later.vectorized_fallbacks)),
+    @classmethod
+    def total(cls, parts: Sequence["Counts"]) -> "Counts":
+        """Return what the parts of a batch came to together."""
+        return cls(
+            records=added(part.records for part in parts),
+            events=sum(part.events for part in parts),
+            late=sum(part.late for part in parts),
+            dropped=sum(part.dropped for part in parts),
+            timers_set=sum(part.timers_set for part in parts),
+            timers_fired=sum(part.timers_fired for part in parts),
+            outputs=added(part.outputs for part in parts),
+            counters=added(part.counters for part in parts),
+            vectorized_fallbacks=added(part.vectorized_fallbacks for part in parts),
+            keys=sum(part.keys for part in parts),
+            timers_pending=sum(part.timers_pending for part in parts),
+            state_bytes=sum(part.state_bytes for part in parts),
+            held=added(part.held for part in parts),
         )
+
+    def then(self, later: "Counts") -> "Counts":
+        """Return these and what came after them, as one."""
+        afterwards = {name: getattr(later, name) for name in ("keys", "timers_pending", "state_bytes", "held")}
+        return attrs.evolve(Counts.total((self, later)), **afterwards)
 
 
 @attrs.frozen

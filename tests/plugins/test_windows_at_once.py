@@ -16,7 +16,7 @@ from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 
 values = st.sampled_from(
     [
@@ -43,7 +43,7 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
 
 def played(
     handler: Recording, script: Any, late_events: Any, at_once: Callable[[], bool]
-) -> list[tuple[Processed, Any]]:
+) -> list[tuple[ProcessedGroup, Any]]:
     """What the operator gives for each batch of a script, and what it keeps.
 
     :param at_once: says for each batch whether it is played at once
@@ -56,7 +56,7 @@ def played(
     operator = Operator(Job("windows", handler, sources, sinks, late_events=late_events))
     operator.open()
     state: bytes | None = None
-    found: list[tuple[Processed, Any]] = []
+    found: list[tuple[ProcessedGroup, Any]] = []
     for watermark, events in [*script, (1000, [])]:
         brought: dict[str, list[Any]] = {}
         for key, timestamp, number in events:
@@ -64,7 +64,7 @@ def played(
             brought.setdefault("other" if number == 3 else "in", []).extend((key, timestamp, value))
         chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in brought.items()]
         mark = None if watermark is None else to_micros(at(watermark))
-        processed: Processed | None
+        processed: ProcessedGroup | None
         if at_once():
             assert operator.vectorized_component is not None
             processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)
@@ -96,7 +96,7 @@ def test_many_at_a_time_is_as_one_by_one(
 def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, at_once: bool) -> None:
     events = [KeyedEvent("a", at(time), number) for time, number in script]
     found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: at_once)
-    assert [processed.counts for processed, _ in found] == [{"window.late": 1}, {}]
+    assert [processed.counts.counters for processed, _ in found] == [{"window.late": 1}, {}]
 
 
 def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
@@ -195,9 +195,10 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
     operator = Operator(job(Moody(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
     state = operator.process(None, [chunk], None).state
-    assert len(operator.process(state, [], to_micros(at(1))).outputs["results"]) == 2
+    processed = operator.process(state, [], to_micros(at(1)))
+    assert len(processed.outputs["results"]) == 2
     assert "job windows: the vectorised path of window failed" in caplog.text
-    assert operator.take_fallbacks() == {"window": 1}
+    assert processed.counts.vectorized_fallbacks == {"window": 1}
     assert "not now" in caplog.text
 
 
@@ -212,7 +213,7 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
 
     operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    assert (operator.vectorized_component, operator.process(None, [chunk], None).keys) == (None, 1)
+    assert (operator.vectorized_component, operator.process(None, [chunk], None).counts.keys) == (None, 1)
 
 
 def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
@@ -243,7 +244,7 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
     stranger = Operator(other)
     before = stranger.process(state, [], to_micros(at(0)))
-    assert (before.keys, before.pending, before.next_timer) == (2, 2, to_micros(at(1)))
+    assert (before.counts.keys, before.counts.timers_pending, before.next_timer) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
         stranger.process(before.state, [], to_micros(at(1)))
     other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window

@@ -27,7 +27,7 @@ from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import Operator, ReplayedGroup
 from amadou_runtime.core.ports import port_codec
-from amadou_runtime.core.replay import Replayed, plan_of
+from amadou_runtime.core.replay import ReplayedLetter, plan_of
 
 DISORDER = 5
 
@@ -114,17 +114,17 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     """What comes out of each port when letters are replayed into a job, with what a test run has stored."""
     plan = plan_of(letters_of(letters), mended, set())
     assert not plan.others
-    calls = [FailedCall(*Replayed.of_line(each.line()).content) for step in plan.steps for each in step]
+    calls = [FailedCall(*ReplayedLetter.of_line(each.line()).content) for step in plan.steps for each in step]
     operator = Operator(mended)
     operator.open()
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
     processed = operator.replay(run._state, group, to_micros(result.watermark), {})
-    assert (processed.late, processed.fired) == (0, len(calls))
+    assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
         port: [port_codec(mended, port).decode(wire) for wire in wires] for port, wires in processed.outputs.items()
     }
-    return outputs | {"counts": [processed.counts]}
+    return outputs | {"counts": [processed.counts.counters]}
 
 
 def results(given: Iterable[Any]) -> Any:
@@ -264,7 +264,7 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     mended = job(FedByTimers(False))
     operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
     played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), {})
-    assert (played.outputs, played.counts) == ({}, {"short.late": 1})
+    assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
     closed = operator.process(played.state, [], to_micros(at(60)))
     assert [port_codec(mended, "results").decode(wire) for wire in closed.outputs["results"]] == [(at(60), "a", (0, 1))]
 

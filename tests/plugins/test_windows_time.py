@@ -113,7 +113,8 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
             assert processed is not None
             state = processed.state
             results = sorted(map(repr, processed.outputs.get("results", [])))
-            found.append((results, processed.counts, processed.keys, processed.next_timer))
+            counts = processed.counts
+            found.append((results, counts.counters, counts.keys, processed.next_timer))
         return found
 
     assert outputs(True) == outputs(False)

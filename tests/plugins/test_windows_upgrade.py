@@ -14,7 +14,7 @@ from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mea
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),
@@ -31,7 +31,7 @@ AT_ONCE = ("tumbling", "hopping", "session")
 
 def batch_played(
     operator: Operator, state: bytes | None, chunks: list[Chunk], watermark: int, is_at_once: bool
-) -> Processed:
+) -> ProcessedGroup:
     """A batch, played many events at a time or one by one."""
     if is_at_once:
         assert operator.vectorized_component is not None

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from amadou_runtime import run
 from amadou_runtime.command.cli import app
-from amadou_runtime.command.load import load_job
+from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.main import main
 from amadou_runtime.core.trigger import trigger_problem
 

@@ -8,10 +8,10 @@ from tests.conformance.handlers import at
 
 from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.testing.players import BothPlayer, Played, ScriptedBatch
+from amadou_runtime.testing.players import BothPlayer, ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 
-NOTHING = Played([], {}, 0, [], {}, None, {}, None, LetterCount())
+NOTHING = ScriptedResult([], {}, 0, [], {}, None, {}, None, LetterCount())
 BATCH = ScriptedBatch("run/0", {}, None, 0)
 
 
@@ -19,9 +19,9 @@ BATCH = ScriptedBatch("run/0", {}, None, 0)
 class Playing:
     """Plays what it is given; see `Player`."""
 
-    outcome: Played | AmadouError
+    outcome: ScriptedResult | AmadouError
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         if isinstance(self.outcome, AmadouError):
             raise self.outcome
         return self.outcome
@@ -34,7 +34,7 @@ class Playing:
     def close(self) -> None: ...
 
 
-def told(embedded: Played | AmadouError, spark: Played | AmadouError) -> EngineDifferenceError:
+def told(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> EngineDifferenceError:
     with pytest.raises(EngineDifferenceError) as caught:
         BothPlayer(Playing(embedded), Playing(spark)).play(BATCH)
     return caught.value
@@ -44,7 +44,7 @@ def entry(number: int, *outputs: tuple[str, Any]) -> RawEntry:
     return RawEntry("on_event", f"key {number}", at(number), None, "events", number, outputs=list(outputs))
 
 
-def traced(*entries: RawEntry) -> Played:
+def traced(*entries: RawEntry) -> ScriptedResult:
     return attrs.evolve(NOTHING, trace=list(entries))
 
 

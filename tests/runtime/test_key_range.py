@@ -12,7 +12,7 @@ from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
 
@@ -56,12 +56,13 @@ def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, 
         played = key_range.process(operator, chunks(records, GROUPS), watermark)
         alone = operator.process(state, [chunk for _, chunk in chunks(records, 1)], watermark)
 
-        assert all(processed.events or processed.fired for processed in played.values())
+        assert all(processed.counts.events or processed.counts.timers_fired for processed in played.values())
         assert outputs(*played.values()) == outputs(alone)
-        assert sum(processed.fired for processed in played.values()) == alone.fired
-        assert (key_range.keys, key_range.pending, key_range.next_timer) == (
-            alone.keys,
-            alone.pending,
+        assert sum(each.counts.timers_fired for each in played.values()) == alone.counts.timers_fired
+        holds = key_range.status(None)
+        assert (holds.keys, holds.timers_pending, holds.next_timer) == (
+            alone.counts.keys,
+            alone.counts.timers_pending,
             alone.next_timer,
         )
         stored, state = key_range.pack(), alone.state
@@ -102,33 +103,34 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next(
     job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
     keying = Keying(job, "records", job.handler.key_event, 3)
     brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
-    keys = {group: Operator(job).process(None, [chunk], None).keys for group, chunk in brought}
+    keys = {group: Operator(job).process(None, [chunk], None).counts.keys for group, chunk in brought}
     first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
     key_range = KeyRange(None)
     assert key_range.process(first, brought, None).keys() == {0, 1, 2}
     stored = key_range.pack()
     again = KeyRange(stored)
-    assert (again.keys, again.pending) == (30, 30)
+    holds = again.status(None)
+    assert (holds.keys, holds.timers_pending) == (30, 30)
     assert again.process(first, [], None) == {}
     processed = again.process(first, [], due)
     assert len(outputs(*processed.values())) == 30
-    assert not any(each.counts for each in processed.values())
+    assert not any(each.counts.counters for each in processed.values())
     assert again.pack() is None
 
     taken_over = KeyRange(stored)
     processed = taken_over.process(next_run, [], None)
-    assert {group: each.counts for group, each in processed.items()} == {
+    assert {group: each.counts.counters for group, each in processed.items()} == {
         group: {"sum.lost": number} for group, number in keys.items()
     }
     assert taken_over.pack() is None
     mixed = KeyRange(stored)
     processed = mixed.process(next_run, brought[:1], None)
-    assert sum(each.counts["sum.lost"] for each in processed.values()) == 30
+    assert sum(each.counts.counters["sum.lost"] for each in processed.values()) == 30
     kept = KeyRange(mixed.pack())
-    assert kept.keys == keys[brought[0][0]]
+    assert kept.status(None).keys == keys[brought[0][0]]
     processed = kept.process(next_run, [], due)
     assert len(outputs(*processed.values())) == keys[brought[0][0]]
-    assert not any(each.counts for each in processed.values())
+    assert not any(each.counts.counters for each in processed.values())
 
 
 def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:
@@ -145,5 +147,5 @@ def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk
     return [(group, Chunk("records", b"", events)) for group, events in packed.events.items()]
 
 
-def outputs(*processed: Processed) -> list[Any]:
+def outputs(*processed: ProcessedGroup) -> list[Any]:
     return sorted(wire for group in processed for wire in group.outputs.get("told", []))

@@ -82,7 +82,7 @@ def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path
     played = engine.play(
         {"records": [("", [late, late._replace(key="a"), KeyedEvent("b", NOON, "keep")])]}, watermark, 0
     )
-    assert (played.processed.late, len(played.outputs[LATE_EVENTS])) == (2, 1)
+    assert (played.counts.late, len(played.outputs[LATE_EVENTS])) == (2, 1)
     (wire,) = played.outputs[DEAD_LETTERS]
     letter = MemorySink().codec(job(MemorySink()).ports[DEAD_LETTERS].type).decode(wire)
     assert (letter.callback, letter.record, letter.timestamp) == (LATE_EVENTS, late, late.timestamp)

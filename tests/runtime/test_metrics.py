@@ -21,7 +21,7 @@ from amadou import (
 )
 from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
 from amadou_runtime import run
-from amadou_runtime.plugins.registry import Plugins
+from amadou_runtime.plugins.hooks import Plugins
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 

@@ -26,8 +26,8 @@ from amadou import (
 from amadou.errors import CallbackError, JobError, PluginError
 from amadou_plugins.connectors import JsonLinesSink, LinesSource
 from amadou_runtime import TestRun, run
-from amadou_runtime.plugins import registry
-from amadou_runtime.plugins.registry import Plugins, plugins_of
+from amadou_runtime.plugins import hooks
+from amadou_runtime.plugins.hooks import Plugins, plugins_of
 
 ROOT = Path(__file__).parents[2]
 HOOKS = {name for name in vars(hookspecs) if name.startswith("amadou_")}
@@ -408,7 +408,7 @@ def test_commands_are_added_and_plugins_listed(
         '@hookimpl\ndef amadou_register_commands(app):\n    app.command("greet")(lambda: print("hello"))\n',
     )
     installed("wrong_plugin", "1 / 0\n")
-    monkeypatch.setattr(registry, "_loaded", {})
+    monkeypatch.setattr(hooks, "_loaded", {})
     app = typer.Typer()
     plugins_of().register_commands(app)
     assert CliRunner().invoke(app, ["greet"]).stdout == "hello\n"

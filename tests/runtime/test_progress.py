@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from amadou_runtime import Progress
-from amadou_runtime.command.progress import ProgressDisplay, progress_line
+from amadou_runtime.command.progress_display import ProgressDisplay, progress_line
 
 PROGRESS = Progress(
     job="views",

@@ -14,7 +14,7 @@ from amadou._encoding import pack
 from amadou.errors import LoadError
 from amadou_plugins.windows import TumblingWindow, Window
 from amadou_runtime.core.dead_letter_files import Letter
-from amadou_runtime.core.replay import Plan, Replayed, plan_of
+from amadou_runtime.core.replay import Plan, ReplayedLetter, plan_of
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 
@@ -80,7 +80,7 @@ def plan(*letters: Letter, noted: frozenset[str] = frozenset()) -> Plan:
 def test_letters_are_cut_where_a_batch_would_change_their_order(letters: list[Letter], sizes: list[int]) -> None:
     steps = plan(*letters).steps
     assert [len(step) for step in steps] == sizes
-    assert [Replayed.of_line(each.line()) for step in steps for each in step] == [
+    assert [ReplayedLetter.of_line(each.line()) for step in steps for each in step] == [
         each for step in steps for each in step
     ]
 

@@ -101,19 +101,6 @@ def test_the_sdk_imports_neither_pyspark_nor_the_other_roots() -> None:
     assert [found for found in imports_of("amadou") if top(found[1]) in forbidden] == []
 
 
-def test_the_runtime_imports_pyspark_only_inside_its_spark_package() -> None:
-    outside = [
-        found for found in imports_of("amadou_runtime") if top(found[1]) == "pyspark" and not within_spark(found[0])
-    ]
-    assert outside == []
-
-
-def test_the_core_imports_no_plugin_but_the_sink_that_is_assumed_for_ports_of_its_own() -> None:
-    core = [found for found in imports_of("amadou_runtime") if Path(found[0]).parts[0] == "core"]
-    plugins = [found for found in core if top(found[1]) == "amadou_plugins"]
-    assert plugins == [("core/ports.py", "amadou_plugins.connectors", ["JsonLinesSink"])]
-
-
 def test_plugins_import_only_what_a_third_party_could() -> None:
     wrong = []
     for path, module, names in imports_of("amadou_plugins"):
@@ -187,7 +174,3 @@ def imports_of(package: str) -> Iterator[tuple[str, str, list[str]]]:
 
 def top(module: str) -> str:
     return module.partition(".")[0]
-
-
-def within_spark(file: str) -> bool:
-    return Path(file).parts[0] == "spark"

@@ -1,6 +1,7 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import attrs
 import pytest
 
 from amadou import BatchReport, Counts, Metric
@@ -37,3 +38,26 @@ def test_counts_add_up() -> None:
     both = first.then(Counts(records={"b": 5}, timers_set=1, timers_pending=2, outputs={"dead_letters": 2, "out": 1}))
     assert both.records == {"a": 1, "b": 7}
     assert (both.timers_set, both.timers_pending, both.dead_letters) == (4, 2, 3)
+
+
+def test_the_parts_of_a_batch_add_up_with_what_each_holds() -> None:
+    one = Counts(records={"a": 1}, events=2, late=1, keys=4, timers_pending=5, state_bytes=6, held={"a": 7})
+    two = Counts(records={"b": 1}, events=3, outputs={"out": 2}, keys=1, timers_pending=1, state_bytes=1, held={"a": 1})
+    assert Counts.total([one, two, Counts()]) == Counts(
+        records={"a": 1, "b": 1},
+        events=5,
+        late=1,
+        outputs={"out": 2},
+        keys=5,
+        timers_pending=6,
+        state_bytes=7,
+        held={"a": 8},
+    )
+    assert Counts.total([]) == Counts()
+
+
+def test_no_count_is_left_out_where_parts_add_up() -> None:
+    empty = attrs.asdict(Counts())
+    part = Counts(**{name: {"a": 1} if isinstance(none, dict) else 1 for name, none in empty.items()})
+    both = {name: {"a": 2} if isinstance(none, dict) else 2 for name, none in empty.items()}
+    assert attrs.asdict(Counts.total([part, part])) == both

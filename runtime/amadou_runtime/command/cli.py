@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 app = typer.Typer(
     name="amadou",

@@ -10,11 +10,12 @@ import typer
 from amadou import hookimpl
 from amadou.errors import LoadError
 from amadou_runtime._run import replay
-from amadou_runtime.command.load import load_job
+from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.run_command import ParamOption, TargetArgument, errors_told, pairs, run_job
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_told, pairs
+from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 _RUN_EXAMPLES = """Examples:
 

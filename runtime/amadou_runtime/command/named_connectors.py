@@ -17,7 +17,7 @@ import attrs
 from amadou import Job, Param, Secret
 from amadou.engine import names_secret
 from amadou.errors import AmadouError, LoadError
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 _READABLE = (bool, int, float, timedelta, str, Secret)
 _OPTIONS = "options"

@@ -1,9 +1,7 @@
 """The command that runs a job: `amadou run TARGET …`, and `python views.py …` without the target."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from copy import copy
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
@@ -11,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
-from amadou import AmadouError, Job
+from amadou import Job
 from amadou_runtime._run import run
-from amadou_runtime.command.load import load_job
+from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.progress import ProgressDisplay
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_told, groups, pairs
+from amadou_runtime.command.progress_display import ProgressDisplay
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
@@ -24,20 +23,6 @@ class Engine(StrEnum):
 
     SPARK = "spark"
     EMBEDDED = "embedded"
-
-
-TargetArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="TARGET",
-        help="The job: FILE:name or MODULE:name, such as views.py:job. The name is 'job' without one.",
-        show_default=False,
-    ),
-]
-ParamOption = Annotated[
-    list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job. May be given several times."),
-]
 
 
 def run_job(
@@ -147,41 +132,3 @@ def run_program(job: Job, argv: Sequence[str] | None) -> None:
     app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
     app.command(help=(run_job.__doc__ or "").replace("a job", f"the job {job.name}", 1))(command)
     app(args=None if argv is None else list(argv), prog_name=Path(sys.argv[0]).name)
-
-
-def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """The names and values of an option that is given as ``NAME=VALUE``.
-
-    :raises typer.BadParameter: one has no name or no ``=``, or a name comes twice
-    """
-    found = groups(texts, option)
-    for name, values in found.items():
-        if len(values) > 1:
-            raise typer.BadParameter(f"{option} has {name} twice: give it once")
-    return {name: value for name, (value,) in found.items()}
-
-
-def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
-    """The names of an option that is given as ``NAME=VALUE``, each with its values in their order.
-
-    :raises typer.BadParameter: one has no name or no ``=``
-    """
-    found: dict[str, list[str]] = {}
-    for text in texts or ():
-        if text.find("=") < 1:
-            raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
-        name, value = text.split("=", 1)
-        found.setdefault(name, []).append(value)
-    return found
-
-
-@contextmanager
-def errors_told() -> Iterator[None]:
-    """Tell an error of amadou's as a message, the user's own traceback first, and exit with 1."""
-    try:
-        yield
-    except AmadouError as error:
-        # A callback's error that has a cause leaves the traceback to Python, which does not get to show it here. A
-        # copy has no cause.
-        print(copy(error), file=sys.stderr)
-        raise typer.Exit(1) from error

@@ -187,6 +187,11 @@ def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
     return whole
 
 
+def held_counts(held: Held) -> dict[str, int]:
+    """Return how many events are held, by source."""
+    return {source: count for source, (count, _) in held.items()}
+
+
 def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
     """Look whether too much is held.
 

@@ -28,7 +28,7 @@ from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
 
 
-class Packed(NamedTuple):
+class KeyedRecords(NamedTuple):
     """Records after keying."""
 
     events: dict[int, bytes]
@@ -39,6 +39,8 @@ class Packed(NamedTuple):
     """The oldest one, where the source depends on others; else `None`."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
+    fallbacks: dict[str, int] = {}
+    """How often the vectorised path failed, under ``key_event``."""
 
 
 def key_group(key: Any, groups: int) -> int:
@@ -86,7 +88,7 @@ class Keying:
         self.stopwatch = Stopwatch()
         """Measures `key_event`."""
 
-    def pack(self, records: list[Any], now: int) -> Packed:
+    def pack(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records. Those that cannot be keyed become dead letters where the job wants that.
 
         :param now: the time of the clock in microseconds
@@ -101,11 +103,12 @@ class Keying:
             if packed is not None:
                 return packed
         packed = self.per_record(records, now)  # raises where a record is to blame
-        if failure is not None and not packed.letters:
-            self._fallbacks.note("key_event", failure)
-        return packed
+        if failure is None or packed.letters:
+            return packed
+        self._fallbacks.log("key_event", failure)
+        return packed._replace(fallbacks={"key_event": 1})
 
-    def vectorized(self, records: list[Any], now: int) -> Packed | None:
+    def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.
 
         :returns: `None` where the handler cannot, or not these records
@@ -122,7 +125,7 @@ class Keying:
             keys, timestamps, values = columns
             return self._pack_all(keys, timestamps, values, now)
 
-    def per_record(self, records: list[Any], now: int) -> Packed:
+    def per_record(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records one by one.
 
         :raises CallbackError: `key_event` failed, or returned what cannot be used
@@ -138,10 +141,6 @@ class Keying:
                 self.take_failures()
                 good = [record for record in records if self._packs(record, now, letters)]
                 return self._pack(good, now, None)._replace(letters=letters)
-
-    def take_fallbacks(self) -> dict[str, int]:
-        """Return how often the vectorised path failed since the last call of this, under ``key_event``."""
-        return self._fallbacks.take()
 
     def take_failures(self) -> Failures:
         """What records failed since the last call of this. Begins anew."""
@@ -160,7 +159,7 @@ class Keying:
         assert self._letters is not None
         return self._letters.of_record(self._source, record, error)
 
-    def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> Packed:
+    def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> KeyedRecords:
         """
         :param letters: takes those of records that fail; the first one raises without it
         """
@@ -211,13 +210,13 @@ class Keying:
         self.stopwatch.turn()
         return self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
 
-    def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> Packed:
+    def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> KeyedRecords:
         """Pack what was keyed at once.
 
         :raises Exception: something of it cannot be used
         """
         if not keys:
-            return Packed({}, None, None, [])
+            return KeyedRecords({}, None, None, [])
         groups = self._groups
         if set(map(type, keys)) == {str}:
             where = [zlib.crc32(encoded) % groups for encoded in map(str.encode, keys)]
@@ -238,11 +237,11 @@ class Keying:
             by_group[group] += event
         return self._packed(by_group, to_micros(newest), [])
 
-    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> Packed:
+    def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> KeyedRecords:
         packed, oldest = self._pack_groups(by_group), None
         if self._is_dependent:
             oldest = min((to_micros(at) for events in by_group.values() for at in events[1::3]), default=None)
-        return Packed(packed, newest, oldest, letters)
+        return KeyedRecords(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
         """The newest time that an event may have."""

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Component, Events, Job, Key, Subject, check_ran
+from amadou import Component, Counts, Events, Job, Key, Subject, check_ran
 from amadou.engine import Batch, KeylessSubject, Port, callbacks_of
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
-from amadou_runtime.core.dependencies import Decision, Held, evaluate
+from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
 from amadou_runtime.core.expiry import age, expired_keys, sweep, sweep_times
 from amadou_runtime.core.failed_call import FailedCall
@@ -31,7 +31,7 @@ DROPPED = ".dropped"
 """The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
 
 
-class Processed(NamedTuple):
+class ProcessedGroup(NamedTuple):
     """A key group after a batch."""
 
     state: bytes | None
@@ -41,24 +41,18 @@ class Processed(NamedTuple):
     """When the group must be called again at the latest, in microseconds of event time."""
     outputs: dict[str, list[Any]]
     """What was collected into each port, in wire form."""
-    counts: dict[str, int]
-    """What callbacks and components counted."""
-    events: int
-    late: int
-    dropped: int
-    """Events that were dropped because they came too late, by the job or by components."""
-    fired: int
-    keys: int
-    """Keys that have state or timers."""
-    pending: int
-    """Timers that are set and not due, and components that are to be woken."""
-    timers_set: int
+    counts: Counts
+    """What it came to, but for records, outputs and bytes of state, which are the engine's to count."""
     calls: dict[str, int]
     """How often callbacks were called, as `BatchReport.callback_calls`."""
     held: Held
     """Events that wait."""
     retired: list[str]
     """The names of what is kept as it is, for a job that has a spec of that name again."""
+
+    def with_counts(self, **changed: Any) -> "ProcessedGroup":
+        """Return it with some other counts."""
+        return self._replace(counts=attrs.evolve(self.counts, **changed))
 
 
 class ReplayedGroup(NamedTuple):
@@ -72,7 +66,7 @@ class ReplayedGroup(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of a batch's dependencies, and what callbacks did; see `Processed`."""
+    """The evaluation of a batch's dependencies, and what callbacks did; see `ProcessedGroup`."""
 
     decision: Decision
     outputs: dict[str, list[Any]]
@@ -115,10 +109,6 @@ class Operator:
         letters = self._callbacks.letters
         return {} if letters is None else letters.take_failures()
 
-    def take_fallbacks(self) -> dict[str, int]:
-        """Return how often a component's vectorised path failed since the last call of this, by its name."""
-        return self._fallbacks.take()
-
     def evaluate(
         self,
         dependency_state: bytes | None,
@@ -156,13 +146,13 @@ class Operator:
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
         A handler that delegates all events to a component is processed by columns where the component can. Where that
         fails, the batch is processed event by event, which counts as a fallback.
 
-        :param state: the last `Processed.state`
+        :param state: the last `ProcessedGroup.state`
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
         :param limits: which events wait; see `Decision`
@@ -178,9 +168,10 @@ class Operator:
                 if processed is not None:
                     return processed
         processed = self.per_event(state, chunks, watermark, limits)  # raises where an event is to blame
-        if component is not None and failure is not None:
-            self._fallbacks.note(component.name, failure)
-        return processed
+        if component is None or failure is None:
+            return processed
+        self._fallbacks.log(component.name, failure)
+        return processed.with_counts(vectorized_fallbacks={component.name: 1})
 
     def replay(
         self,
@@ -188,13 +179,13 @@ class Operator:
         again: ReplayedGroup,
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Call callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
 
         :param again: what is replayed
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
-        return self.per_event(state, again.chunks, watermark, limits, again)._replace(late=0)
+        return self.per_event(state, again.chunks, watermark, limits, again).with_counts(late=0)
 
     def vectorized(
         self,
@@ -203,7 +194,7 @@ class Operator:
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> Processed | None:
+    ) -> ProcessedGroup | None:
         """Process one batch through a component that takes the events of all subjects as columns.
 
         :returns: what `per_event` would return; `None` where this state or handler needs it
@@ -242,7 +233,7 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
         again: ReplayedGroup | None = None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         """Process one batch, callback by callback.
 
         :param again: what is replayed besides events
@@ -265,7 +256,7 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int],
         again: ReplayedGroup | None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         group, callbacks = KeyGroup(state, self.run, self._job.retired), self._callbacks
         timers = group.timers
         for timer in () if again is None else again.timers:
@@ -333,32 +324,28 @@ class Operator:
         fired: int,
         calls: dict[str, int],
         next_timer: int | None,
-    ) -> Processed:
+    ) -> ProcessedGroup:
         for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
         if group.retired and next_timer is None:
             next_timer = END_OF_TIME  # it is to be called when a job has the spec again
-        keys, pending = len(group), group.pending
-        group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
-        return Processed(
-            group.pack(),
-            bool(group.in_memory),
-            next_timer,
-            outputs,
-            batch.counts,
-            events,
-            late,
-            batch.dropped,
-            fired,
-            keys,
-            pending,
-            group.timers.added,
-            calls,
-            group.waiting(),
-            group.retired,
+        held = group.waiting()
+        counts = Counts(
+            events=events,
+            late=late,
+            dropped=batch.dropped,
+            timers_set=group.timers.added,
+            timers_fired=fired,
+            counters=batch.counts,
+            keys=len(group),
+            timers_pending=group.pending,
+            held=held_counts(held),
         )
+        group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
+        state = group.pack()  # which forgets what was in memory and is not any more
+        return ProcessedGroup(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
         """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""

@@ -7,7 +7,7 @@ import attrs
 from amadou import Job, Sink
 from amadou.errors import JobError
 from amadou_runtime.core.several_sinks import SeveralSinks
-from amadou_runtime.plugins.registry import plugins_of
+from amadou_runtime.plugins.hooks import plugins_of
 
 
 class PortCodecs(dict[str, Any]):
@@ -68,7 +68,6 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
             job.name,
             tuple(f"no sink serves {port}: add it to sinks, or run with a local checkpoint" for port in missing),
         )
-    from amadou_plugins.connectors import JsonLinesSink
-
-    more: dict[str, Sink] = {port: JsonLinesSink(f"{directory}/{port}") for port in missing}
+    json_lines: Any = plugins_of(job.plugins).sinks()["json-lines"]
+    more: dict[str, Sink] = {port: json_lines(f"{directory}/{port}") for port in missing}
     return attrs.evolve(job, sinks={**job.sinks, **more})

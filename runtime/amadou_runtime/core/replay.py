@@ -25,7 +25,7 @@ _STEP = 10_000
 
 
 @attrs.frozen
-class Replayed:
+class ReplayedLetter:
     """A letter that is replayed.
 
     :param id: names the letter: the same for the same line in the same files
@@ -45,7 +45,7 @@ class Replayed:
         return f"{self.id} {base64.b64encode(pack([self.callback, self.source, self.content])).decode()}"
 
     @classmethod
-    def of_line(cls, line: str) -> "Replayed":
+    def of_line(cls, line: str) -> "ReplayedLetter":
         """The letter that `line` made this line of."""
         name, _, packed = line.partition(" ")
         return cls(name, *unpack(base64.b64decode(packed)))
@@ -60,7 +60,7 @@ class Plan:
     :param others: how many letters cannot be replayed, by callback
     """
 
-    steps: list[list[Replayed]]
+    steps: list[list[ReplayedLetter]]
     before: int
     others: Mapping[str, int]
 
@@ -90,18 +90,20 @@ def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str
     return Plan(_steps(fresh), len(found) - len(fresh), others)
 
 
-def _replayed(name: str, letter: Letter, job: Job) -> Replayed:
+def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
     told, packed = letter.told, letter.packed
     callback, source = told["callback"], told["source"]
     if callback == "on_timer_expired":
-        return Replayed(
+        return ReplayedLetter(
             name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
         )
     if callback not in CALLBACKS:
-        return Replayed(name, CALL, None, list(_failed_call(letter, job)))
+        return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
         raise LoadError(job.name, f"a letter is of the source {source!r}, which the job lacks: give a source that name")
-    return Replayed(name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"]))
+    return ReplayedLetter(
+        name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"])
+    )
 
 
 def _failed_call(letter: Letter, job: Job) -> FailedCall:
@@ -124,11 +126,11 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
     )
 
 
-def _steps(letters: Iterable[Replayed]) -> list[list[Replayed]]:
+def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
     """The letters batch by batch, cut where one batch would change the order of a key's callbacks: in a batch what
     components called comes first, then timers by time and tag, and events of several sources are merged.
     """
-    steps: list[list[Replayed]] = []
+    steps: list[list[ReplayedLetter]] = []
     step = _Step()
     for letter in letters:
         if not step.takes(letter):
@@ -142,13 +144,13 @@ class _Step:
     """Letters that one batch replays in their order."""
 
     def __init__(self) -> None:
-        self.letters: list[Replayed] = []
+        self.letters: list[ReplayedLetter] = []
         self._sources: set[str | None] = set()
         self._has_records = False
         self._last: dict[Any, Any] = {}
         """What came last for a key: the source of an event, or the time and tag of a timer."""
 
-    def takes(self, letter: Replayed) -> bool:
+    def takes(self, letter: ReplayedLetter) -> bool:
         if len(self.letters) >= _STEP:
             return False
         if self._has_records or letter.callback == "key_event":  # of keys that are not known yet
@@ -160,7 +162,7 @@ class _Step:
             return last is None or isinstance(last, tuple) or last == letter.source
         return last is None or (isinstance(last, tuple) and last < tuple(letter.content[1:]))
 
-    def add(self, letter: Replayed) -> None:
+    def add(self, letter: ReplayedLetter) -> None:
         self.letters.append(letter)
         self._sources.add(letter.source)
         if letter.callback == "key_event":

@@ -12,32 +12,25 @@ _logger = logging.getLogger("amadou")
 
 
 class Fallbacks:
-    """Counts how often a vectorised path failed where the reference, one record or event after the other, did not: an
-    error of the path.
+    """Logs the first time that a vectorised path fails where the reference, one record or event after the other, does
+    not: an error of the path.
 
     :param job: the job's name
     """
 
     def __init__(self, job: str) -> None:
         self._job = job
-        self._counts: dict[str, int] = {}
         self._has_logged = False
 
-    def note(self, name: str, error: Exception) -> None:
-        """Count one.
+    def log(self, name: str, error: Exception) -> None:
+        """Log a failure, unless one was logged before.
 
         :param name: the component, or ``key_event``
         """
-        self._counts[name] = self._counts.get(name, 0) + 1
         if not self._has_logged:
             self._has_logged = True
             message = "job %s: the vectorised path of %s failed; amadou uses the slow one. Report this error:\n%s"
             _logger.warning(message, self._job, name, shown_traceback(error))
-
-    def take(self) -> dict[str, int]:
-        """Return the counts since the last call of this, by name."""
-        counts, self._counts = self._counts, {}
-        return counts
 
 
 def handler_for(job: Job) -> Handler:

@@ -18,64 +18,31 @@ from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_fai
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.keying import Keying, Packed, key_event_of
-from amadou_runtime.core.operator import Evaluation, Operator, Processed, together
+from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
+from amadou_runtime.core.operator import Evaluation, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
-from amadou_runtime.plugins.registry import RunHooks
+from amadou_runtime.plugins.run_hooks import RunHooks
 
 _logger = logging.getLogger("amadou")
-
-
-def _keyed_calls(records: Mapping[str, int]) -> dict[str, int]:
-    return {"key_event": sum(records.values())} if records else {}
 
 
 class BatchResult(NamedTuple):
     """What a batch gave."""
 
-    processed: Processed
+    counts: Counts
+    outputs: dict[str, list[Any]]
+    """What goes to each port, in wire form."""
+    processed: ProcessedGroup
+    evaluation: Evaluation
     newest: Newest
     """The newest event times that the batch brought."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, in wire form."""
-    records: dict[str, int]
-    """How many records each source brought."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
-    fallbacks: dict[str, int]
-    evaluation: Evaluation
-
-    @property
-    def callback_calls(self) -> dict[str, int]:
-        """How often callbacks were called."""
-        return added((_keyed_calls(self.records), self.evaluation.calls, self.processed.calls))
-
-    @property
-    def outputs(self) -> dict[str, list[Any]]:
-        """What goes to each port, in wire form."""
-        letters = {DEAD_LETTERS: self.letters} if self.letters else {}
-        return together((letters, self.evaluation.outputs, self.processed.outputs))
-
-    def counts(self) -> Counts:
-        """What it came to."""
-        played = self.processed
-        return Counts(
-            records=self.records,
-            events=played.events,
-            late=played.late,
-            dropped=played.dropped,
-            timers_set=played.timers_set,
-            timers_fired=played.fired,
-            outputs={port: len(wires) for port, wires in self.outputs.items()},
-            counters=played.counts,
-            vectorized_fallbacks=self.fallbacks,
-            keys=played.keys,
-            timers_pending=played.pending,
-            state_bytes=len(played.state or b""),
-            held={source: count for source, (count, _) in played.held.items()},
-        )
+    callback_calls: dict[str, int]
 
 
 class Embedded:
@@ -144,7 +111,8 @@ class Embedded:
         number: int,
         before: bytes | None,
     ) -> "BatchResult":
-        chunks, letters, counts = [], [], dict[str, int]()
+        chunks, letters = [], []
+        counts: list[Counts] = []
         newest: Newest = {}
         oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "playing": 0.0}
@@ -152,7 +120,8 @@ class Embedded:
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
-                counts[source] = counts.get(source, 0) + count
+                if count:
+                    counts.append(Counts(records={source: count}, vectorized_fallbacks=packed.fallbacks))
                 stages["keying"] += seconds
                 letters += packed.letters
                 chunks += [Chunk(source, order.to_bytes(8), events) for events in packed.events.values()]
@@ -167,21 +136,27 @@ class Embedded:
         processed = self._operator.process(self.state, chunks, watermark, decision.limits)
         check_held(self._job, processed.held, decision.down)
         stages["playing"] = perf_counter() - began
-        calls = added((_keyed_calls(counts), evaluation.calls, processed.calls))
+        whole = Counts.total([*counts, processed.counts])
+        keyed = {"key_event": sum(whole.records.values())} if whole.records else {}
+        calls = added((keyed, evaluation.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
-        callbacks = added(watch.take() for watch in watches)
-        fallbacks = added((self._operator.take_fallbacks(), *(each.take_fallbacks() for each in self._keying.values())))
-        counts = {source: count for source, count in counts.items() if count}
-        return BatchResult(processed, newest, letters, counts, stages, callbacks, fallbacks, evaluation)
+        seconds_by_callback = added(watch.take() for watch in watches)
+        outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
+        whole = attrs.evolve(
+            whole,
+            outputs={port: len(wires) for port, wires in outputs.items()},
+            state_bytes=len(processed.state or b""),
+        )
+        return BatchResult(whole, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
 
     def _take_failures(self) -> Failures:
         """What failed since the last call of this."""
         keyed = [keying.take_failures() for keying in self._keying.values()]
         return all_failures((*keyed, self._operator.take_failures()))
 
-    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[Packed, int, float]:
+    def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
         """The events of a source's records, how many records there were, and the seconds that keying took."""
         read = list(records)
         began = perf_counter()
@@ -217,7 +192,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         reached = None if watermark.current is None else from_micros(watermark.current)
         report = BatchReport(
             number,
-            batch.counts(),
+            batch.counts,
             reached,
             time.monotonic() - began,
             from_micros(clock_time()),

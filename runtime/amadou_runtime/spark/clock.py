@@ -22,6 +22,7 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest, Reading, Watermark
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.timeouts import WakeUp, write_json
 
 CLOCK_DIRECTORY = "clock"
@@ -85,8 +86,8 @@ def _bytes(digits: str | None) -> bytes | None:
 class Clock(Protocol):
     """Says when batches are."""
 
-    ranges: dict[int, list[Any]]
-    """Of each key range that was ever called: keys, pending timers, bytes of state, next timer, and what is held."""
+    ranges: dict[int, RangeStatus]
+    """What each key range holds that was ever called."""
     letters: LetterCount
     """What callbacks came to; to be set before a batch ends."""
 
@@ -97,7 +98,9 @@ class Clock(Protocol):
     def begin(self, number: int) -> BatchTime:
         """Fix the time of a batch."""
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
+    def end(
+        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
+    ) -> None:
         """Note what a batch brought, before it counts as done.
 
         :param newest: the newest event times that it brought
@@ -130,7 +133,7 @@ class RunClock:
         self._notes_beginnings = self._looks_at_plans or job.max_ahead is not None
         self._flushes = False
         self._now = 0
-        self.ranges: dict[int, list[Any]] = {}
+        self.ranges: dict[int, RangeStatus] = {}
         self.letters = LetterCount()
         self._dependency_state: bytes | None = None
         done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
@@ -173,15 +176,17 @@ class RunClock:
             return None
         return self._directory / f"{stream_name(source)}.json"
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
+    def end(
+        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
+    ) -> None:
         self._watermark.observe(newest, clock_time())
         self._write_newest()
         self.ranges |= ranges
-        self._watermark.hold(all_held(kept[4] for kept in self.ranges.values()))
+        self._watermark.hold(all_held(status.held for status in self.ranges.values()))
         self._dependency_state = dependency_state
         kept = {
             "watermark": self._watermark.to_json(),
-            "ranges": self.ranges,
+            "ranges": {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()},
             "dependency_state": dependency_state,
             "letters": attrs.asdict(self.letters),
         }
@@ -223,7 +228,8 @@ class RunClock:
         """Plan the batch that fires the next timer, should nothing come."""
         if not self._may_rise:
             return
-        next_timer = min((kept[3] for kept in self.ranges.values() if kept[3] is not None), default=None)
+        timers = (status.next_timer for status in self.ranges.values())
+        next_timer = min((timer for timer in timers if timer is not None), default=None)
         if next_timer is not None:
             at = self._watermark.reaches(next_timer, clock_time())
             if at is not None:
@@ -241,7 +247,7 @@ class RunClock:
         try:
             kept = json.loads(text)
             self._watermark.load(kept["watermark"])
-            self.ranges = {int(number): list(told) for number, told in kept["ranges"].items()}
+            self.ranges = {int(number): RangeStatus(*status) for number, status in kept["ranges"].items()}
             self._dependency_state = _bytes(kept["dependency_state"])
             self.letters = LetterCount(**kept["letters"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:

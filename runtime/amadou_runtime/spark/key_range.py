@@ -4,11 +4,13 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import attrs
+
 from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import OTHER_RELEASE
-from amadou_runtime.core.operator import Operator, Processed, ReplayedGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup, ReplayedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
@@ -24,7 +26,7 @@ def range_count(key_groups: int, partitions: int) -> int:
 
 
 class KeptGroup(NamedTuple):
-    """A key group between two batches; see `Processed`."""
+    """A key group between two batches; see `ProcessedGroup`."""
 
     state: bytes
     next_timer: int | None
@@ -33,6 +35,24 @@ class KeptGroup(NamedTuple):
     in_memory: bool
     held: Held
     retired: list[str]
+
+
+@attrs.frozen
+class RangeStatus:
+    """What a key range holds after a batch.
+
+    :param keys: keys that have state or timers
+    :param timers_pending: timers that are set and not due
+    :param state_bytes: what is stored
+    :param next_timer: when the range must be called again at the latest, in microseconds of event time
+    :param held: events that wait
+    """
+
+    keys: int
+    timers_pending: int
+    state_bytes: int
+    next_timer: int | None
+    held: Held
 
 
 class KeyRange:
@@ -61,7 +81,7 @@ class KeyRange:
         chunks: Iterable[tuple[int, Chunk]],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> dict[int, Processed]:
+    ) -> dict[int, ProcessedGroup]:
         """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
 
         :param chunks: the batch's events with their key group, in any order
@@ -95,7 +115,7 @@ class KeyRange:
         again: Mapping[int, ReplayedGroup],
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> list[Processed]:
+    ) -> list[ProcessedGroup]:
         """Play what is replayed of some key groups, before what else the batch brings them.
 
         :param again: what is replayed, by key group
@@ -108,31 +128,24 @@ class KeyRange:
             played.append(after)
         return played
 
-    def _keep(self, group: int, after: Processed) -> None:
+    def _keep(self, group: int, after: ProcessedGroup) -> None:
         if after.state is not None:
-            figures = after.next_timer, after.keys, after.pending
+            figures = after.next_timer, after.counts.keys, after.counts.timers_pending
             self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
 
-    @property
-    def next_timer(self) -> int | None:
-        """When the range must be called again at the latest, in microseconds of event time."""
-        times = (kept.next_timer for kept in self._groups.values())
-        return min((time for time in times if time is not None), default=None)
+    def status(self, stored: bytes | None) -> RangeStatus:
+        """Return what the range holds.
 
-    @property
-    def keys(self) -> int:
-        """Keys that have state or timers."""
-        return sum(kept.keys for kept in self._groups.values())
-
-    @property
-    def pending(self) -> int:
-        """Timers that are set and not due."""
-        return sum(kept.pending for kept in self._groups.values())
-
-    @property
-    def held(self) -> Held:
-        """Events that wait."""
-        return all_held(kept.held for kept in self._groups.values())
+        :param stored: see `pack`
+        """
+        groups = self._groups.values()
+        return RangeStatus(
+            sum(kept.keys for kept in groups),
+            sum(kept.pending for kept in groups),
+            len(stored or b""),
+            min((kept.next_timer for kept in groups if kept.next_timer is not None), default=None),
+            all_held(kept.held for kept in groups),
+        )
 
     def pack(self) -> bytes | None:
         """The range as it is stored; `None` where nothing is left."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from amadou import Counts
 from amadou.engine import DEAD_LETTERS
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import watched
@@ -14,7 +15,7 @@ from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.summary import packed_error
+from amadou_runtime.spark.summary import Summary, packed_error
 from amadou_runtime.spark.timeouts import batch_event_time
 from amadou_runtime.spark.worker_end import end_with_spark
 
@@ -114,24 +115,18 @@ class Rows:
             for number in numbers:
                 self.add(number, mark)
         now = perf_counter()
-        report: dict[str, Any] = {
-            "records": {source: len(records)},
-            "stage_seconds": {"keying": now - self._began},
-            "callback_seconds": keying.stopwatch.take(),
-            "callback_calls": {"key_event": len(records)},
-            "vectorized_fallbacks": keying.take_fallbacks(),
-        }
+        report = Summary(
+            outputs={DEAD_LETTERS: packed.letters} if packed.letters else {},
+            counts=Counts(records={source: len(records)}, vectorized_fallbacks=packed.fallbacks),
+            stage_seconds={"keying": now - self._began},
+            callback_seconds=keying.stopwatch.take(),
+            callback_calls={"key_event": len(records)},
+            newest={} if packed.newest is None else {source: {partition: packed.newest}},
+            oldest={} if packed.oldest is None else {source: packed.oldest},
+            failures=keying.take_failures(),
+        )
         self._began = now
-        if packed.newest is not None:
-            report["newest"] = {source: {partition: packed.newest}}
-        if packed.oldest is not None:
-            report["oldest"] = {source: packed.oldest}
-        failures = keying.take_failures()
-        if failures:
-            report["failures"] = failures
-        if packed.letters:
-            report["outputs"] = {DEAD_LETTERS: packed.letters}
-        self.add(REPORT_RANGE, pack_compressed(report))
+        self.add(REPORT_RANGE, report.pack())
         return packed.letters
 
     def to_arrow(self) -> Any:

@@ -10,7 +10,6 @@ from amadou import SinkBatch, SinkWriter
 from amadou.errors import AmadouError
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.payload import Payload
 from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.worker_end import end_with_spark
@@ -35,35 +34,36 @@ class OutputStage:
         number = BatchTime.told().number
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
+        written: dict[str, int] = {}
         summary, writing = Summary(), 0.0
         try:
             self.payload.load()  # what is unpacked may be of the job's classes
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
-                    result = unpack_compressed(packed)
-                    summary.merge(Summary.of(result))
+                    row = Summary.unpack(packed)
+                    summary.merge(row)
                     if summary.error is not None:
                         continue
                     began = perf_counter()
-                    for port, wires in result.get("outputs", {}).items():
+                    for port, wires in row.outputs.items():
                         if port not in writers:
                             writers[port] = self._open(port, number, part)
                         writers[port].write(wires)
+                        written[port] = written.get(port, 0) + len(wires)
                     writing += perf_counter() - began
             if summary.error is None:
                 began = perf_counter()
                 finished = {port: writer.finish() for port, writer in writers.items()}
                 summary.parts = {port: [[part, message]] for port, message in finished.items() if message is not None}
                 writers = {}
+                summary.counts = attrs.evolve(summary.counts, outputs=written)
                 summary.stage_seconds["writing"] = writing + perf_counter() - began
         except AmadouError as error:
             summary.error = error_fields(error)
         finally:
             for writer in writers.values():
                 writer.abort()
-        yield pa.record_batch(
-            [pa.array([pack_compressed(attrs.asdict(summary, recurse=False))], pa.binary())], names=["result"]
-        )
+        yield pa.record_batch([pa.array([summary.pack()], pa.binary())], names=["result"])
 
     def _open(self, port: str, number: int, part: str) -> SinkWriter:
         job = self.payload.load().job

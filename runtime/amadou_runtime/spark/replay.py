@@ -17,7 +17,7 @@ from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.operator import ReplayedGroup
-from amadou_runtime.core.replay import CALL, Replayed
+from amadou_runtime.core.replay import CALL, ReplayedLetter
 from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
@@ -25,7 +25,7 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.summary import packed_error
+from amadou_runtime.spark.summary import Summary, packed_error
 
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"
@@ -45,7 +45,7 @@ def noted_letters(spark: Any, checkpoint: str) -> set[str]:
     return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
 
 
-def note(files: Files, letters: Sequence[Replayed]) -> None:
+def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
     """Note the letters of a batch, all of them or none."""
     number = len(_names(files))
     files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
@@ -82,7 +82,7 @@ class ReplayStage:
             number = 0
             for batch in batches:
                 for partition, position, cells in runs_of(batch, 0):
-                    letters = [Replayed.of_line(line) for line in cells.to_pylist()]
+                    letters = [ReplayedLetter.of_line(line) for line in cells.to_pylist()]
                     self._add(worker, time, rows, letters, order_of(partition, position, number))
                     number += 1
             yield rows.to_arrow()
@@ -93,7 +93,7 @@ class ReplayStage:
             for _ in batches:
                 pass  # Spark wants its rows read
 
-    def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[Replayed], order: bytes) -> None:
+    def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[ReplayedLetter], order: bytes) -> None:
         by_range: dict[int, dict[int, ReplayedGroup]] = {}
         failed: list[Any] = []
         groups, ranges = self.payload.groups, self.payload.ranges
@@ -118,4 +118,4 @@ class ReplayStage:
             again = {group: [list(map(list, part)) for part in replayed] for group, replayed in by_group.items()}
             rows.add(range_numbers(ranges)[position], pack_compressed([None, order, again]))
         if failed:
-            rows.add(REPORT_RANGE, pack_compressed({"outputs": {DEAD_LETTERS: failed}}))
+            rows.add(REPORT_RANGE, Summary(outputs={DEAD_LETTERS: failed}).pack())

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from amadou import Counts
 from amadou.engine import added
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import evaluate
@@ -17,12 +18,12 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
 from amadou_runtime.spark.clock import BatchTime
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.key_range import KeyRange
+from amadou_runtime.spark.compressed import unpack_compressed
+from amadou_runtime.spark.key_range import KeyRange, RangeStatus
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.summary import error_fields
+from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.timeouts import set_timeout
 from amadou_runtime.spark.worker_end import end_with_spark
 
@@ -44,23 +45,23 @@ class StatefulStage:
             yield pd.DataFrame({"result": chunks})
             return
         try:
-            result = self._process(int(key[0]), chunks, state)
+            summary = self._process(int(key[0]), chunks, state)
         except AmadouError as error:
-            result = {"error": error_fields(error)}
-        yield pd.DataFrame({"result": [pack_compressed(result)]})
+            summary = Summary(error=error_fields(error))
+        yield pd.DataFrame({"result": [summary.pack()]})
 
-    def _process(self, number: int, packed: list[bytes], state: Any) -> dict[str, Any]:
+    def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         """Process a key range's rows, and store its state.
 
-        :returns: a row of results, for `Summary.of`
         :raises AmadouError: nothing of the batch counts
         """
         stored = state.get[0] if state.exists else None
         key_range = KeyRange(stored)
-        result = self._batch(self.payload.load().opened(), key_range, number, packed)
-        return result | self._store(key_range, stored, state)
+        summary = self._batch(self.payload.load().opened(), key_range, number, packed)
+        summary.ranges = {number: self._store(key_range, stored, state)}
+        return summary
 
-    def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> dict[str, Any]:
+    def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> Summary:
         began = perf_counter()
         time = BatchTime.told()
         worker.operator.take_failures()
@@ -71,23 +72,16 @@ class StatefulStage:
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)
         played = key_range.process(worker.operator, chunks, time.watermark, limits)
         given = [*replayed, *played.values()]
-        return {
-            "range": number,
-            "outputs": together((evaluation.outputs, *(processed.outputs for processed in given))),
-            "events": sum(processed.events for processed in given),
-            "late": sum(processed.late for processed in given),
-            "dropped": sum(processed.dropped for processed in given),
-            "timers_set": sum(processed.timers_set for processed in given),
-            "fired": sum(processed.fired for processed in given),
-            "counts": added(processed.counts for processed in given),
-            "callback_calls": added((evaluation.calls, *(processed.calls for processed in given))),
-            "failures": worker.operator.take_failures(),
-            "vectorized_fallbacks": worker.operator.take_fallbacks(),
-            "callback_seconds": worker.operator.stopwatch.take(),
-            "stage_seconds": {"playing": perf_counter() - began},
-        }
+        return Summary(
+            outputs=together((evaluation.outputs, *(processed.outputs for processed in given))),
+            counts=Counts.total([processed.counts for processed in given]),
+            stage_seconds={"playing": perf_counter() - began},
+            callback_seconds=worker.operator.stopwatch.take(),
+            callback_calls=added((evaluation.calls, *(processed.calls for processed in given))),
+            failures=worker.operator.take_failures(),
+        )
 
-    def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> dict[str, Any]:
+    def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> RangeStatus:
         """Store a key range in Spark's state, and set its timeout.
 
         :param stored: what is stored
@@ -97,10 +91,10 @@ class StatefulStage:
             state.update((kept,))
         elif stored is not None:
             state.remove()
-        next_timer, held = key_range.next_timer, key_range.held
-        if next_timer is not None or held:
+        status = key_range.status(kept)
+        if status.next_timer is not None or status.held:
             set_timeout(state)
-        return {"kept": [key_range.keys, key_range.pending, len(kept or b""), next_timer, held]}
+        return status
 
     def _evaluate(
         self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int

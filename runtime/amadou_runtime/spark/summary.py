@@ -4,52 +4,30 @@ from typing import Any
 
 import attrs
 
+from amadou import Counts
 from amadou.engine import added
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.watermark import Newest
-from amadou_runtime.spark.compressed import pack_compressed
-
-_ADDED = ("records", "counts", "stage_seconds", "callback_seconds", "callback_calls", "vectorized_fallbacks")
-"""Numbers by name, of which a summary has the sums."""
-_TOLD = (
-    "events",
-    "failures",
-    "late",
-    "dropped",
-    "timers_set",
-    "fired",
-    "error",
-    "newest",
-    "oldest",
-    "letters",
-    "trace",
-    "states",
-    *_ADDED,
-)
-"""What a row of results says in the terms of a summary."""
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.key_range import RangeStatus
 
 
 @attrs.define
 class Summary:
     """What a part of a batch, or a whole one, gave."""
 
+    outputs: dict[str, list[Any]] = attrs.field(factory=dict)
+    """What goes to each port, in wire form, on its way to the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
     """What writers finished with, as pairs of part and message, by port."""
-    outputs: dict[str, int] = attrs.field(factory=dict)
-    records: dict[str, int] = attrs.field(factory=dict)
-    events: int = 0
-    late: int = 0
-    dropped: int = 0
-    timers_set: int = 0
-    fired: int = 0
-    counts: dict[str, int] = attrs.field(factory=dict)
+    counts: Counts = attrs.field(factory=Counts)
+    """What it came to, but for what key ranges hold, which `ranges` says."""
     stage_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
-    vectorized_fallbacks: dict[str, int] = attrs.field(factory=dict)
-    ranges: dict[int, list[Any]] = attrs.field(factory=dict)
-    """What `Clock.ranges` says, of each key range that was called."""
+    ranges: dict[int, RangeStatus] = attrs.field(factory=dict)
+    """What each key range that was called holds afterwards."""
     error: dict[str, Any] | None = None
     newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
@@ -60,26 +38,29 @@ class Summary:
     """Parts of raw entries, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
+    def pack(self) -> bytes:
+        """Return it as a row of results."""
+        fields = attrs.asdict(self, recurse=False)
+        fields["counts"] = attrs.astuple(self.counts, recurse=False)
+        fields["ranges"] = {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()}
+        return pack_compressed({name: value for name, value in fields.items() if value})
+
     @classmethod
-    def of(cls, result: dict[str, Any]) -> "Summary":
-        """What one row of results says."""
-        outputs = {port: len(wires) for port, wires in result.get("outputs", {}).items()}
-        ranges = {result["range"]: result["kept"]} if "range" in result else {}
-        told = {name: result[name] for name in _TOLD if name in result}
-        return cls(outputs=outputs, ranges=ranges, **told)
+    def unpack(cls, row: bytes) -> "Summary":
+        """Return the summary that `pack` made this row of."""
+        fields = unpack_compressed(row)
+        counts = Counts(*fields.pop("counts"))
+        ranges = {number: RangeStatus(*status) for number, status in fields.pop("ranges", {}).items()}
+        return cls(counts=counts, ranges=ranges, **fields)
 
     def merge(self, other: "Summary") -> None:
-        """Add what else the same batch gave."""
+        """Add what else the same batch gave, but for its outputs."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
-        self.outputs = added((self.outputs, other.outputs))
-        self.events += other.events
-        self.late += other.late
-        self.dropped += other.dropped
-        self.timers_set += other.timers_set
-        self.fired += other.fired
-        for name in _ADDED:
-            setattr(self, name, added((getattr(self, name), getattr(other, name))))
+        self.counts = Counts.total((self.counts, other.counts))
+        self.stage_seconds = added((self.stage_seconds, other.stage_seconds))
+        self.callback_seconds = added((self.callback_seconds, other.callback_seconds))
+        self.callback_calls = added((self.callback_calls, other.callback_calls))
         self.ranges |= other.ranges
         self.error = self.error or other.error
         for source, by_partition in other.newest.items():
@@ -103,7 +84,7 @@ def error_fields(error: AmadouError) -> dict[str, Any]:
 
 def packed_error(error: AmadouError) -> bytes:
     """Return an error as a row of results."""
-    return pack_compressed({"error": error_fields(error)})
+    return Summary(error=error_fields(error)).pack()
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:

@@ -13,9 +13,9 @@ from amadou.text import shown_error
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failure import shown_traceback
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.keying import Keying, Packed, key_event_of
+from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.observer import Observer
-from amadou_runtime.core.operator import Operator, Processed
+from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted
 
@@ -30,13 +30,13 @@ class CheckedKeying(Keying):
         super().__init__(job, source, scripted(key_event), groups)
         self._in_runs = Keying(job, source, key_event, groups)
 
-    def pack(self, records: list[Any], now: int) -> Packed:
+    def pack(self, records: list[Any], now: int) -> KeyedRecords:
         if any(type(record) is ScriptedEvent for record in records):  # which no run has
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
         vectorized = _outcome(lambda: self._in_runs.vectorized(records, now))
-        is_refused = isinstance(reference, Packed) and bool(reference.letters)
-        _compare("key_event", vectorized, "dead letters" if is_refused else reference, Packed._asdict)
+        is_refused = isinstance(reference, KeyedRecords) and bool(reference.letters)
+        _compare("key_event", vectorized, "dead letters" if is_refused else reference, KeyedRecords._asdict)
         return _result(reference)
 
 
@@ -55,7 +55,7 @@ class CheckedOperator(Operator):
         chunks: Sequence[Chunk],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> Processed:
+    ) -> ProcessedGroup:
         component = self._in_runs.vectorized_component
         if component is None:
             return self.per_event(state, chunks, watermark, limits)
@@ -65,12 +65,12 @@ class CheckedOperator(Operator):
         vectorized = _outcome(lambda: self._in_runs.vectorized(component, before, chunks, watermark, limits))
         _compare(component.name, vectorized, reference, lambda processed: _fields(processed, component))
         processed = _result(reference)
-        left = vectorized if isinstance(vectorized, Processed) else processed
+        left = vectorized if isinstance(vectorized, ProcessedGroup) else processed
         self._left = processed.state, left.state
         return processed
 
 
-def _fields(processed: Processed, component: Component) -> dict[str, Any]:
+def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
     """Return what a batch gave by name. State counts by what it shows: exact sums have several forms, say."""
     group = KeyGroup(processed.state)
     group.spread(component)

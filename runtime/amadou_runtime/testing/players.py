@@ -58,7 +58,7 @@ def next_run(run: str) -> str:
 
 
 @attrs.frozen
-class Played:
+class ScriptedResult:
     """What a batch of a script gave.
 
     :param letters: dead letters of records that could not be keyed, in wire form
@@ -73,7 +73,7 @@ class Played:
     """
 
     letters: list[Any]
-    counts: dict[str, int]
+    counts: Mapping[str, int]
     dropped: int
     trace: list[RawEntry]
     newest: Newest
@@ -86,7 +86,7 @@ class Played:
 class Player(Protocol):
     """An engine that plays a script."""
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         """Play one batch."""
 
     def restart(self, job: Job) -> None:
@@ -112,7 +112,7 @@ class EmbeddedPlayer:
         self._job = job
         self._begin()
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         if batch.put is not None:
             self._engine.state = batch.put or None
         if batch.crash_after is not None:
@@ -120,10 +120,10 @@ class EmbeddedPlayer:
             batch = batch.after_crash()
         self._trace.take()
         played = self._play(batch)
-        return Played(
+        return ScriptedResult(
             played.letters,
-            played.processed.counts,
-            played.processed.dropped,
+            played.counts.counters,
+            played.counts.dropped,
             self._trace.take(),
             played.newest,
             self._engine.state,
@@ -189,16 +189,16 @@ class BothPlayer:
         self._embedded = embedded
         self._spark = spark
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
-        if isinstance(embedded, Played) and isinstance(spark, Played):
+        if isinstance(embedded, ScriptedResult) and isinstance(spark, ScriptedResult):
             _level_detail(embedded.trace, spark.trace)
         differing = difference(embedded, spark)
         if differing is not None:
             raise differing
-        assert isinstance(embedded, Played)
+        assert isinstance(embedded, ScriptedResult)
         return embedded
 
     def restart(self, job: Job) -> None:
@@ -237,7 +237,7 @@ def _for_worker(job: Job) -> Job:
     return attrs.evolve(job, handler=handler, sources=sources)
 
 
-def _outcome(player: Player, batch: ScriptedBatch) -> Played | AmadouError:
+def _outcome(player: Player, batch: ScriptedBatch) -> ScriptedResult | AmadouError:
     try:
         return player.play(batch)
     except AmadouError as error:

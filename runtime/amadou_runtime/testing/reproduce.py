@@ -15,7 +15,7 @@ from amadou.engine import LATE_EVENTS, unpack
 from amadou.errors import LoadError
 from amadou.event_time import from_micros
 from amadou.text import error_type
-from amadou_runtime.command.load import load_job
+from amadou_runtime.command.load_job import load_job
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.testing.source_code import SourceCode

@@ -17,12 +17,14 @@ from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.checkpoint import Identity
 from amadou_runtime.spark.clock import BatchTime
+from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.keying_stage import KEYED
 from amadou_runtime.spark.payload import payload_for
-from amadou_runtime.spark.query import RunningJob, named_reader, run_query
+from amadou_runtime.spark.query import named_reader, run_query
+from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.summary import Summary
-from amadou_runtime.testing.players import Played, ScriptedBatch
+from amadou_runtime.testing.players import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 from amadou_runtime.testing.traced_stages import (
     ScriptedBegin,
@@ -40,13 +42,15 @@ class _ScriptClock:
         self.watermark: int | None = None
         self.now = 0
         self.dependency_state: bytes | None = None
-        self.ranges: dict[int, list[Any]] = {}
+        self.ranges: dict[int, RangeStatus] = {}
         self.letters = LetterCount()
 
     def begin(self, number: int) -> BatchTime:
         return BatchTime(number, self.watermark, self.now, self.dependency_state)
 
-    def end(self, number: int, newest: Newest, ranges: Mapping[int, list[Any]], dependency_state: bytes | None) -> None:
+    def end(
+        self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
+    ) -> None:
         self.dependency_state = dependency_state
 
     def reports(self) -> list[PartitionReport]:
@@ -82,7 +86,7 @@ class SparkPlayer:
         self._running = self._start(job)
         atexit.register(self.close)
 
-    def play(self, batch: ScriptedBatch) -> Played:
+    def play(self, batch: ScriptedBatch) -> ScriptedResult:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
         self._whole = Summary()
@@ -107,11 +111,11 @@ class SparkPlayer:
         whole = self._whole
         if whole.states:
             (self._state,) = whole.states.values()
-        held = all_held(kept[4] for kept in whole.ranges.values())
-        return Played(
+        held = all_held(status.held for status in whole.ranges.values())
+        return ScriptedResult(
             whole.letters,
-            whole.counts,
-            whole.dropped,
+            whole.counts.counters,
+            whole.counts.dropped,
             [RawEntry.of(parts) for parts in whole.trace],
             whole.newest,
             self._state,

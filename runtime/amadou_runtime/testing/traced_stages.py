@@ -18,7 +18,7 @@ from amadou_runtime.spark.modules import loads
 from amadou_runtime.spark.payload import Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.stateful_stage import StatefulStage
-from amadou_runtime.spark.summary import error_fields
+from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.worker_end import end_with_spark
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.trace import SimulatedCrash, Trace
@@ -80,7 +80,7 @@ class ScriptedKeyingStage(KeyingStage):
             ordering = order_of(f"{partition}\0{name}", position, number)
             letters = rows.add_events(source, partition, ordering, brought, worker)
             if letters:
-                rows.add(REPORT_RANGE, pack_compressed({"letters": letters}))
+                rows.add(REPORT_RANGE, Summary(letters=letters).pack())
 
 
 class TracedKeyRange(KeyRange):
@@ -110,10 +110,10 @@ class TracedKeyRange(KeyRange):
 class TracedStatefulStage(StatefulStage):
     """Processes the only key range of a test run, watches the callbacks, and crashes where the script says so."""
 
-    def _process(self, number: int, packed: list[bytes], state: Any) -> dict[str, Any]:
+    def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
         if begin is None:  # the batch has failed already, and the range still has its timeout
-            return {}
+            return Summary()
         run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
         stored = state.get[0] if state.exists else None
         key_range = TracedKeyRange(stored) if put is None else TracedKeyRange.of_group(put)
@@ -123,13 +123,13 @@ class TracedStatefulStage(StatefulStage):
         worker.trace.take()
         worker.trace.crash_after = crash_after
         try:
-            result = self._batch(worker, key_range, number, [chunk for chunk in packed if chunk is not begin])
+            summary = self._batch(worker, key_range, number, [chunk for chunk in packed if chunk is not begin])
         except AmadouError as error:
-            return {"error": error_fields(error), "trace": _traced(worker.trace)}
+            return Summary(error=error_fields(error), trace=_traced(worker.trace))
         if crash_after is not None:
             raise SimulatedCrash
-        kept = self._store(key_range, stored, state)
-        return {**result, **kept, "trace": _traced(worker.trace), "states": key_range.states()}
+        ranges = {number: self._store(key_range, stored, state)}
+        return attrs.evolve(summary, ranges=ranges, trace=_traced(worker.trace), states=key_range.states())
 
 
 def _traced(trace: Trace) -> list[Any]:

@@ -1,63 +1,15 @@
-"""Where a run stands, and how it is shown: one live line on a terminal, a log line now and then elsewhere."""
+"""Shows where a run stands: one live line on a terminal, a log line now and then elsewhere."""
 
 import sys
 import time
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, TextIO
 
-import attrs
-
-from amadou import PartitionReport
 from amadou.engine import shown_watermark
+from amadou_runtime.core.progress import Progress
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-
-
-@attrs.frozen
-class Progress:
-    """Where a run stands.
-
-    :param job: the job's name
-    :param batches: how many batches were completed
-    :param events: how many events were processed
-    :param events_per_second: lately
-    :param watermark: the last one
-    :param state_bytes: stored, over all key groups
-    :param keys: keys that have state or timers
-    :param late: late events so far
-    :param dropped: events that were dropped so far because they came too late
-    :param timers_pending: timers that are set and not due
-    :param held: events that wait for a source that is down
-    :param partitions: where each partition of the sources stands
-    :param seconds: since the start of the run
-    """
-
-    job: str
-    batches: int
-    events: int
-    events_per_second: float
-    watermark: datetime | None
-    state_bytes: int
-    keys: int
-    late: int
-    dropped: int
-    timers_pending: int
-    held: int
-    seconds: float
-    partitions: Sequence[PartitionReport] = ()
-
-    @property
-    def lag(self) -> int | None:
-        """How many records are there that were not read; `None` where no source tells."""
-        known = [partition.lag for partition in self.partitions if partition.lag is not None]
-        return sum(known) if known else None
-
-    @property
-    def held_back_by(self) -> PartitionReport | None:
-        """The partition that the watermark waits for."""
-        return next((partition for partition in self.partitions if partition.holds_back), None)
 
 
 class ProgressDisplay:

@@ -1,60 +1,26 @@
-"""Loads plugins, and calls their hooks; see `amadou.hookspecs`."""
+"""Calls the hooks of plugins; see `amadou.hookspecs`."""
 
-import importlib
-import itertools
 import logging
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from importlib.metadata import EntryPoint, entry_points
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import attrs
 import pluggy
 
-from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source, hookspecs
-from amadou.engine import PROJECT
+from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source
 from amadou.errors import AmadouError, PluginError
 from amadou.text import shown_value
 from amadou_runtime.core.failure import shown_traceback
+from amadou_runtime.plugins.loading import LoadedPlugin, PluginLoader
 from amadou_runtime.plugins.metrics import guarded
 
 if TYPE_CHECKING:
     import typer
 
-OFF = "AMADOU_PLUGINS_OFF"
 TRACE = "AMADOU_TRACE_PLUGINS"
-_BUILT_IN = {
-    "commands": "amadou_runtime.command.commands",
-    "connectors": "amadou_plugins.connectors.plugin",
-    "metrics": "amadou_plugins.metrics.plugin",
-}
-"""What comes with amadou, by name, in the order in which it is loaded."""
-_ALL = "all"
-_REFERENCE = re.compile(r"[\w.]+(:[\w.]+)?")
 _ANSWER_LENGTH = 100
 _logger = logging.getLogger("amadou")
-
-
-@attrs.frozen
-class LoadedPlugin:
-    """A plugin that was found.
-
-    :param name: its name
-    :param origin: who named it: `amadou`, an installed package with its version, or `the job`
-    :param place: the module, or the object's class
-    :param hooks: which hooks it implements
-    :param problem: why it is not loaded; `None` where it is
-    """
-
-    name: str
-    origin: str
-    place: str
-    hooks: tuple[str, ...] = ()
-    problem: str | None = None
 
 
 class Plugins:
@@ -65,23 +31,10 @@ class Plugins:
     """
 
     def __init__(self, named: Iterable[Any] = ()) -> None:
-        self._manager = pluggy.PluginManager(PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+        loader = PluginLoader(named)
+        self.found: list[LoadedPlugin] = loader.found
+        self._implementations = loader.implementations
         self._traces = os.environ.get(TRACE, "").lower() not in ("", "0", "false", "off", "no")
-        self.found: list[LoadedPlugin] = []
-        for name, module in _BUILT_IN.items():
-            self._load(name, "amadou", module, partial(importlib.import_module, module))
-        off = {name.strip() for name in os.environ.get(OFF, "").split(",")} - {""}
-        entries = entry_points(group=PROJECT)
-        unknown = off - {entry.name for entry in entries} - {_ALL}
-        if unknown:
-            told = "%s names %s, which is not installed (it takes: %s)"
-            known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
-            _logger.warning(told, OFF, ", ".join(sorted(unknown)), known)
-        for entry in entries:
-            self._load_installed(entry, _ALL in off or entry.name in off)
-        for plugin in named:
-            self._load_named(plugin)
 
     def sources(self) -> Mapping[str, type[Source]]:
         """Sources by the names that the command line knows them under."""
@@ -189,61 +142,6 @@ class Plugins:
         """Tell plugins."""
         self._tell("amadou_run_failed", run=run, error=error)
 
-    def _load_installed(self, entry: EntryPoint, is_off: bool) -> None:
-        package = entry.dist
-        origin = "an installed package" if package is None else f"{package.name} {package.version}"
-        if is_off:
-            self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=f"turned off by {OFF}"))
-            return
-        try:
-            self._load(entry.name, origin, entry.value, entry.load)
-        except PluginError as error:
-            self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=error.why))
-            _logger.warning("%s (from %s; %s=%s turns it off)", error, origin, OFF, entry.name)
-
-    def _load_named(self, plugin: Any) -> None:
-        if not isinstance(plugin, str):
-            place = _place(plugin)
-            self._load(place, "the job", place, lambda: plugin)
-            return
-        if not _REFERENCE.fullmatch(plugin):
-            raise PluginError(plugin, "name a module, or an object in it as module:attribute")
-        self._load(plugin, "the job", plugin, EntryPoint(plugin, plugin, PROJECT).load)
-
-    def _load(self, name: str, origin: str, place: str, load: Callable[[], Any]) -> None:
-        try:
-            plugin = load()
-            plugin = plugin() if isinstance(plugin, type) else plugin
-            if plugin is None:
-                raise TypeError("it is None: name a module, or an object in it as module:attribute")
-        except (Exception, SystemExit) as error:
-            raise PluginError(name, f"{type(error).__name__}: {error}") from error
-        if self._manager.is_registered(plugin):
-            return  # a job may name what is installed anyway
-        name = self._free(name)
-        try:
-            self._manager.register(plugin, name)
-        except pluggy.PluginValidationError as error:
-            self._manager.unregister(name=name)
-            raise PluginError(name, str(error).strip().splitlines()[-1]) from error
-        callers = self._manager.get_hookcallers(plugin) or []
-        own = [(caller, each) for caller in callers for each in caller.get_hookimpls() if each.plugin is plugin]
-        unknown = sorted(caller.name for caller, each in own if not (caller.has_spec() or each.optionalhook))
-        wrapping = sorted(caller.name for caller, each in own if each.wrapper or each.hookwrapper)
-        if unknown or wrapping or not callers:
-            self._manager.unregister(name=name)
-            if wrapping:
-                raise PluginError(name, f"{', '.join(wrapping)} is a wrapper: hooks are called one after the other")
-            known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
-            what = f"there is no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
-            raise PluginError(name, f"{what} (the hooks are: {known})")
-        self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
-
-    def _free(self, name: str) -> str:
-        """The name, with a number where another plugin has it: two objects of a class, say."""
-        names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
-        return next(free for free in names if not self._manager.has_plugin(free))
-
     def _registered(self, hook: str, kind: str, base: type | None = None) -> dict[str, Any]:
         """What plugins register by name.
 
@@ -268,12 +166,6 @@ class Plugins:
             except PluginError as error:
                 _warn(error)
         return known
-
-    def _implementations(self, hook: str) -> list[pluggy.HookImpl]:
-        """What implements a hook, in the order of calls."""
-        order = [name for name, _ in self._manager.list_name_plugin()]
-        found = getattr(self._manager.hook, hook).get_hookimpls()
-        return sorted(found, key=lambda each: (not each.tryfirst, each.trylast, order.index(each.plugin_name)))
 
     def _tell(self, hook: str, **told: Any) -> None:
         """Call a hook whose failures harm nobody else."""
@@ -304,50 +196,6 @@ class Plugins:
         return answer
 
 
-class RunHooks:
-    """Tells plugins of one run: of its beginning and its end once."""
-
-    def __init__(self, plugins: Plugins) -> None:
-        self.plugins = plugins
-        self._run: Run | None = None
-        self._has_ended = False
-
-    def started(self, run: Run) -> None:
-        """Sources and sinks were looked at; batches follow."""
-        if self._run is None:
-            self._run = attrs.evolve(run, metrics=self.plugins.metrics())
-            self.plugins.run_started(self._run)
-
-    def batch_completed(self, batch: BatchReport) -> None:
-        """A batch's outputs are committed."""
-        assert self._run is not None
-        self.plugins.batch_completed(self._run, batch)
-
-    def spark_progress(self, progress: Mapping[str, Any]) -> None:
-        """What Spark says of a batch."""
-        assert self._run is not None
-        self.plugins.spark_progress(self._run, progress)
-
-    def ended(self, outcome: RunSummary | Exception) -> None:
-        """The run is over, for good or with an error. One that failed before it began is none."""
-        if self._run is None or self._has_ended:
-            return
-        self._has_ended = True
-        if isinstance(outcome, RunSummary):
-            self.plugins.run_ended(self._run, outcome)
-        else:
-            self.plugins.run_failed(self._run, outcome)
-
-    @contextmanager
-    def failures_told(self) -> Iterator[None]:
-        """Take an error that comes out of the context for the run's end."""
-        try:
-            yield
-        except Exception as error:
-            self.ended(error)
-            raise
-
-
 _loaded: dict[tuple[Any, ...], Plugins] = {}
 
 
@@ -366,8 +214,3 @@ def plugins_of(named: Iterable[Any] = ()) -> Plugins:
 def _warn(error: PluginError) -> None:
     cause = "" if error.__cause__ is None else f"\n{shown_traceback(error.__cause__)}"
     _logger.warning("%s%s", error, cause)
-
-
-def _place(plugin: Any) -> str:
-    name = getattr(plugin, "__name__", None)  # a module's
-    return name if isinstance(name, str) else f"{type(plugin).__module__}.{type(plugin).__qualname__}"

@@ -1,0 +1,139 @@
+"""Finds and loads plugins: those that come with amadou, those that are installed, and those that a job names."""
+
+import importlib
+import itertools
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import attrs
+import pluggy
+
+from amadou import hookspecs
+from amadou.engine import PROJECT
+from amadou.errors import PluginError
+
+OFF = "AMADOU_PLUGINS_OFF"
+_BUILT_IN = {
+    "commands": "amadou_runtime.command.commands",
+    "connectors": "amadou_plugins.connectors.plugin",
+    "metrics": "amadou_plugins.metrics.plugin",
+}
+"""What comes with amadou, by name, in the order in which it is loaded."""
+_ALL = "all"
+_REFERENCE = re.compile(r"[\w.]+(:[\w.]+)?")
+_logger = logging.getLogger("amadou")
+
+
+@attrs.frozen
+class LoadedPlugin:
+    """A plugin that was found.
+
+    :param name: its name
+    :param origin: who named it: `amadou`, an installed package with its version, or `the job`
+    :param place: the module, or the object's class
+    :param hooks: which hooks it implements
+    :param problem: why it is not loaded; `None` where it is
+    """
+
+    name: str
+    origin: str
+    place: str
+    hooks: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+class PluginLoader:
+    """Loads plugins, and knows them in that order.
+
+    :param named: see `Plugins`
+    :raises PluginError: one that the job names cannot be loaded
+    """
+
+    def __init__(self, named: Iterable[Any]) -> None:
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(hookspecs)
+        self.found: list[LoadedPlugin] = []
+        for name, module in _BUILT_IN.items():
+            self._load(name, "amadou", module, partial(importlib.import_module, module))
+        off = {name.strip() for name in os.environ.get(OFF, "").split(",")} - {""}
+        entries = entry_points(group=PROJECT)
+        unknown = off - {entry.name for entry in entries} - {_ALL}
+        if unknown:
+            told = "%s names %s, which is not installed (it takes: %s)"
+            known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
+            _logger.warning(told, OFF, ", ".join(sorted(unknown)), known)
+        for entry in entries:
+            self._load_installed(entry, _ALL in off or entry.name in off)
+        for plugin in named:
+            self._load_named(plugin)
+
+    def implementations(self, hook: str) -> list[pluggy.HookImpl]:
+        """Return the functions that implement a hook, in the order of calls."""
+        order = [name for name, _ in self._manager.list_name_plugin()]
+        found = getattr(self._manager.hook, hook).get_hookimpls()
+        return sorted(found, key=lambda each: (not each.tryfirst, each.trylast, order.index(each.plugin_name)))
+
+    def _load_installed(self, entry: EntryPoint, is_off: bool) -> None:
+        package = entry.dist
+        origin = "an installed package" if package is None else f"{package.name} {package.version}"
+        if is_off:
+            self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=f"turned off by {OFF}"))
+            return
+        try:
+            self._load(entry.name, origin, entry.value, entry.load)
+        except PluginError as error:
+            self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=error.why))
+            _logger.warning("%s (from %s; %s=%s turns it off)", error, origin, OFF, entry.name)
+
+    def _load_named(self, plugin: Any) -> None:
+        if not isinstance(plugin, str):
+            place = _place(plugin)
+            self._load(place, "the job", place, lambda: plugin)
+            return
+        if not _REFERENCE.fullmatch(plugin):
+            raise PluginError(plugin, "name a module, or an object in it as module:attribute")
+        self._load(plugin, "the job", plugin, EntryPoint(plugin, plugin, PROJECT).load)
+
+    def _load(self, name: str, origin: str, place: str, load: Callable[[], Any]) -> None:
+        try:
+            plugin = load()
+            plugin = plugin() if isinstance(plugin, type) else plugin
+            if plugin is None:
+                raise TypeError("it is None: name a module, or an object in it as module:attribute")
+        except (Exception, SystemExit) as error:
+            raise PluginError(name, f"{type(error).__name__}: {error}") from error
+        if self._manager.is_registered(plugin):
+            return  # a job may name what is installed anyway
+        name = self._free(name)
+        try:
+            self._manager.register(plugin, name)
+        except pluggy.PluginValidationError as error:
+            self._manager.unregister(name=name)
+            raise PluginError(name, str(error).strip().splitlines()[-1]) from error
+        callers = self._manager.get_hookcallers(plugin) or []
+        own = [(caller, each) for caller in callers for each in caller.get_hookimpls() if each.plugin is plugin]
+        unknown = sorted(caller.name for caller, each in own if not (caller.has_spec() or each.optionalhook))
+        wrapping = sorted(caller.name for caller, each in own if each.wrapper or each.hookwrapper)
+        if unknown or wrapping or not callers:
+            self._manager.unregister(name=name)
+            if wrapping:
+                raise PluginError(name, f"{', '.join(wrapping)} is a wrapper: hooks are called one after the other")
+            known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
+            what = f"there is no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
+            raise PluginError(name, f"{what} (the hooks are: {known})")
+        self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
+
+    def _free(self, name: str) -> str:
+        """The name, with a number where another plugin has it: two objects of a class, say."""
+        names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
+        return next(free for free in names if not self._manager.has_plugin(free))
+
+
+def _place(plugin: Any) -> str:
+    name = getattr(plugin, "__name__", None)  # a module's
+    return name if isinstance(name, str) else f"{type(plugin).__module__}.{type(plugin).__qualname__}"

@@ -1,0 +1,313 @@
+"""A run on Spark, and how it commits its batches."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import attrs
+
+from amadou import BatchReport, Counts, Job, PartitionReport, RunSummary, SinkBatch, from_micros
+from amadou.engine import clock_time, shown_watermark
+from amadou.errors import AmadouError, RunError
+from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
+from amadou_runtime.core.dropped_warning import DroppedWarning
+from amadou_runtime.core.held_back_warning import HeldBackWarning
+from amadou_runtime.core.operator import DROPPED, LOST
+from amadou_runtime.core.ports import port_codec, sink_of
+from amadou_runtime.core.progress import Progress
+from amadou_runtime.core.watermark import newest_of
+from amadou_runtime.spark.checkpoint import Identity
+from amadou_runtime.spark.clock import BatchTime, Clock
+from amadou_runtime.spark.lost_tasks import LostTasks, died_error
+from amadou_runtime.spark.payload import Payload
+from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
+from amadou_runtime.spark.summary import Summary, error_from
+
+_logger = logging.getLogger("amadou")
+_POLL = 0.05
+_LOSSES = {
+    LOST: "job %s: %s lost its in-memory state of %s keys, which an earlier run left",
+    DROPPED: "%s: what the retired %s had of %s keys was dropped",
+}
+"""Warnings for counters that tell of lost state, by the end of their names."""
+
+
+class RunningJob:
+    """A job that runs on Spark.
+
+    :ivar query: Spark's own `StreamingQuery`
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        clock: Clock,
+        *,
+        on_batch: Callable[[Summary], None] | None = None,
+        on_report: Callable[[BatchReport], None] | None = None,
+        on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
+        before_first: Callable[[], None] | None = None,
+        replays: bool = False,
+    ) -> None:
+        self.query: Any = None
+        self.payload: Payload | None = None
+        """The job as its workers have it."""
+        self.on_end: Callable[[RunSummary | Exception], None] | None = None
+        """Is told how the run ended, when the program that started it learns of it."""
+        self._job = job
+        self._clock = clock
+        self._on_batch = on_batch
+        self._on_report = on_report
+        self._on_spark_progress = on_spark_progress
+        self._before_first = before_first
+        """Called before the run's first batch counts."""
+        self._lost_tasks = LostTasks(job.name)
+        self._telling = threading.Lock()
+        self._done = self._told = -1
+        """The last batch that was completed, and the last one of which Spark's progress was told."""
+        self._itself = [self]
+        """How Spark refers to the run until it ends. Java holds what it calls in Python, and Python what it has of
+        Java: without an end neither would ever let go of the other."""
+        self._error: AmadouError | None = None
+        self._stopping = self._stopped = False
+        self._started = time.monotonic()
+        self._dropped = DroppedWarning(job, replays=replays)
+        self._held_back = HeldBackWarning(job)
+        self._partitions: Sequence[PartitionReport] = clock.reports()
+        self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
+        self._recent: list[tuple[float, int]] = [(self._started, 0)]
+        self.failed: Summary | None = None
+        """What the batch gave that failed and ended the run."""
+
+    def __repr__(self) -> str:
+        done = f"{self._summary.batches:,} batches, watermark {shown_watermark(self._summary.watermark)}"
+        return f"<RunningJob {self._job.name!r}: {self.status}, {done}>"
+
+    @property
+    def status(self) -> str:
+        """`running`, `stopped` or `failed`."""
+        if self._error is not None or (self.query is not None and self._failure() is not None):
+            return "failed"
+        return "running" if self.query is not None and self.query.isActive else "stopped"
+
+    @property
+    def progress(self) -> Progress:
+        """Where the run stands now."""
+        (since, before), (until, after) = self._recent[0], self._recent[-1]
+        counts = self._summary.counts
+        return Progress(
+            job=self._job.name,
+            batches=self._summary.batches,
+            events=counts.events,
+            events_per_second=(after - before) / (until - since) if until > since else 0.0,
+            watermark=self._summary.watermark,
+            state_bytes=counts.state_bytes,
+            keys=counts.keys,
+            late=counts.late,
+            dropped=counts.dropped,
+            timers_pending=counts.timers_pending,
+            held=sum(counts.held.values()),
+            partitions=self._partitions,
+            seconds=time.monotonic() - self._started,
+        )
+
+    @property
+    def summary(self) -> RunSummary:
+        """What the run did so far."""
+        return self._summary
+
+    def await_termination(self, timeout: timedelta | float | None = None) -> bool:
+        """Wait for the end of the run.
+
+        :param timeout: how long at most, a `timedelta` or seconds
+        :returns: whether it has ended
+        :raises CallbackError: a callback of the handler failed
+        :raises RunError: Spark failed
+        """
+        ended, cause = True, None
+        try:
+            if timeout is None:
+                self.query.awaitTermination()
+            else:
+                seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+                ended = bool(self.query.awaitTermination(seconds))
+            self._tell_spark_progress()
+        except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
+            cause = error
+        if ended or cause is not None:
+            self._itself.clear()
+            self._end(cause)  # not in the handler: Spark's error, with its plans, would stand above the run's own
+        return ended
+
+    def _end(self, cause: Exception | None) -> None:
+        try:
+            self.raise_error(cause)
+        except AmadouError as error:
+            if self.on_end is not None:
+                self.on_end(error)
+            raise
+        if self.on_end is not None:
+            self.on_end(self._summary)
+
+    def stop(self) -> None:
+        """End the run after the batch in hand."""
+        self._stopping = True
+        while self.query.isActive and self.query.status["isTriggerActive"]:
+            time.sleep(_POLL)
+        self.halt()
+        self._tell_spark_progress()
+        if self.on_end is not None and self._error is None:
+            self.on_end(self._summary)
+
+    def halt(self) -> None:
+        """End the run in the middle of a batch, if need be."""
+        self.query.stop()
+        self._itself.clear()
+
+    def raise_error(self, cause: BaseException | None) -> None:
+        """Raise what ended the run, if anything did."""
+        if self._error is not None:
+            raise self._error
+        failure = self._failure()
+        if failure is not None or (cause is not None and not self._stopped):
+            told = without_plans(failure or cause)
+            raise own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
+
+    def _failure(self) -> Any:
+        return None if self._stopped else self.query.exception()
+
+    def committer(self, identity: Identity) -> Callable[[Any, int], None]:
+        """Return the function that Spark calls with each batch's results."""
+        return partial(commit_batch, self._itself, identity)
+
+    def _commit_batch(self, identity: Identity, frame: Any, number: int) -> str | None:
+        """Process and commit a batch.
+
+        :returns: why it cannot be, if it cannot
+        """
+        if self._stopping:
+            # The batch after the one in hand, planned and not begun: the next run plays it. Interrupted in the middle,
+            # it would leave a stack overflow on the console, from Spark's way of reading errors.
+            self._stopped = True
+            return "the run was asked to end"
+        self._tell_spark_progress()
+        began = time.monotonic()
+        try:
+            moment = self._clock.begin(number)
+            whole = self._processed(frame, moment)
+            down = self._commit(identity, whole, moment)
+        except AmadouError as error:
+            self._error = error
+            return f"{type(error).__name__}: {error}"
+        self._note(
+            BatchReport(
+                number,
+                self._counts(whole.counts),
+                self._watermark(),
+                time.monotonic() - began,
+                from_micros(clock_time()),
+                whole.stage_seconds,
+                whole.callback_seconds,
+                whole.callback_calls,
+                down,
+                self._clock.reports(),
+            )
+        )
+        self._done = number
+        if self._on_batch is not None:
+            self._on_batch(whole)
+        return None
+
+    def _processed(self, frame: Any, moment: BatchTime) -> Summary:
+        """Have Spark process a batch and write its outputs, and return what it gave."""
+        moment.tell(frame.sparkSession)
+        try:
+            rows = frame.collect()
+        except Exception as error:  # Spark's, whatever it is
+            cause = root_cause(error)
+            died = died_error(self._job.name, moment.number, cause, frame.sparkSession.sparkContext.master)
+            raise died or RunError(f"batch {moment.number} of {self._job.name!r} failed in Spark: {cause}") from error
+        self._lost_tasks.warn(frame.sparkSession, moment.number)
+        whole = Summary()
+        for row in rows:
+            whole.merge(Summary.unpack(row[0]))
+        if whole.error is not None:
+            self.failed = whole
+            raise error_from(whole.error)
+        return whole
+
+    def _commit(self, identity: Identity, whole: Summary, moment: BatchTime) -> dict[str, bool]:
+        """Commit a batch: its outputs, then its time. Return which sources are down."""
+        number = moment.number
+        decision = evaluate(self._job, moment.dependency_state, newest_of(whole.newest), whole.oldest, number)
+        log_changes(self._job, decision.changes)
+        ranges = {**self._clock.ranges, **whole.ranges}
+        check_held(self._job, all_held(status.held for status in ranges.values()), decision.down)
+        letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
+        began = time.perf_counter()
+        for port in self._job.sinks:
+            batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
+            sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
+        if self._before_first is not None:
+            self._before_first()
+            self._before_first = None
+        self._clock.letters = letters
+        self._clock.end(number, whole.newest, whole.ranges, decision.state)
+        whole.stage_seconds["committing"] = time.perf_counter() - began
+        return downs(self._job, decision.down)
+
+    def _tell_spark_progress(self) -> None:
+        """Tell what Spark says of batches that are done and were not told."""
+        if self.query is None or self._on_spark_progress is None or self._told == self._done:
+            return
+        with self._telling:  # by the next batch, or by whoever waits for the run
+            recent, untold = self.query._jsq.recentProgress(), []
+            for position in reversed(range(len(recent))):
+                if recent[position].batchId() <= self._told:
+                    break
+                # Where nothing comes Spark tells of the batch that has not begun.
+                if recent[position].durationMs().containsKey("addBatch"):
+                    untold.append(recent[position])
+            for progress in reversed(untold):
+                self._told = progress.batchId()
+                self._on_spark_progress(json.loads(progress.json()))
+
+    def _counts(self, batch: Counts) -> Counts:
+        """Return what a batch came to, with what all key ranges hold after it."""
+        ranges = self._clock.ranges.values()
+        return attrs.evolve(
+            batch,
+            keys=sum(status.keys for status in ranges),
+            timers_pending=sum(status.timers_pending for status in ranges),
+            state_bytes=sum(status.state_bytes for status in ranges),
+            held=held_counts(all_held(status.held for status in ranges)),
+        )
+
+    def _watermark(self) -> datetime | None:
+        micros = self._clock.watermark
+        return None if micros is None else from_micros(micros)
+
+    def _note(self, batch: BatchReport) -> None:
+        self._summary = self._summary.with_batch(batch)
+        self._partitions = batch.partitions
+        self._dropped.look(batch)
+        self._held_back.look(batch)
+        for name, keys in batch.counts.counters.items():
+            for end, told in _LOSSES.items():
+                if name.endswith(end):
+                    _logger.warning(told, self._job.name, name.removesuffix(end), f"{keys:,}")
+        self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
+        if self._on_report is not None:
+            self._on_report(batch)
+
+
+def commit_batch(itself: list[RunningJob], identity: Identity, frame: Any, number: int) -> None:
+    """What Spark calls for each batch. It keeps the error, which therefore has no frames that refer to the run."""
+    failure = itself[0]._commit_batch(identity, frame, number)
+    if failure is not None:
+        raise RunError(failure)
