@@ -152,7 +152,7 @@ def _check_callable(which: str, function: Any) -> None:
 
 
 def direct(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-    """The `Call` of what happens inside a callback of the handler's: that fails with it."""
+    """The `Invoke` of what happens inside a callback of the handler's: that fails with it."""
     check_ran(getattr(function, "__name__", type(function).__name__), function(subject, *arguments))
 
 

@@ -5,11 +5,11 @@ Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, r
 
 from amadou import errors
 from amadou._codec import Codec, codec_for
-from amadou._component import Call, Component, ComponentCallbacks
-from amadou._component_state import Part, Whole
-from amadou._connector import Collecting, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
+from amadou._component import Component, ComponentCallbacks, Invoke
+from amadou._component_state import ComponentState, KeyGroupState
+from amadou._connector import BufferingWriter, PartitionOffset, Sink, SinkBatch, SinkWriter, Source
 from amadou._event import Key, KeyedEvent, in_key_order
-from amadou._event_columns import Events
+from amadou._event_columns import EventColumns
 from amadou._handler import Handler, check_ran
 from amadou._job import Job
 from amadou._letters import DeadLetter, LateEvent
@@ -32,19 +32,21 @@ from amadou.event_time import from_micros, from_millis, to_micros, to_millis, tr
 __all__ = [
     "AmadouError",
     "BatchReport",
-    "Call",
+    "BufferingWriter",
     "Codec",
-    "Collecting",
     "Component",
     "ComponentCallbacks",
+    "ComponentState",
     "Counts",
     "DeadLetter",
     "DependencyChange",
     "DependsOn",
-    "Events",
+    "EventColumns",
     "Handler",
+    "Invoke",
     "Job",
     "Key",
+    "KeyGroupState",
     "KeyedEvent",
     "LateEvent",
     "ListSpec",
@@ -55,7 +57,6 @@ __all__ = [
     "MemorySource",
     "Metric",
     "Param",
-    "Part",
     "PartitionOffset",
     "PartitionReport",
     "Run",
@@ -71,7 +72,6 @@ __all__ = [
     "ValueSpec",
     "ValueState",
     "VectorizedHandler",
-    "Whole",
     "check_ran",
     "codec_for",
     "errors",

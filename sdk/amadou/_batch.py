@@ -10,17 +10,17 @@ from amadou.event_time import from_micros
 
 
 class Port:
-    """What has been collected into one port, in wire form, and how values get there.
+    """What has been collected into one port, encoded, and how values get there.
 
-    :param codec: the port's `Codec`; may have `encode_rows`, which makes wire forms of tuples of what the type takes
+    :param codec: the port's `Codec`; may have `encode_rows`, which encodes many tuples of the type's fields in one call
     """
 
-    __slots__ = ("encode", "encode_rows", "wires")
+    __slots__ = ("encode", "encode_rows", "encoded_values")
 
     def __init__(self, codec: Any) -> None:
         self.encode: Callable[[Any], Any] = codec.encode
         self.encode_rows: Callable[[list[tuple[Any, ...]]], list[Any]] | None = getattr(codec, "encode_rows", None)
-        self.wires: list[Any] = []
+        self.encoded_values: list[Any] = []
 
 
 class Keeper(Protocol):
@@ -49,11 +49,11 @@ class Batch:
     """
 
     __slots__ = (
-        "columns",
         "components",
         "counts",
         "dropped",
         "fed_by",
+        "fired",
         "firing_micros",
         "handler",
         "has_timer_callback",
@@ -63,11 +63,11 @@ class Batch:
         "last_dropped",
         "ports",
         "stored",
+        "tables",
         "timers",
         "touched",
         "watermark",
         "watermark_micros",
-        "woken",
     )
 
     def __init__(
@@ -76,7 +76,7 @@ class Batch:
         has_timer_callback: bool,
         ports: dict[str, Port],
         watermark_micros: int | None,
-        columns: dict[str, StateTable],
+        tables: dict[str, StateTable],
         timers: Timers,
         touched: Collection[Key],
         components: dict[str, Any] | None = None,
@@ -93,7 +93,7 @@ class Batch:
         self.last_dropped: KeyedEvent[Any] | None = None
         self.firing_micros: int | None = None
         """The time of the timers in hand, in microseconds; `None` while there are none."""
-        self.woken: list[str] | None = None
+        self.fired: list[str] | None = None
         """The components of the key in hand that were woken at that time, the one in hand last, if there is one."""
         self.stored: set[str] = set()
         """The components that stored something since the callback in hand began, while timers fire."""
@@ -105,6 +105,6 @@ class Batch:
         self.ports = ports
         self.watermark_micros = watermark_micros
         self.watermark = None if watermark_micros is None else from_micros(watermark_micros)
-        self.columns = columns
+        self.tables = tables
         self.timers = timers
         self.touched = touched

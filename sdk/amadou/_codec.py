@@ -23,22 +23,22 @@ class Codec(Protocol[T]):
     """
 
     def encode(self, value: T) -> Any:
-        """The wire form of a value: `None`, `bool`, `int`, `float`, `str`, `bytes`, aware datetimes in UTC, `date`,
+        """The encoded form of a value: `None`, `bool`, `int`, `float`, `str`, `bytes`, aware datetimes in UTC, `date`,
         `timedelta`, `Decimal`, `UUID`, and lists and dicts of those.
 
         :raises EncodeError: the value does not fit the type
         """
 
-    def decode(self, wire: Any) -> T:
-        """The value of a wire form.
+    def decode(self, encoded: Any) -> T:
+        """The value of a encoded value.
 
-        :raises StateDecodeError: the wire form does not fit the type
+        :raises StateDecodeError: the encoded value does not fit the type
         """
 
 
 SCALARS: Final = (str, int, float, bool, bytes)
 LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
-"""Types whose values are their own wire form; `UUID` too, which `_structured` adds since it is slow to import."""
+"""Types whose values are their own encoded value; `UUID` too, which `_structured` adds since it is slow to import."""
 SEQUENCES: Final = (list, set, frozenset, tuple)
 CONTAINERS: Final = (*SEQUENCES, dict)
 
@@ -85,10 +85,10 @@ class _LeafCodec(Generic[T]):
             return value
         return leaf_to_wire(value, self.type)
 
-    def decode(self, wire: Any) -> T:
-        if type(wire) is self.type:
-            return wire
-        return leaf_from_wire(wire, self.type)  # type: ignore[no-any-return]
+    def decode(self, encoded: Any) -> T:
+        if type(encoded) is self.type:
+            return encoded
+        return leaf_from_wire(encoded, self.type)  # type: ignore[no-any-return]
 
 
 class AnyCodec:
@@ -103,10 +103,10 @@ class AnyCodec:
             raise EncodeError(value, self.type)
         return pack(value)
 
-    def decode(self, wire: Any) -> Any:
-        if type(wire) is not bytes:
-            raise StateDecodeError(wire, self.type)
-        value = unpack(wire)
+    def decode(self, encoded: Any) -> Any:
+        if type(encoded) is not bytes:
+            raise StateDecodeError(encoded, self.type)
+        value = unpack(encoded)
         if not isinstance(value, self._class):
             raise StateDecodeError(value, self.type)
         return value
@@ -139,13 +139,13 @@ def check_text(value: str) -> None:
         raise EncodeError(value, str, str(error)) from error
 
 
-def leaf_from_wire(wire: Any, type_: Any) -> Any:
-    """The value of one of the `LEAVES` from its wire form."""
-    if type(wire) is type_:
-        return wire
-    if type_ is float and type(wire) is int:
-        return float(wire)
-    raise StateDecodeError(wire, type_)
+def leaf_from_wire(encoded: Any, type_: Any) -> Any:
+    """The value of one of the `LEAVES` from its encoded form."""
+    if type(encoded) is type_:
+        return encoded
+    if type_ is float and type(encoded) is int:
+        return float(encoded)
+    raise StateDecodeError(encoded, type_)
 
 
 def _exact_datetime(value: datetime) -> datetime:

@@ -6,21 +6,21 @@ from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Protocol, TypeAlias
 
-from amadou._component_state import Part, Whole
+from amadou._component_state import ComponentState, KeyGroupState
 from amadou._encoding import pack, unpack
 from amadou._event import Key
-from amadou._event_columns import Events
+from amadou._event_columns import EventColumns
 from amadou._state_spec import StateSpec
 from amadou._subject import Subject
 from amadou.event_time import LAST_TIME
 
-Call: TypeAlias = Callable[..., None]
+Invoke: TypeAlias = Callable[..., None]
 """``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
 
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
-class Component(StateSpec[Part]):
+class Component(StateSpec[ComponentState]):
     """The base of what acts inside a handler by itself: it has a value for each subject, and is woken at times.
 
     Declared on the handler's class like other specs, or made at run time with a `name=`; the handler's callbacks call
@@ -37,7 +37,7 @@ class Component(StateSpec[Part]):
 
     noun: ClassVar[str] = "component"
     """What messages call it."""
-    wakes = True
+    has_timers = True
     needs_sources: tuple[str, ...] = ()
     """The sources of the job that it cannot do without."""
     diverts = False
@@ -56,12 +56,12 @@ class Component(StateSpec[Part]):
         version: int = 0,
         migrate: Callable[[Any, int], Any] | None = None,
     ) -> None:
-        self._set_life(name, ttl, version, migrate)
+        self._set_ttl(name, ttl, version, migrate)
         known = _known.get()
         if known is not None and name is not None:
             known[name] = self
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         """Called when a time has come that was asked for. Stores when the next one is, if there is one.
 
         :param timestamp: the time; the subject's watermark may be far past it
@@ -72,45 +72,45 @@ class Component(StateSpec[Part]):
 
     @property
     def layout(self) -> Any:
-        """What the form of a `Whole` depends on besides the component's class, in terms of msgpack. One that was stored
-        with another layout is spread before it is used.
+        """What the form of a `KeyGroupState` depends on besides the component's class, in terms of msgpack. State of
+        another layout is converted by `from_columns` before it is used.
         """
         return None
 
     @property
-    def at_once(self) -> bool:
-        """Whether it can take in the events of a whole key group at once, as the `gives_all_to` of a handler that has
-        no other state and no timers: it has `gathered`, `spread`, `add_all` and `woken_all`.
+    def is_vectorized(self) -> bool:
+        """Whether it can take in the events of a whole key group at once, as the `delegates_to` of a handler that has
+        no other state and no timers: it has `to_columns`, `from_columns`, `add_columns` and `on_timers`.
         """
         return False
 
-    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
-        """What is kept of subjects as a whole, the opposite of `spread`.
+    def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
+        """What is kept of subjects as a whole, the opposite of `from_columns`.
 
-        :param wake_at: when the component is to be woken for the first of them
+        :param next_timer: when the component is to be woken for the first of them
         :returns: `None` where it cannot be a whole
         """
         raise NotImplementedError
 
-    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
-        """The value of each subject in a `Whole`, and when the component is to be woken for it.
+    def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+        """The value of each subject in a `KeyGroupState`, and when the component is to be woken for it.
 
         :param layout: the one that it was stored with
         """
         raise NotImplementedError
 
-    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         """Take in events of many subjects, to the same effect as one after the other in their order.
 
         :param subject: its key and timestamp are to be set before a function of the user's sees it
         """
         raise NotImplementedError
 
-    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
-        """Do what `woken` does for every subject and time up to a watermark, in the order of times and keys.
+    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
+        """Do what `on_timer` does for every subject and time up to a watermark, in the order of times and keys.
 
         :param watermark: in microseconds
-        :returns: how many calls of `woken` it stands for
+        :returns: how many calls of `on_timer` it stands for
         """
         raise NotImplementedError
 
@@ -124,9 +124,9 @@ class Component(StateSpec[Part]):
         batch = subject._batch
         if batch.firing_micros is None or batch.is_replay:
             return batch.watermark_micros
-        if batch.watermark == LAST_TIME and batch.woken and self._has_fed(batch.woken[-1], subject):
+        if batch.watermark == LAST_TIME and batch.fired and self._has_fed(batch.fired[-1], subject):
             return batch.watermark_micros
-        is_over = batch.woken is None or self.name in batch.woken
+        is_over = batch.fired is None or self.name in batch.fired
         return batch.firing_micros - (not is_over)
 
     def _has_fed(self, giver: str, subject: Subject) -> bool:
@@ -140,38 +140,38 @@ class Component(StateSpec[Part]):
         fed_by[self.name] = fed_by.get(self.name, frozenset()) | givers
         return False
 
-    def woken_before(self, subject: Subject) -> str | None:
+    def fired_before(self, subject: Subject) -> str | None:
         """The name of the component in hand, where this one was woken before it at the same time."""
-        woken = subject._batch.woken or []
-        return woken[-1] if self.name in woken[:-1] and woken[-1] != self.name else None
+        fired = subject._batch.fired or []
+        return fired[-1] if self.name in fired[:-1] and fired[-1] != self.name else None
 
     def shown_value(self, key: Key, value: Any) -> Any:
         """A subject's value for people, such as in the messages of failing tests."""
         return value
 
-    def state_for(self, subject: Subject) -> Part:
-        column = subject._columns.get(self._name)  # type: ignore[arg-type]
-        if column is None or column.component is not self:
-            column = self.bound(subject)
+    def state_for(self, subject: Subject) -> ComponentState:
+        table = subject._tables.get(self._name)  # type: ignore[arg-type]
+        if table is None or table.component is not self:
+            table = self.bound(subject)
             subject._batch.components[self.name] = self
-        part: Part | None = column.states.get(subject.key)
+        part: ComponentState | None = table.states.get(subject.key)
         if part is not None:
             firing = subject._batch.firing_micros
             if firing is not None:
-                self.age(part, firing - 1)
+                self.expire(part, firing - 1)
             return part
         part = super().state_for(subject)
         part._subject = subject
         if part.value is not None:
-            part.wake_at = subject._columns[self.name].wakes.get(subject.key)
+            part.next_timer = subject._tables[self.name].next_timers.get(subject.key)
         return part
 
-    def age(self, state: Part, now: int) -> None:
-        if state.is_gone(now):
+    def expire(self, state: ComponentState, now: int) -> None:
+        if state.is_expired(now):
             state.store(None, None)
 
     def check(self) -> None:
-        self._check_life()
+        self._check_ttl()
 
     def shown_type(self) -> str:
         return repr(self) if type(self).__repr__ is not object.__repr__ else ""
@@ -188,15 +188,15 @@ class Component(StateSpec[Part]):
     def _shown_part(self) -> Any:
         return type(self)
 
-    def loaded(self, state: Part) -> Part:
+    def loaded(self, state: ComponentState) -> ComponentState:
         """Called for what is stored of a subject, before anything else sees it. It may change it and set `changed`."""
         return state
 
-    def _state(self, key: Key, wire: Any) -> Part:
-        return self.loaded(Part(self, key, wire))
+    def _state(self, key: Key, encoded: Any) -> ComponentState:
+        return self.loaded(ComponentState(self, key, encoded))
 
-    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> Part:
-        return self._state(key, wire)
+    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> ComponentState:
+        return self._state(key, encoded)
 
 
 @contextmanager

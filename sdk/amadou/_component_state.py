@@ -15,57 +15,57 @@ if TYPE_CHECKING:
     from amadou._component import Component
 
 
-class Part:
+class ComponentState:
     """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
 
-    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "value", "wake_at")
+    __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "next_timer", "value")
 
-    def __init__(self, spec: "Component", key: Key, wire: Any) -> None:
+    def __init__(self, spec: "Component", key: Key, encoded: Any) -> None:
         self._spec = spec
         self._key = key
         self._subject: Subject | None = None
         self._changed = False
         self._written = NEVER
-        if wire is not MISSING and spec.ttl is not None:
-            self._written, wire = wire
-        self.value: Any = None if wire is MISSING else wire
+        if encoded is not MISSING and spec.ttl is not None:
+            self._written, encoded = encoded
+        self.value: Any = None if encoded is MISSING else encoded
         """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
-        self.wake_at: int | None = None
+        self.next_timer: int | None = None
         """When the component is woken, in microseconds since 1970."""
 
     @property
-    def noted(self) -> Any:
+    def batch_local(self) -> Any:
         """What the component notes for the batch's events, or for the time in hand while what is due is woken; `None`
         before. It is not kept.
         """
-        at, value = self._column.noted.get(self._key, (None, None))
+        at, value = self._table.batch_local.get(self._key, (None, None))
         return value if at == self._batch.firing_micros else None
 
-    @noted.setter
-    def noted(self, value: Any) -> None:
-        self._column.noted[self._key] = self._batch.firing_micros, value
+    @batch_local.setter
+    def batch_local(self, value: Any) -> None:
+        self._table.batch_local[self._key] = self._batch.firing_micros, value
 
     @property
-    def _column(self) -> StateTable:
+    def _table(self) -> StateTable:
         assert self._subject is not None
-        return self._subject._columns[self._spec.name]
+        return self._subject._tables[self._spec.name]
 
     @property
     def _batch(self) -> Batch:
         assert self._subject is not None
         return self._subject._batch
 
-    def store(self, value: Any, wake_at: int | None, *, renews: bool = True) -> None:
+    def store(self, value: Any, next_timer: int | None, *, renews: bool = True) -> None:
         """Keep a value. Nothing stays of a subject without one.
 
         :param value: what plain msgpack carries, `None` for nothing
-        :param wake_at: when to wake the component, in microseconds since 1970; after `Component.reached`, or in `woken`
-            after the time for which it was woken
+        :param next_timer: when to call `Component.on_timer`, in microseconds since 1970: after `Component.reached`, or
+            in `on_timer` after the time in hand
         :param renews: whether it counts as written now, for a `ttl`: not what is left after a wake
         """
         self.value = value
-        self.wake_at = None if value is None else wake_at
-        if self.ages and renews:
+        self.next_timer = None if value is None else next_timer
+        if self.has_ttl and renews:
             assert self._subject is not None
             self._written = max(self._written, self._spec._written_at(self._subject))
         self._changed = True
@@ -77,11 +77,11 @@ class Part:
         self._changed = True
 
     @property
-    def ages(self) -> bool:
+    def has_ttl(self) -> bool:
         """Whether the value is gone some time after it was written."""
         return self._spec.ttl is not None
 
-    def is_gone(self, now: int) -> bool:
+    def is_expired(self, now: int) -> bool:
         """Whether its time to live is over.
 
         :param now: in microseconds since 1970
@@ -95,38 +95,38 @@ class Part:
     def _stored(self) -> Any:
         if self.value is None:
             return MISSING
-        return [self._written, self.value] if self.ages else self.value
+        return [self._written, self.value] if self.has_ttl else self.value
 
     def _shown(self) -> Any:
         return self._spec.shown_value(self._key, self.value)
 
 
-class Whole:
+class KeyGroupState:
     """What a component keeps of all subjects of a key group, as one value, and when it wants to be woken for the first
     of them.
     """
 
-    __slots__ = ("keys", "layout", "noted", "value", "wake_at")
+    __slots__ = ("batch_local", "keys", "layout", "next_timer", "value")
 
     def __init__(
-        self, value: Any = None, wake_at: int | None = None, keys: Collection[Key] = (), layout: Any = None
+        self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Any = None
     ) -> None:
         self.value = value
         """What plain msgpack carries, `None` for nothing."""
-        self.wake_at = wake_at
+        self.next_timer = next_timer
         """In microseconds since 1970."""
         self.keys = keys
         """The subjects that it is about."""
         self.layout = layout
         """The component's `layout` when it was stored."""
-        self.noted: Any = None
+        self.batch_local: Any = None
         """What the component notes for the rest of the batch; it is not kept."""
 
-    def store(self, value: Any, wake_at: int | None, keys: Collection[Key]) -> None:
+    def store(self, value: Any, next_timer: int | None, keys: Collection[Key]) -> None:
         """Keep a value.
 
         :param value: what plain msgpack carries, `None` for nothing
-        :param wake_at: when to wake the component, after the watermark
+        :param next_timer: when to wake the component, after the watermark
         :param keys: the subjects that it is about, each of which has one time to wake
         """
-        self.value, self.wake_at, self.keys = value, wake_at, keys
+        self.value, self.next_timer, self.keys = value, next_timer, keys

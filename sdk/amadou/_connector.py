@@ -126,7 +126,7 @@ class SinkBatch:
 class SinkWriter:
     """Takes the values of one part of a batch, where they come into being: in a worker."""
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         """Take values, as the sink's codec encoded them, in their order."""
         raise NotImplementedError
 
@@ -182,14 +182,14 @@ class Sink:
         raise NotImplementedError
 
 
-class Collecting(SinkWriter):
+class BufferingWriter(SinkWriter):
     """A writer that hands the values themselves to `commit`: for sinks that live in the driver."""
 
     def __init__(self) -> None:
         self._wires: list[Any] = []
 
-    def write(self, wires: Sequence[Any]) -> None:
-        self._wires.extend(wires)
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        self._wires.extend(encoded_values)
 
     def finish(self) -> Any:
         return self._wires or None

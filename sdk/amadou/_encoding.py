@@ -32,8 +32,8 @@ class Envelope(NamedTuple):
 
     version: int
     aged: bool
-    """Whether each part is a pair of when it was written, in microseconds, and its wire form."""
-    wire: Any
+    """Whether each part is a pair of when it was written, in microseconds, and its encoded form."""
+    encoded: Any
 
 
 _known_types: dict[str, type] = {}
@@ -229,8 +229,8 @@ def _from_extension(code: int, data: bytes) -> Any:
 def _object_from(data: bytes) -> Any:
     from amadou._codec import codec_for
 
-    reference, wire = unpack(data)
-    return codec_for(_type_behind(reference)).decode(wire)
+    reference, encoded = unpack(data)
+    return codec_for(_type_behind(reference)).decode(encoded)
 
 
 def _type_behind(reference: str) -> type:

@@ -11,7 +11,7 @@ from amadou.event_time import from_micros
 
 
 @attrs.frozen
-class Events:
+class EventColumns:
     """Events of many subjects and of one source, as columns.
 
     :param micros: their timestamps in microseconds since 1970
@@ -28,27 +28,27 @@ class Events:
         """The events one by one."""
         return keyed_events(self.keys, map(from_micros, self.micros), self.values)
 
-    def where(self, chosen: Iterable[Any]) -> "Events":
+    def where(self, chosen: Iterable[Any]) -> "EventColumns":
         """The events for which something is true."""
         chosen = list(chosen)
-        return Events(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
+        return EventColumns(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
-    def by(self, labels: list[Any]) -> dict[Any, "Events"]:
+    def by(self, labels: list[Any]) -> dict[Any, "EventColumns"]:
         """The events by what they are labelled with."""
         if len(set(labels)) == 1:
             return {labels[0]: self}
-        found: dict[Any, Events] = {}
+        found: dict[Any, EventColumns] = {}
         for label, *event in zip(labels, self.keys, self.values, self.micros, strict=True):
             part = found.get(label)
             if part is None:
-                part = found[label] = Events([], [], [])
+                part = found[label] = EventColumns([], [], [])
             part.keys.append(event[0])
             part.values.append(event[1])
             part.micros.append(event[2])
         return found
 
-    def between(self, start: int, end: int) -> "Events":
+    def between(self, start: int, end: int) -> "EventColumns":
         """The events of some positions."""
         if (start, end) == (0, len(self)):
             return self
-        return Events(self.keys[start:end], self.values[start:end], self.micros[start:end])
+        return EventColumns(self.keys[start:end], self.values[start:end], self.micros[start:end])

@@ -85,7 +85,7 @@ class Handler(Generic[K]):
 
 def check_ran(callback: str, returned: Any) -> None:
     """Refuse a generator or a coroutine that a callback returned. For components that call functions of the user's by
-    themselves; a `Call` does it.
+    themselves; a `Invoke` does it.
 
     :param callback: the callback's name
     :param returned: what it returned

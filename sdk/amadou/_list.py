@@ -23,7 +23,7 @@ class ListState(MutableSequence[T]):
     """
 
     __slots__ = ("_changed", "_items", "_key", "_spec")
-    ages = False
+    has_ttl = False
 
     def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any]) -> None:
         self._spec = spec
@@ -37,7 +37,7 @@ class ListState(MutableSequence[T]):
     def __getitem__(self, index: slice) -> list[T]: ...
     def __getitem__(self, index: int | slice) -> T | list[T]:
         if isinstance(index, slice):
-            return [self._value_of(wire) for wire in self._items[index]]
+            return [self._value_of(encoded) for encoded in self._items[index]]
         return self._value_of(self._items[index])
 
     @overload
@@ -103,34 +103,34 @@ class ListState(MutableSequence[T]):
         except EncodeError as error:
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
 
-    def _value_of(self, wire: Any) -> T:
+    def _value_of(self, encoded: Any) -> T:
         spec = self._spec
         try:
-            return cast("T", wire if type(wire) is spec.scalar else spec.decode(wire))
+            return cast("T", encoded if type(encoded) is spec.scalar else spec.decode(encoded))
         except Exception as error:
-            raise spec.unreadable(error, wire, spec.type, self._key) from error
+            raise spec.unreadable(error, encoded, spec.type, self._key) from error
 
     def __repr__(self) -> str:
         return f"ListState({self._spec.name!r}, {list(self)!r})"
 
 
 class _AgingListState(ListState[T]):
-    """The wire form of an item is a pair; see `StateSpec`."""
+    """The encoded form of an item is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject", "_whole_until")
-    ages = True
+    __slots__ = ("_subject", "_valid_until")
+    has_ttl = True
 
     def __init__(self, spec: "ListSpec[T]", key: Key, items: list[Any], subject: Subject | None) -> None:
         super().__init__(spec, key, items)
         self._subject = subject
-        self._whole_until = NEVER
+        self._valid_until = NEVER
 
     def _wire_of(self, value: T) -> Any:
         assert self._subject is not None
         return [self._spec._written_at(self._subject), super()._wire_of(value)]
 
-    def _value_of(self, wire: Any) -> T:
-        return super()._value_of(wire[1])
+    def _value_of(self, encoded: Any) -> T:
+        return super()._value_of(encoded[1])
 
     def _lose(self, left: Any) -> None:
         self._items = left
@@ -156,9 +156,9 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
     _operators = {**OPERATORS, "__iadd__": "{}.extend(…)"}
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
-    """Turns an item into its wire form."""
+    """Turns an item into its encoded form."""
     decode: Callable[[Any], Any]
-    """Turns the wire form of an item back."""
+    """Turns the encoded form of an item back."""
 
     def __init__(
         self,
@@ -171,16 +171,16 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
         migrate: Migrate | None = None,
     ) -> None:
         self.type = type
-        self._set_life(name, ttl, version, migrate)
+        self._set_ttl(name, ttl, version, migrate)
         self._codec = codec
         self.scalar = type if codec is None and type in SCALARS else None
-        """The type of items that are their own wire form, where they are."""
+        """The type of items that are their own encoded value, where they are."""
         self._defer()
 
     def _state(self, key: Key, items: Any) -> ListState[T]:
         return ListState(self, key, self._items(key, items))
 
-    def _aging_state(self, key: Key, items: Any, subject: Subject | None) -> ListState[T]:
+    def _state_with_ttl(self, key: Key, items: Any, subject: Subject | None) -> ListState[T]:
         return _AgingListState(self, key, self._items(key, items), subject)
 
     def _items(self, key: Key, stored: Any) -> list[Any]:
@@ -196,21 +196,21 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
     def _shown_part(self) -> Any:
         return self.type
 
-    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
-        return [convert(part) for part in wire] if type(wire) is list else wire
+    def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
+        return [convert(part) for part in encoded] if type(encoded) is list else encoded
 
-    def _parts_after(self, wire: Any, begin: int) -> Any:
-        if type(wire) is not list:
-            return wire
-        left = [part for part in wire if part[0] > begin]
-        return wire if len(left) == len(wire) else left
+    def _parts_after(self, encoded: Any, begin: int) -> Any:
+        if type(encoded) is not list:
+            return encoded
+        left = [part for part in encoded if part[0] > begin]
+        return encoded if len(left) == len(encoded) else left
 
     def _resolve(self) -> None:
         codec = self._codec or codec_for(self.type)
         self.encode, self.decode = codec.encode, codec.decode
 
     def check(self) -> None:
-        self._check_life()
+        self._check_ttl()
         self._resolve()
 
     def structure(self) -> dict[str, Any]:

@@ -28,7 +28,7 @@ class MapState(MutableMapping[K, V]):
     """
 
     __slots__ = ("_changed", "_entries", "_key", "_spec")
-    ages = False
+    has_ttl = False
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any]) -> None:
         self._spec = spec
@@ -39,32 +39,32 @@ class MapState(MutableMapping[K, V]):
     # The methods that run once an event do not call one another, and scalars take no call at all.
 
     def __getitem__(self, key: K) -> V:
-        wire = self._entries.get(self._key_wire(key), MISSING)
-        if wire is MISSING:
+        encoded = self._entries.get(self._key_wire(key), MISSING)
+        if encoded is MISSING:
             raise KeyError(key)
-        return self._value_of(wire)
+        return self._value_of(encoded)
 
     def get(self, key: K, default: Any = None) -> Any:
         spec = self._spec
         try:
-            wire = self._entries.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
+            encoded = self._entries.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
-        if wire is MISSING:
+        if encoded is MISSING:
             return default
-        return wire if type(wire) is spec.scalar_value else self._value_of(wire)
+        return encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
 
     def __setitem__(self, key: K, value: V) -> None:
         spec = self._spec
         try:
-            wire = value if type(value) is spec.scalar_value else spec.encode_value(value)
+            encoded = value if type(value) is spec.scalar_value else spec.encode_value(value)
         except EncodeError as error:
             raise self._misfit(error, value, spec.value_type) from error
         try:
             key_wire = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
-        self._entries[key_wire] = wire
+        self._entries[key_wire] = encoded
         self._changed = True
 
     def __delitem__(self, key: K) -> None:
@@ -77,10 +77,10 @@ class MapState(MutableMapping[K, V]):
     def pop(self, key: K, default: Any = MISSING) -> Any:
         spec = self._spec
         key_wire = key if type(key) is spec.scalar_key else self._key_wire(key)
-        wire = self._entries.get(key_wire, MISSING)
-        if wire is not MISSING:
+        encoded = self._entries.get(key_wire, MISSING)
+        if encoded is not MISSING:
             # before anything is removed: what cannot be read must stay
-            value = wire if type(wire) is spec.scalar_value else self._value_of(wire)
+            value = encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
             del self._entries[key_wire]
             self._changed = True
             return value
@@ -132,32 +132,32 @@ class MapState(MutableMapping[K, V]):
     def _misfit(self, error: EncodeError, value: Any, type_: Any) -> EncodeError:
         return EncodeError(value, type_, error.why, self._spec.name, self._key)
 
-    def _key_of(self, wire: Any) -> K:
+    def _key_of(self, encoded: Any) -> K:
         try:
-            return cast("K", self._spec.decode_key(wire))
+            return cast("K", self._spec.decode_key(encoded))
         except Exception as error:
-            raise self._spec.unreadable(error, wire, self._spec.key_type, self._key) from error
+            raise self._spec.unreadable(error, encoded, self._spec.key_type, self._key) from error
 
-    def _value_of(self, wire: Any) -> V:
+    def _value_of(self, encoded: Any) -> V:
         try:
-            return cast("V", self._spec.decode_value(wire))
+            return cast("V", self._spec.decode_value(encoded))
         except Exception as error:
-            raise self._spec.unreadable(error, wire, self._spec.value_type, self._key) from error
+            raise self._spec.unreadable(error, encoded, self._spec.value_type, self._key) from error
 
     def __repr__(self) -> str:
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
 class _AgingMapState(MapState[K, V]):
-    """The wire form of a value is a pair; see `StateSpec`."""
+    """The encoded form of a value is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject", "_whole_until")
-    ages = True
+    __slots__ = ("_subject", "_valid_until")
+    has_ttl = True
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any], subject: Subject | None) -> None:
         super().__init__(spec, key, entries)
         self._subject = subject
-        self._whole_until = NEVER
+        self._valid_until = NEVER
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
@@ -165,8 +165,8 @@ class _AgingMapState(MapState[K, V]):
         assert self._subject is not None
         self._entries[key_wire] = [self._spec._written_at(self._subject), self._entries[key_wire]]
 
-    def _value_of(self, wire: Any) -> V:
-        return super()._value_of(wire[1])
+    def _value_of(self, encoded: Any) -> V:
+        return super()._value_of(encoded[1])
 
     def _lose(self, left: Any) -> None:
         self._entries = left
@@ -194,13 +194,13 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     _operators = OPERATORS
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
     encode_key: Callable[[Any], Any]
-    """Turns a key into its wire form."""
+    """Turns a key into its encoded form."""
     decode_key: Callable[[Any], Any]
-    """Turns the wire form of a key back."""
+    """Turns the encoded form of a key back."""
     encode_value: Callable[[Any], Any]
-    """Turns a value into its wire form."""
+    """Turns a value into its encoded form."""
     decode_value: Callable[[Any], Any]
-    """Turns the wire form of a value back."""
+    """Turns the encoded form of a value back."""
 
     def __init__(
         self,
@@ -216,19 +216,19 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     ) -> None:
         self.key_type = key_type
         self.value_type = value_type
-        self._set_life(name, ttl, version, migrate)
+        self._set_ttl(name, ttl, version, migrate)
         self._key_codec = key_codec
         self._codec = codec
         self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
-        """The type of keys that are their own wire form, where they are."""
+        """The type of keys that are their own encoded value, where they are."""
         self.scalar_value = value_type if codec is None and value_type in SCALARS else None
-        """The type of values that are their own wire form, where they are."""
+        """The type of values that are their own encoded value, where they are."""
         self._defer()
 
     def _state(self, key: Key, entries: Any) -> MapState[K, V]:
         return MapState(self, key, self._entries(key, entries))
 
-    def _aging_state(self, key: Key, entries: Any, subject: Subject | None) -> MapState[K, V]:
+    def _state_with_ttl(self, key: Key, entries: Any, subject: Subject | None) -> MapState[K, V]:
         return _AgingMapState(self, key, self._entries(key, entries), subject)
 
     def _entries(self, key: Key, stored: Any) -> dict[Any, Any]:
@@ -244,17 +244,17 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     def _shown_part(self) -> Any:
         return self.value_type
 
-    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
-        return {key: convert(part) for key, part in wire.items()} if type(wire) is dict else wire
+    def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
+        return {key: convert(part) for key, part in encoded.items()} if type(encoded) is dict else encoded
 
-    def _parts_after(self, wire: Any, begin: int) -> Any:
-        if type(wire) is not dict:
-            return wire
-        left = {key: part for key, part in wire.items() if part[0] > begin}
-        return wire if len(left) == len(wire) else left
+    def _parts_after(self, encoded: Any, begin: int) -> Any:
+        if type(encoded) is not dict:
+            return encoded
+        left = {key: part for key, part in encoded.items() if part[0] > begin}
+        return encoded if len(left) == len(encoded) else left
 
     def _resolve(self) -> None:
-        # The wire form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
+        # The encoded form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
         # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             self.encode_key, self.decode_key = _datetime_key, from_micros
@@ -264,7 +264,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
                 self.encode_key, self.decode_key = keys.encode, keys.decode
             else:
                 self.encode_key = partial(_packed_key, keys.encode, self.key_type)
-                self.decode_key = lambda wire: keys.decode(unpack(wire))
+                self.decode_key = lambda encoded: keys.decode(unpack(encoded))
         values = self._codec or codec_for(self.value_type)
         self.encode_value, self.decode_value = values.encode, values.decode
 
@@ -275,7 +275,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
             raise UnsupportedTypeError(error.type, error.why, error.setting and "key_codec") from error
 
     def check(self) -> None:
-        self._check_life()
+        self._check_ttl()
         kind = get_origin(self.key_type) or self.key_type
         if self._key_codec is None and isinstance(kind, type) and kind.__hash__ is None:
             raise UnsupportedTypeError(self.key_type, "the keys of a map must be hashable")
@@ -304,7 +304,7 @@ def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
 
 
 def _one_form(key: Any) -> Any:
-    """A key, or its wire form, in the form of all that are equal to it: packed, they would be told apart."""
+    """A key, or its encoded form, in the form of all that are equal to it: packed, they would be told apart."""
     kind = type(key)
     if kind is float:
         return key or 0.0

@@ -1,7 +1,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from amadou._connector import Collecting, Sink, SinkBatch, SinkWriter, Source
+from amadou._connector import BufferingWriter, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SourceError
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ class MemorySink(Sink):
         self._batches.clear()
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()
+        return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         decode = batch.codec.decode
-        self._batches[batch.run, batch.port, batch.number] = [decode(wire) for part in parts for wire in part]
+        self._batches[batch.run, batch.port, batch.number] = [decode(encoded) for part in parts for encoded in part]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_batches": {}}  # what was collected stays with the driver

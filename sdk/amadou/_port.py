@@ -37,7 +37,7 @@ class SinkSpec(Spec, Generic[T]):
         if port is None:
             raise PortError(self.name, tuple(subject._batch.ports))
         try:
-            port.wires.append(port.encode(value))
+            port.encoded_values.append(port.encode(value))
         except EncodeError as error:
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
 
@@ -51,7 +51,7 @@ class SinkSpec(Spec, Generic[T]):
         port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
         if port is not None and port.encode_rows is not None:
             with suppress(EncodeError):  # one by one tells which
-                port.wires += port.encode_rows(rows)
+                port.encoded_values += port.encode_rows(rows)
                 return
         for row in rows:
             self.collect(subject, self.type(*row))

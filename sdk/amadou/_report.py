@@ -13,7 +13,7 @@ from amadou._metric import Metric
 N = TypeVar("N", int, float)
 
 
-def added(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
+def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
     """Several counts by name as one."""
     whole: dict[str, N] = {}
     for part in counts:
@@ -66,19 +66,19 @@ class Counts:
     def total(cls, parts: Sequence["Counts"]) -> "Counts":
         """Return what the parts of a batch came to together."""
         return cls(
-            records=added(part.records for part in parts),
+            records=sum_counts(part.records for part in parts),
             events=sum(part.events for part in parts),
             late=sum(part.late for part in parts),
             dropped=sum(part.dropped for part in parts),
             timers_set=sum(part.timers_set for part in parts),
             timers_fired=sum(part.timers_fired for part in parts),
-            outputs=added(part.outputs for part in parts),
-            counters=added(part.counters for part in parts),
-            vectorized_fallbacks=added(part.vectorized_fallbacks for part in parts),
+            outputs=sum_counts(part.outputs for part in parts),
+            counters=sum_counts(part.counters for part in parts),
+            vectorized_fallbacks=sum_counts(part.vectorized_fallbacks for part in parts),
             keys=sum(part.keys for part in parts),
             timers_pending=sum(part.timers_pending for part in parts),
             state_bytes=sum(part.state_bytes for part in parts),
-            held=added(part.held for part in parts),
+            held=sum_counts(part.held for part in parts),
         )
 
     def then(self, later: "Counts") -> "Counts":

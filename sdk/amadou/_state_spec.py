@@ -33,7 +33,7 @@ Migrate = Callable[[Any, int], Any]
 
 def names_of(state: type) -> frozenset[str]:
     """The public names of the class of a subject's state, as `StateSpec._of_subjects`."""
-    return frozenset(name for name in dir(state) if not name.startswith("_")) - {"ages"}
+    return frozenset(name for name in dir(state) if not name.startswith("_")) - {"has_ttl"}
 
 
 class StateSpec(Spec, Generic[S]):
@@ -41,7 +41,7 @@ class StateSpec(Spec, Generic[S]):
 
     State consists of parts: a value, the values of a map or the items of a list. Each ages by itself, and an older
     version's are migrated one by one. Parts that age are kept as pairs of when they were written, in microseconds, and
-    their wire form.
+    their encoded form.
     """
 
     _removal = "state_for(subject).clear()"
@@ -51,7 +51,7 @@ class StateSpec(Spec, Generic[S]):
     """Operators that are used here by mistake, and in which way the state of a subject is."""
     ttl: timedelta | None
     version: int
-    wakes = False
+    has_timers = False
     """Whether it wants to be woken at times; see `Component`."""
 
     def __init_subclass__(cls, **more: Any) -> None:
@@ -70,31 +70,31 @@ class StateSpec(Spec, Generic[S]):
         kind, state = type(self).__name__, f"self.{self._name}.state_for(subject)"
         return f"{self._name or 'this'} is a {kind}, and each subject has a state of its own: use {use.format(state)}"
 
-    def _set_life(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
+    def _set_ttl(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
         self._name = name
         self.ttl = ttl
         self.version = version
         self._migrate = migrate
         self.is_plain = ttl is None and not version
-        """Whether state is stored as its wire form alone."""
+        """Whether state is stored as its encoded form alone."""
 
     def state_for(self, subject: Subject) -> S:
         """The state of a subject."""
-        column = subject._columns.get(self._name) or subject._column(self.name)  # type: ignore[arg-type]
+        table = subject._tables.get(self._name) or subject._table(self.name)  # type: ignore[arg-type]
         key = subject.key
-        state: S | None = column.states.get(key)
+        state: S | None = table.states.get(key)
         if state is None:
-            wire = column.wires.get(key, MISSING)
-            if self.is_plain and type(wire) is not Envelope:
-                state = self._state(key, wire)
+            encoded = table.encoded_values.get(key, MISSING)
+            if self.is_plain and type(encoded) is not Envelope:
+                state = self._state(key, encoded)
             else:
-                state = self.opened(key, wire, subject)
-            column.states[key] = state
-            column.ages = self.ttl is not None
-        elif column.ages:
-            now = self._ages_by(subject)
+                state = self.opened(key, encoded, subject)
+            table.states[key] = state
+            table.has_ttl = self.ttl is not None
+        elif table.has_ttl:
+            now = self._expires_by(subject)
             if now is not None:
-                self.age(state, now)
+                self.expire(state, now)
         return state
 
     def bound(self, subject: Subject) -> StateTable:
@@ -103,12 +103,12 @@ class StateSpec(Spec, Generic[S]):
 
         :raises StateDecodeError: it cannot
         """
-        column = subject._columns.get(self.name) or subject._column(self.name)
-        if column.component is not self:
+        table = subject._tables.get(self.name) or subject._table(self.name)
+        if table.component is not self:
             if subject._batch.keeper is not None:
                 subject._batch.keeper.take(self, subject.key)
-            column.component = self
-        return column
+            table.component = self
+        return table
 
     def shown(self, subject: Subject) -> Any:
         """Return a subject's state for people, such as in the assertions of tests."""
@@ -128,56 +128,56 @@ class StateSpec(Spec, Generic[S]):
     def clean_up(self, subject: Subject) -> None:
         """Store a subject's state again, without what has expired."""
         self.state_for(subject)
-        batch_of(subject).columns[self.name].mark_changed(subject.key)
+        batch_of(subject).tables[self.name].mark_changed(subject.key)
 
     @cached_property
     def packed_structure(self) -> bytes:
         """Its `structure`, as it is kept beside what is stored."""
         return pack(self.structure())
 
-    def age(self, state: Any, now: int) -> None:
+    def expire(self, state: Any, now: int) -> None:
         """Let a state object lose what is gone by a time, in microseconds: timers and events of one batch have several
         times.
         """
         assert self.ttl is not None
-        if now < state._whole_until:
+        if now < state._valid_until:
             return
-        wire, life = state._stored(), self.ttl // MICROSECOND
-        left = wire if wire is MISSING else self._parts_after(wire, now - life)
-        if left is not wire:
+        encoded, life = state._stored(), self.ttl // MICROSECOND
+        left = encoded if encoded is MISSING else self._parts_after(encoded, now - life)
+        if left is not encoded:
             state._lose(left)
             state._changed = True
         oldest = now if state._stored() is MISSING else state._oldest()
-        state._whole_until = min(oldest, now) + life
+        state._valid_until = min(oldest, now) + life
 
     def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
         """A state object of what is stored, in whatever version and whether it aged or not.
 
         :param subject: the subject, which knows the time; `None` to look at all that is stored
         """
-        version, aged, wire = stored if type(stored) is Envelope else (0, False, stored)
+        version, aged, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
             told = f"version {version} of it is stored, and the spec has version {self.version}"
             advice = f"give the spec version={version} and its migrate= again"
-            raise StateDecodeError(wire, self._shown_part(), told, self.name, key, advice)
+            raise StateDecodeError(encoded, self._shown_part(), told, self.name, key, advice)
         changed = False
-        if wire is not MISSING and aged and self.ttl is not None and subject is not None:
-            now = self._ages_by(subject)
+        if encoded is not MISSING and aged and self.ttl is not None and subject is not None:
+            now = self._expires_by(subject)
             if now is not None:
-                left = self._parts_after(wire, now - self.ttl // MICROSECOND)
-                wire, changed = left, left is not wire
-        if wire is not MISSING:
+                left = self._parts_after(encoded, now - self.ttl // MICROSECOND)
+                encoded, changed = left, left is not encoded
+        if encoded is not MISSING:
             if version < self.version:
-                wire, changed = self._converted(wire, aged, lambda part: self.migrated(part, version, key)), True
+                encoded, changed = self._converted(encoded, aged, lambda part: self.migrated(part, version, key)), True
             if aged != (self.ttl is not None):
                 at = 0 if subject is None else self._written_at(subject)
-                wire = self._each_part(wire, (lambda part: part[1]) if aged else (lambda part: [at, part]))
+                encoded = self._each_part(encoded, (lambda part: part[1]) if aged else (lambda part: [at, part]))
                 changed = True
-        state: Any = self._state(key, wire) if self.ttl is None else self._aging_state(key, wire, subject)
+        state: Any = self._state(key, encoded) if self.ttl is None else self._state_with_ttl(key, encoded, subject)
         state._changed |= changed
         return state  # type: ignore[no-any-return]
 
-    def _ages_by(self, subject: Subject) -> int | None:
+    def _expires_by(self, subject: Subject) -> int | None:
         """The time by which a subject's state may be gone, in microseconds; `None` before the first watermark."""
         # What is due comes before what is gone, at the same time too, however far the watermark went at once.
         batch = subject._batch
@@ -185,19 +185,19 @@ class StateSpec(Spec, Generic[S]):
 
     def _written_at(self, subject: Subject) -> int:
         """When what a callback writes now counts as written: at its event or timer, but not behind `_ages_by`."""
-        micros, now = to_micros(subject.timestamp), self._ages_by(subject)
+        micros, now = to_micros(subject.timestamp), self._expires_by(subject)
         return micros if now is None else max(micros, now)
 
-    def _converted(self, wire: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
-        return self._each_part(wire, (lambda part: [part[0], convert(part[1])]) if aged else convert)
+    def _converted(self, encoded: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
+        return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if aged else convert)
 
-    def unreadable(self, error: Exception, wire: Any, type_: Any, key: Key) -> StateDecodeError:
+    def unreadable(self, error: Exception, encoded: Any, type_: Any, key: Key) -> StateDecodeError:
         """The error that says what of a subject could not be decoded.
 
         :param error: what its codec raised
         """
         why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
-        return StateDecodeError(wire, type_, why, self.name, key)
+        return StateDecodeError(encoded, type_, why, self.name, key)
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
         assert self._migrate is not None
@@ -215,28 +215,28 @@ class StateSpec(Spec, Generic[S]):
         return {"kind": type(self).__name__, "version": self.version}
 
     def encode_part(self, value: Any) -> Any:
-        """The wire form of a part."""
+        """The encoded form of a part."""
         raise NotImplementedError
 
     def _shown_part(self) -> Any:
         """The type of a part."""
         raise NotImplementedError
 
-    def _state(self, key: Key, wire: Any) -> S:
+    def _state(self, key: Key, encoded: Any) -> S:
         """A state object of what is stored."""
         raise NotImplementedError
 
-    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> S:
+    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> S:
         """The same for parts that age."""
         raise NotImplementedError
 
-    def _each_part(self, wire: Any, convert: Callable[[Any], Any]) -> Any:
+    def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
         """What is stored with each part converted. It is one part where a spec does not say otherwise."""
-        return convert(wire)
+        return convert(encoded)
 
-    def _parts_after(self, wire: Any, begin: int) -> Any:
+    def _parts_after(self, encoded: Any, begin: int) -> Any:
         """What is stored without the parts that were written at a time or before it; the same object where all stay."""
-        return wire if wire[0] > begin else MISSING
+        return encoded if encoded[0] > begin else MISSING
 
     def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
         """
@@ -264,7 +264,7 @@ class StateSpec(Spec, Generic[S]):
             if name in type(self)._of_subjects:
                 raise AttributeError(self._said_of_subjects(f"{{}}.{name}"))
 
-    def _check_life(self) -> None:
+    def _check_ttl(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
             raise SpecError(f"ttl must be a timedelta above zero, or None, not {self.ttl!r}")
         if type(self.version) is not int or self.version < 0:

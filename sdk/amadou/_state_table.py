@@ -17,24 +17,24 @@ class StateTable:
     are unpacked in one call, which takes a third of unpacking each alone.
     """
 
-    __slots__ = ("ages", "component", "expires", "noted", "packed", "states", "wakes", "wires")
+    __slots__ = ("batch_local", "component", "encoded_values", "expires", "has_ttl", "next_timers", "packed", "states")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
         """As it is stored, by key."""
-        self.ages = False
+        self.has_ttl = False
         """Whether the spec of `states` has a time to live."""
         self.expires: dict[Key, int] = {}
         """When the oldest part of it is gone, by key, in microseconds; of a spec with a time to live."""
-        self.wakes: dict[Key, int] = {}
+        self.next_timers: dict[Key, int] = {}
         """When the component of that name is to be woken, by key, in microseconds."""
-        self.wires: dict[Key, Any] = {}
+        self.encoded_values: dict[Key, Any] = {}
         """Unpacked, of the subjects that the batch touches; as the batch found it."""
         self.states: dict[Key, Any] = {}
         """What callbacks asked for, as they left it."""
         self.component: Any = None
         """The component that asked for it last, of those of that name."""
-        self.noted: dict[Key, Any] = {}
+        self.batch_local: dict[Key, Any] = {}
         """What a component notes for the rest of the batch."""
 
     def unpacked(self) -> list[Any]:
@@ -50,9 +50,9 @@ class StateTable:
         packed = self.packed
         known = [key for key in keys if key in packed]
         try:
-            self.wires = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
+            self.encoded_values = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
         except StateDecodeError:
-            self.wires = {key: self._unpacked(key, spec) for key in known}  # tells whose it is
+            self.encoded_values = {key: self._unpacked(key, spec) for key in known}  # tells whose it is
 
     def _unpacked(self, key: Key, spec: str) -> Any:
         try:
@@ -76,14 +76,14 @@ class StateTable:
             self.packed[key] = packed
         elif key in self.packed:
             del self.packed[key]
-        if packed is not None and state.ages:
+        if packed is not None and state.has_ttl:
             self.expires[key] = state._oldest() + state._spec.ttl // MICROSECOND
         elif self.expires:
             self.expires.pop(key, None)
-        if packed is not None and state._spec.wakes and state.wake_at is not None:
-            self.wakes[key] = state.wake_at
-        elif self.wakes:
-            self.wakes.pop(key, None)
+        if packed is not None and state._spec.has_timers and state.next_timer is not None:
+            self.next_timers[key] = state.next_timer
+        elif self.next_timers:
+            self.next_timers.pop(key, None)
         state._changed = False
 
     def is_changed(self, key: Key) -> bool:
@@ -110,9 +110,9 @@ class StateTable:
     def undo(self, key: Key) -> None:
         """Forget what callbacks did to a subject's part since it was last packed."""
         if self.states.pop(key, None) is not None:
-            self.wires.pop(key, None)
+            self.encoded_values.pop(key, None)
             if key in self.packed:
-                self.wires[key] = unpack(self.packed[key])
+                self.encoded_values[key] = unpack(self.packed[key])
 
     def unstored(self) -> list[Key]:
         """The keys whose state changed and is not packed yet."""
@@ -124,7 +124,7 @@ def packed_state(state: Any) -> bytes | None:
 
     :raises EncodeError: msgpack cannot carry it
     """
-    wire, spec = state._stored(), state._spec
-    if wire is MISSING:
+    encoded, spec = state._stored(), state._spec
+    if encoded is MISSING:
         return None
-    return pack(wire if spec.is_plain else Envelope(spec.version, state.ages, wire))
+    return pack(encoded if spec.is_plain else Envelope(spec.version, state.has_ttl, encoded))

@@ -59,19 +59,19 @@ class StructuredCodec(Generic[T]):
         except (AttributeError, TypeError, ValueError, KeyError) as error:
             raise EncodeError(value, self.type, f"{type(error).__name__}: {error}") from error
 
-    def decode(self, wire: Any) -> T:
+    def decode(self, encoded: Any) -> T:
         try:
-            return self._structure(wire, self.type)  # type: ignore[no-any-return]
+            return self._structure(encoded, self.type)  # type: ignore[no-any-return]
         except StateDecodeError as error:
-            if error.stored is wire:
-                raise StateDecodeError(wire, self.type, error.why) from error
-            raise StateDecodeError(wire, self.type, f"within it {error.mismatch}") from error
+            if error.stored is encoded:
+                raise StateDecodeError(encoded, self.type, error.why) from error
+            raise StateDecodeError(encoded, self.type, f"within it {error.mismatch}") from error
         except RecursionError as error:
-            raise StateDecodeError(wire, self.type, TOO_DEEP) from error
+            raise StateDecodeError(encoded, self.type, TOO_DEEP) from error
         except KeyError as error:
-            raise StateDecodeError(wire, self.type, f"{error} is missing in it") from error
+            raise StateDecodeError(encoded, self.type, f"{error} is missing in it") from error
         except (TypeError, ValueError, AttributeError) as error:
-            raise StateDecodeError(wire, self.type, f"{type(error).__name__}: {error}") from error
+            raise StateDecodeError(encoded, self.type, f"{type(error).__name__}: {error}") from error
 
 
 def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
@@ -149,11 +149,11 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
     def unstructure(value: Any) -> Any:
         if type(value) is not class_:
             raise EncodeError(value, type_)
-        wire = fields(value)
+        encoded = fields(value)
         for name, kind in made.items():  # cattrs leaves them out
             if hasattr(value, name):
-                wire[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
-        return wire
+                encoded[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
+        return encoded
 
     return unstructure
 
@@ -168,11 +168,13 @@ def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], An
     needed = {of.name for of in fields_of(class_) if of.alias is not None and is_needed(class_, of)}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) is not dict:
-            raise StateDecodeError(wire, type_)
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
         parts = {
-            name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in needed or name in wire
+            name: hook_for(kind)(encoded[name], kind)
+            for name, kind in types.items()
+            if name in needed or name in encoded
         }
         value = made(parts)
         for name, part in parts.items():  # whatever the class itself has put there
@@ -201,7 +203,7 @@ def _unstructure_open(type_: Any, converter: BaseConverter) -> Callable[[Any], A
 def _structure_open(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
     filled = _filled(type_)
     hook = converter.get_structure_hook(filled)
-    return lambda wire, _: hook(wire, filled)
+    return lambda encoded, _: hook(encoded, filled)
 
 
 def _is_namedtuple(type_: Any) -> bool:
@@ -229,10 +231,10 @@ def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any
     class_, types = get_origin(type_) or type_, field_types(type_) or {}
     hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) is not dict:
-            raise StateDecodeError(wire, type_)
-        return class_(**{name: hook_for(kind)(wire[name], kind) for name, kind in types.items() if name in wire})
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
+        return class_(**{name: hook_for(kind)(encoded[name], kind) for name, kind in types.items() if name in encoded})
 
     return structure
 
@@ -245,15 +247,15 @@ def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any
     class_: Any = get_origin(type_)
     hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
     if class_ in (set, frozenset):
-        # in an order that is the same in each process: the wire form may become a key or an output
+        # in an order that is the same in each process: the encoded value may become a key or an output
         def unstructure_set(value: Any) -> list[Any]:
             if not isinstance(value, class_):
                 raise EncodeError(value, type_)
-            wires = [hook(part) for part in value]
+            encoded_values = [hook(part) for part in value]
             try:
-                return sorted(wires)
+                return sorted(encoded_values)
             except TypeError:
-                return sorted(wires, key=pack)
+                return sorted(encoded_values, key=pack)
 
         return unstructure_set
 
@@ -270,10 +272,10 @@ def _structure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any, 
     member = (*get_args(type_), Any)[0]
     hook = converter.get_structure_hook(member)
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) is not list:
-            raise StateDecodeError(wire, type_)
-        parts = [hook(part, member) for part in wire]
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not list:
+            raise StateDecodeError(encoded, type_)
+        parts = [hook(part, member) for part in encoded]
         return parts if class_ is list else class_(parts)
 
     return structure
@@ -299,10 +301,10 @@ def _unstructure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[
 def _structure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
     members = [(converter.get_structure_hook(member), member) for member in get_args(type_)]
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) is not list or len(wire) != len(members):
-            raise StateDecodeError(wire, type_)
-        return tuple([hook(part, member) for (hook, member), part in zip(members, wire, strict=True)])
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not list or len(encoded) != len(members):
+            raise StateDecodeError(encoded, type_)
+        return tuple([hook(part, member) for (hook, member), part in zip(members, encoded, strict=True)])
 
     return structure
 
@@ -335,12 +337,12 @@ def _structure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any, Any]
     key_hook, hook = converter.get_structure_hook(key), converter.get_structure_hook(member)
     packed = _is_packed_key(key)
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) is not dict:
-            raise StateDecodeError(wire, type_)
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) is not dict:
+            raise StateDecodeError(encoded, type_)
         if packed:
-            return {key_hook(unpack(name), key): hook(part, member) for name, part in wire.items()}
-        return {key_hook(name, key): hook(part, member) for name, part in wire.items()}
+            return {key_hook(unpack(name), key): hook(part, member) for name, part in encoded.items()}
+        return {key_hook(name, key): hook(part, member) for name, part in encoded.items()}
 
     return structure
 
@@ -363,10 +365,10 @@ def _unstructure_literal(type_: Any) -> Callable[[Any], Any]:
 def _structure_literal(type_: Any) -> Callable[[Any, Any], Any]:
     known = {(type(value), value) for value in get_args(type_)}
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) in (list, dict) or (type(wire), wire) not in known:
-            raise StateDecodeError(wire, type_)
-        return wire
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) in (list, dict) or (type(encoded), encoded) not in known:
+            raise StateDecodeError(encoded, type_)
+        return encoded
 
     return structure
 
@@ -379,11 +381,11 @@ def _register_enum(class_: type[Enum]) -> None:
             raise EncodeError(value, class_)
         return value.value if by_value else value.name
 
-    def structure(wire: Any, _: Any) -> Any:
+    def structure(encoded: Any, _: Any) -> Any:
         try:
-            return class_(wire) if by_value else class_[wire]
+            return class_(encoded) if by_value else class_[encoded]
         except (ValueError, KeyError) as error:
-            raise StateDecodeError(wire, class_, "it has no such member") from error
+            raise StateDecodeError(encoded, class_, "it has no such member") from error
 
     # by class, since an IntEnum would count as an int otherwise
     _converter.register_unstructure_hook(class_, unstructure)
@@ -395,7 +397,7 @@ def _is_union(type_: Any) -> bool:
 
 
 class _Members:
-    """The members of a union: those whose wire form is the value itself, and the others, each with a tag."""
+    """The members of a union: those whose encoded value is the value itself, and the others, each with a tag."""
 
     def __init__(self, type_: Any) -> None:
         members = get_args(type_)
@@ -403,7 +405,7 @@ class _Members:
         self.literals = tuple(member for member in members if _is_literal(member))
         self.others = tuple(member for member in members if member not in self.leaves + self.literals)
         self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
-        # Optional needs no tag, but the wire form of an enum or a list may look like that of a leaf.
+        # Optional needs no tag, but the encoded form of an enum or a list may look like that of a leaf.
         self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
 
 
@@ -437,29 +439,29 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     members = _Members(type_)
     if members.any:
         any_codec = AnyCodec(Any)
-        return lambda wire, _: any_codec.decode(wire)
+        return lambda encoded, _: any_codec.decode(encoded)
     tagged: dict[Any, Any] = {union_tag(member): member for member in members.others}
     literals = {(type(value), value) for literal in members.literals for value in get_args(literal)}
 
-    def structure(wire: Any, _: Any) -> Any:
-        if type(wire) in members.leaves:
-            return wire
-        if type(wire) is int and float in members.leaves:  # written before the int became a float
-            return float(wire)
-        if type(wire) is dict:
-            member = tagged.get(wire.get("_type"))
+    def structure(encoded: Any, _: Any) -> Any:
+        if type(encoded) in members.leaves:
+            return encoded
+        if type(encoded) is int and float in members.leaves:  # written before the int became a float
+            return float(encoded)
+        if type(encoded) is dict:
+            member = tagged.get(encoded.get("_type"))
             if member is not None:
-                return converter.structure(wire["_value"], member)
-        elif literals and type(wire) is not list and (type(wire), wire) in literals:
-            return wire
+                return converter.structure(encoded["_value"], member)
+        elif literals and type(encoded) is not list and (type(encoded), encoded) in literals:
+            return encoded
         # An Optional, or written before the union was widened: the first member that can read it.
         for member in members.others:
             try:
-                return converter.structure(wire, member)
+                return converter.structure(encoded, member)
             except (StateDecodeError, TypeError, ValueError, KeyError, AttributeError):
                 if not members.tagged:
                     raise
-        raise StateDecodeError(wire, type_)
+        raise StateDecodeError(encoded, type_)
 
     return structure
 
@@ -473,7 +475,7 @@ def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False)
     for leaf in LEAVES:
         converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
-        converter.register_structure_hook(leaf, lambda wire, _, leaf=leaf: leaf_from_wire(wire, leaf))
+        converter.register_structure_hook(leaf, lambda encoded, _, leaf=leaf: leaf_from_wire(encoded, leaf))
     converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
     converter.register_structure_hook_factory(_is_made_anew, _structure_anew)
     converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
@@ -496,7 +498,7 @@ def _make_converter() -> Converter:
 
 
 def _decode_with(codec: AnyCodec) -> Callable[[Any, Any], Any]:
-    return lambda wire, _: codec.decode(wire)
+    return lambda encoded, _: codec.decode(encoded)
 
 
 _converter = _make_converter()

@@ -29,7 +29,7 @@ class Subject(Generic[K_co]):
     callback that it was given to: the next one, for another key, may get the same object.
     """
 
-    __slots__ = ("_batch", "_columns", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
+    __slots__ = ("_batch", "_tables", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
     key: K_co
     """The key, with the type that `key_event` gave it."""
@@ -48,7 +48,7 @@ class Subject(Generic[K_co]):
         self.timer_tag = ""
         self._batch = batch
         self._timers = batch.timers
-        self._columns: dict[str, StateTable] = {}  # of the specs that callbacks asked for
+        self._tables: dict[str, StateTable] = {}  # of the specs that callbacks asked for
 
     @property
     def watermark(self) -> datetime | None:
@@ -131,14 +131,14 @@ class Subject(Generic[K_co]):
         port = batch.ports.get(LATE_EVENTS)
         if port is None:
             raise PortError(LATE_EVENTS, tuple(batch.ports))
-        port.wires.append(port.encode(late))
+        port.encoded_values.append(port.encode(late))
 
-    def _column(self, spec: str) -> StateTable:
+    def _table(self, spec: str) -> StateTable:
         """What the subjects of the batch have under a spec, asked for the first time in the batch."""
         batch = self._batch
-        column = self._columns[spec] = batch.columns.setdefault(spec, StateTable({}))
-        column.load(batch.touched, spec)
-        return column
+        table = self._tables[spec] = batch.tables.setdefault(spec, StateTable({}))
+        table.load(batch.touched, spec)
+        return table
 
     def __repr__(self) -> str:
         return f"Subject(key={self.key!r})"
@@ -171,5 +171,5 @@ class KeylessSubject(Subject):
     def timers(self) -> list[Timer]:
         raise KeylessError(self._callback)
 
-    def _column(self, spec: str) -> StateTable:
+    def _table(self, spec: str) -> StateTable:
         raise KeylessError(self._callback)

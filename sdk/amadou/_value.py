@@ -20,12 +20,12 @@ class ValueState(Generic[T]):
     """One value of a subject."""
 
     __slots__ = ("_changed", "_key", "_spec", "_wire")
-    ages = False
+    has_ttl = False
 
-    def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any) -> None:
+    def __init__(self, spec: "ValueSpec[T]", key: Key, encoded: Any) -> None:
         self._spec = spec
         self._key = key
-        self._wire = wire
+        self._wire = encoded
         self._changed = False
 
     @property
@@ -36,15 +36,15 @@ class ValueState(Generic[T]):
         :raises EncodeError: on setting, the value does not fit the spec
         """
         spec = self._spec
-        wire = self._wire
-        if wire is MISSING:
-            wire = spec.default_wire
-            if wire is MISSING:
+        encoded = self._wire
+        if encoded is MISSING:
+            encoded = spec.default_encoded
+            if encoded is MISSING:
                 return cast("T", None)
         try:
-            return cast("T", spec.decode(wire))
+            return cast("T", spec.decode(encoded))
         except Exception as error:
-            raise spec.unreadable(error, wire, spec.type, self._key) from error
+            raise spec.unreadable(error, encoded, spec.type, self._key) from error
 
     @value.setter
     def value(self, value: T) -> None:
@@ -83,20 +83,20 @@ class ValueState(Generic[T]):
 
 
 class _AgingValueState(ValueState[T]):
-    """Its wire form is a pair; see `StateSpec`."""
+    """Its encoded value is a pair; see `StateSpec`."""
 
-    __slots__ = ("_subject", "_whole_until")
-    ages = True
+    __slots__ = ("_subject", "_valid_until")
+    has_ttl = True
 
-    def __init__(self, spec: "ValueSpec[T]", key: Key, wire: Any, subject: Subject | None) -> None:
-        super().__init__(spec, key, wire)
+    def __init__(self, spec: "ValueSpec[T]", key: Key, encoded: Any, subject: Subject | None) -> None:
+        super().__init__(spec, key, encoded)
         self._subject = subject
-        self._whole_until = NEVER
+        self._valid_until = NEVER
 
     @property
     def value(self) -> T:
-        wire = self._wire
-        return ValueState(self._spec, self._key, wire if wire is MISSING else wire[1]).value
+        encoded = self._wire
+        return ValueState(self._spec, self._key, encoded if encoded is MISSING else encoded[1]).value
 
     @value.setter
     def value(self, value: T) -> None:
@@ -140,9 +140,9 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     }
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
-    """Turns a value into its wire form."""
+    """Turns a value into its encoded form."""
     decode: Callable[[Any], Any]
-    """Turns the wire form of a value back."""
+    """Turns the encoded form of a value back."""
 
     @overload
     def __init__(
@@ -181,7 +181,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self.type = type
         self.default = default
         self._codec = codec
-        self._set_life(name, ttl, version, migrate)
+        self._set_ttl(name, ttl, version, migrate)
         self._defer()
 
     def _resolve(self) -> None:
@@ -189,15 +189,15 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self.encode, self.decode = codec.encode, codec.decode
 
     @cached_property
-    def default_wire(self) -> Any:
-        """The default in wire form, so that each reader gets its own."""
+    def default_encoded(self) -> Any:
+        """The default encoded, so that each reader gets its own."""
         return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
-    def _state(self, key: Key, wire: Any) -> ValueState[T]:
-        return ValueState(self, key, wire)
+    def _state(self, key: Key, encoded: Any) -> ValueState[T]:
+        return ValueState(self, key, encoded)
 
-    def _aging_state(self, key: Key, wire: Any, subject: Subject | None) -> ValueState[T]:
-        return _AgingValueState(self, key, wire, subject)
+    def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> ValueState[T]:
+        return _AgingValueState(self, key, encoded, subject)
 
     def encode_part(self, value: Any) -> Any:
         return self.encode(value)
@@ -206,9 +206,9 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         return self.type
 
     def check(self) -> None:
-        self._check_life()
+        self._check_ttl()
         self._resolve()
-        self.default_wire  # noqa: B018
+        self.default_encoded  # noqa: B018
 
     def structure(self) -> dict[str, Any]:
         return self._structure_of(value=(self.type, self._codec))

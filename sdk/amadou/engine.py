@@ -18,7 +18,7 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
 from amadou._params import params_of
 from amadou._port import declared_specs
-from amadou._report import added, shown_watermark
+from amadou._report import shown_watermark, sum_counts
 from amadou._secret import HIDDEN, names_secret, redacted
 from amadou._spec import MISSING
 from amadou._state_table import StateTable
@@ -38,7 +38,6 @@ __all__ = [
     "Port",
     "StateTable",
     "Timers",
-    "added",
     "batch_of",
     "callbacks_of",
     "check_key",
@@ -53,6 +52,7 @@ __all__ = [
     "redacted",
     "resolved_annotations",
     "shown_watermark",
+    "sum_counts",
     "type_reference",
     "unpack",
     "unpack_times",

@@ -7,7 +7,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import START, Mistake, Recorder, at, event, job
 
-from amadou import Call, Component, Subject, to_micros
+from amadou import Component, Invoke, Subject, to_micros
 from amadou.errors import AmadouError, CallbackError
 
 SECOND = 1_000_000
@@ -23,7 +23,7 @@ class Countdown(Component):
     def begin(self, subject: Subject, number: int) -> None:
         self.state_for(subject).store(number, to_micros(subject.timestamp) + SECOND)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         number = part.value
         part.store(number - 1 or None, to_micros(timestamp) + SECOND)

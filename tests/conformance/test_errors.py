@@ -34,7 +34,7 @@ def test_a_failing_event_names_handler_callback_key_and_record(test_run: MakeRun
 def test_the_callbacks_before_it_are_told(test_run: MakeRun) -> None:
     run = test_run(job(Failing())).add_records([event(1, "a"), event(2, "fail")])
     failure_of(run)
-    before, last = run.told().split("2025-01-01T00:00:02+00:00  on_event")
+    before, last = run.trace_text().split("2025-01-01T00:00:02+00:00  on_event")
     assert "2025-01-01T00:00:01+00:00  on_event (events)  key='k' value='a'" in before
     assert "Mistake: not this one" in last
 

@@ -128,8 +128,8 @@ class PickyCodec:
     def encode(self, value: Any) -> Any:
         raise EncodeError(value, LateEvent, "not this one")
 
-    def decode(self, wire: Any) -> Any:
-        return wire
+    def decode(self, encoded: Any) -> Any:
+        return encoded
 
 
 def test_a_late_event_that_its_sink_cannot_carry_is_told() -> None:

@@ -242,8 +242,8 @@ class OwnCodec:
     def encode(self, value: Own) -> str:
         return value.name
 
-    def decode(self, wire: str) -> Own:
-        return Own(wire)
+    def decode(self, encoded: str) -> Own:
+        return Own(encoded)
 
 
 VALUES: dict[str, Any] = {

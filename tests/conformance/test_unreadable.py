@@ -27,8 +27,8 @@ class Reversed:
 class Illegible(Reversed):
     """The codec of a later release, which cannot read what was stored."""
 
-    def decode(self, wire: str) -> str:
-        raise KeyError(wire)
+    def decode(self, encoded: str) -> str:
+        raise KeyError(encoded)
 
 
 class Noted(Recorder):

@@ -8,7 +8,7 @@ import pytest
 from tests.conformance.conftest import MakeRun
 from tests.conformance.handlers import at
 
-from amadou import Events, Job, Key, MemorySink, MemorySource, Subject, Whole
+from amadou import EventColumns, Job, Key, KeyGroupState, MemorySink, MemorySource, Subject
 from amadou.errors import AmadouError
 from amadou_plugins.aggregates import Count, Sum
 from amadou_plugins.windows import TumblingWindow, windowed
@@ -29,25 +29,25 @@ def job(window: TumblingWindow, **settings: Any) -> Job:
 class Wrong(TumblingWindow):
     """Loses an event where it takes many."""
 
-    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
-        super().add_all(subject, whole, events.where(value["n"] != 3 for value in events.values))
+    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
+        super().add_columns(subject, whole, events.where(value["n"] != 3 for value in events.values))
 
 
 class Failing(TumblingWindow):
     """Fails where it takes many, of which one is 3."""
 
-    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         if any(value["n"] == 3 for value in events.values):
             raise ZeroDivisionError("three")
-        super().add_all(subject, whole, events)
+        super().add_columns(subject, whole, events)
 
 
 class Closing(TumblingWindow):
     """Forgets a window where it closes many."""
 
-    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
         whole.value = {pane: kept for pane, kept in whole.value.items() if pane != min(whole.value)} or whole.value
-        return super().woken_all(subject, whole, watermark)
+        return super().on_timers(subject, whole, watermark)
 
 
 def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:

@@ -256,7 +256,7 @@ class Bounded(Recorded):
         self.record("closed", subject, window, value)
 
 
-def test_windows_beyond_the_bound_are_pushed_out(test_run: MakeRun) -> None:
+def test_windows_beyond_the_bound_are_evicted(test_run: MakeRun) -> None:
     run = test_run(job(Bounded(), watermark_delay=1000)).add_records([event(second) for second in (1, 11, 12, 21)])
     run.add_record(event(2)).add_watermark(at(100))
     result = run.run()
@@ -265,7 +265,7 @@ def test_windows_beyond_the_bound_are_pushed_out(test_run: MakeRun) -> None:
         (10, 20, False, 2),
         (20, 30, False, 1),
     ]
-    assert result.counters == {"window.pushed_out": 1, "window.late": 1}
+    assert result.counters == {"window.evicted": 1, "window.late": 1}
 
 
 class Fails(Traffic):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.plugins.windows import SECOND, job, results, windowing
 
 import amadou_plugins.aggregates
-from amadou import Events, KeyedEvent, to_micros
+from amadou import EventColumns, KeyedEvent, to_micros
 from amadou._encoding import pack, unpack
 from amadou.errors import AmadouError
 from amadou_plugins.aggregates import (
@@ -27,6 +27,7 @@ from amadou_plugins.aggregates import (
     ArgMax,
     ArgMin,
     Collect,
+    CompositeAggregate,
     Correlation,
     Count,
     Covariance,
@@ -40,10 +41,9 @@ from amadou_plugins.aggregates import (
     Median,
     Min,
     MovingAverage,
-    NoAggregateError,
+    NotAnAggregateError,
     Quantiles,
     Reduce,
-    Several,
     StdDev,
     Sum,
     TopK,
@@ -100,7 +100,7 @@ FREE = [
     Quantiles("w", [0.3]),
     Median("x"),
     Median("w"),
-    Several({"n": Count("text"), "of": {"mean": Mean("y"), "greatest": Max("x")}}),
+    CompositeAggregate({"n": Count("text"), "of": {"mean": Mean("y"), "greatest": Max("x")}}),
 ]
 ORDERED = [
     First("any"),
@@ -109,12 +109,12 @@ ORDERED = [
     Collect("any", limit=3),
     Reduce(operator.add, "text", mergeable=True),
     Reduce(operator.add, "text", initial="", mergeable=True),
-    Several({"n": Count(), "first": First("any")}),
+    CompositeAggregate({"n": Count(), "first": First("any")}),
 ]
 UNMERGEABLE = [
     MovingAverage("y", 3),
     Reduce(operator.sub, "y"),
-    Several({"n": Count(), "moving": MovingAverage("x", 2)}),
+    CompositeAggregate({"n": Count(), "moving": MovingAverage("x", 2)}),
 ]
 MERGEABLE = FREE + ORDERED
 ALL = MERGEABLE + UNMERGEABLE
@@ -230,7 +230,7 @@ def test_a_column_is_as_its_accumulators(events: list[KeyedEvent[Any]], seed: in
     keys, timestamps, values = (list(column) for column in zip(*events, strict=True)) if events else ([], [], [])
     chance = random.Random(seed)
     at = chance.choices(range(3), k=len(events))
-    columns = Events(keys, values, list(map(to_micros, timestamps)))
+    columns = EventColumns(keys, values, list(map(to_micros, timestamps)))
     for aggregate in ALL:
         some = [[event for position, event in zip(at, events, strict=True) if position == number] for number in (0, 1)]
         expected = [looped(aggregate, part) for part in some]
@@ -327,7 +327,7 @@ def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
         (Variance("x", ddof=0), "Variance('x', ddof=0)"),
         (TopK(3, by="score"), "TopK(3, by='score')"),
         (DistinctCount(approximate=True), "DistinctCount(approximate=True)"),
-        (Several({"n": Count()}), "Several({'n': Count()})"),
+        (CompositeAggregate({"n": Count()}), "Several({'n': Count()})"),
     ],
 )
 def test_an_aggregate_shows_its_settings(aggregate: Aggregate[Any, Any], shown: str) -> None:
@@ -408,18 +408,18 @@ def test_a_method_that_is_missing_is_named() -> None:
         def __repr__(self) -> str:
             return "half"
 
-    class Whole(Half):
+    class KeyGroupState(Half):
         mergeable = False
 
-    with pytest.raises(NoAggregateError) as caught:
+    with pytest.raises(NotAnAggregateError) as caught:
         aggregate_of(Half())
     assert str(caught.value) == (
         "half (Half) is no aggregate: define merge (or say mergeable = False) and result, as the base class Aggregate "
         "tells"
     )
-    with pytest.raises(NoAggregateError, match="is no aggregate: define result, as the base class"):
-        aggregate_of({"whole": Whole()})
-    with pytest.raises(NoAggregateError, match=r"Span is a class: give an aggregate, such as Span\(\)"):
+    with pytest.raises(NotAnAggregateError, match="is no aggregate: define result, as the base class"):
+        aggregate_of({"whole": KeyGroupState()})
+    with pytest.raises(NotAnAggregateError, match=r"Span is a class: give an aggregate, such as Span\(\)"):
         aggregate_of(Span)
 
 
@@ -432,8 +432,8 @@ def test_several_aggregates_give_their_results_by_name() -> None:
 
 def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> None:
     told = [KeyedEvent("key", START, {"price": price}) for price in (3, 4)]
-    before = Several({"n": Count(), "old": Max("price")})
-    now = Several({"sum": Sum("price"), "n": Count()})
+    before = CompositeAggregate({"n": Count(), "old": Max("price")})
+    now = CompositeAggregate({"sum": Sum("price"), "n": Count()})
     accumulator = now.add(stored(before.add_all(before.create(), told)), told[0])
     assert now.result(accumulator) == {"sum": 3, "n": 3}
     assert now.result(now.merge(accumulator, before.add(before.create(), told[0]))) == {"sum": 3, "n": 4}
@@ -441,15 +441,17 @@ def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> Non
 
 def test_what_is_no_aggregate_is_refused() -> None:
     assert aggregate_of(count := Count()) is count
-    with pytest.raises(NoAggregateError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
+    with pytest.raises(NotAnAggregateError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
         aggregate_of(Count)
-    with pytest.raises(NoAggregateError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a "):
+    with pytest.raises(
+        NotAnAggregateError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a "
+    ):
         aggregate_of({"n": Count(), "of": "price"})
-    with pytest.raises(NoAggregateError, match=r"the name 1 \(int\) of an aggregate is no text"):
+    with pytest.raises(NotAnAggregateError, match=r"the name 1 \(int\) of an aggregate is no text"):
         aggregate_of({1: Count()})
-    with pytest.raises(NoAggregateError, match=r"\[Count\(\)\] \(list\) is no mapping of names to aggregates"):
-        Several([Count()])  # type: ignore[arg-type]
-    with pytest.raises(NoAggregateError, match="an empty mapping of names to aggregates gives no results") as caught:
+    with pytest.raises(NotAnAggregateError, match=r"\[Count\(\)\] \(list\) is no mapping of names to aggregates"):
+        CompositeAggregate([Count()])  # type: ignore[arg-type]
+    with pytest.raises(NotAnAggregateError, match="an empty mapping of names to aggregates gives no results") as caught:
         aggregate_of({})
     error = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(error, AmadouError)

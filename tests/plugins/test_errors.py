@@ -12,7 +12,7 @@ import pytest
 import amadou_plugins
 import amadou_runtime
 from amadou import AmadouError
-from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NoAggregateError, ValueKindError
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NotAnAggregateError, ValueKindError
 from amadou_plugins.connectors.kafka.kafka_source import KafkaTimestampError
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 from amadou_plugins.joins import JoinSourceError
@@ -30,7 +30,7 @@ EXAMPLES: list[AmadouError] = [
     MarkerError("weather", TIME, 1),
     MessageError("bad_message", "a message is a JSON object"),
     MissingFieldError("Sum('price')", "price", "dict", ("cost",)),
-    NoAggregateError("Count", "is a class"),
+    NotAnAggregateError("Count", "is a class"),
     RecordError("key", "there is none"),
     RetiredNameError("the name is retired"),
     ValueKindError("Sum()", "five", "numbers"),

@@ -312,7 +312,7 @@ def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path:
         def commit(self, batch: Any, parts: Any) -> None:
             if batch.number == 1 and not self.has_failed:
                 self.has_failed = True
-                self.lost = [batch.codec.decode(wire) for part in parts for wire in part]
+                self.lost = [batch.codec.decode(encoded) for part in parts for encoded in part]
                 raise SourceError("the first time")
             super().commit(batch, parts)
 

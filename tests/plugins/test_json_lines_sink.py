@@ -334,8 +334,8 @@ def test_values_of_a_port_with_a_codec_of_its_own_become_json_too(sink: JsonLine
         def encode(self, value: str) -> Any:
             return value[::-1]
 
-        def decode(self, wire: Any) -> str:
-            return str(wire)[::-1]
+        def decode(self, encoded: Any) -> str:
+            return str(encoded)[::-1]
 
     batch = SinkBatch("run1", "views", "sums", 0, Reversed())
     writer = sink.open(batch, "00000")

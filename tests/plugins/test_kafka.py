@@ -331,21 +331,21 @@ def test_a_batch_that_is_played_again_has_the_same_ids_in_whatever_order(kafka: 
     sink = KafkaSink(topic, kafka)
     job = Job("summing", Summing(), {"in": MemorySource()}, {"sums": sink})
     codec = port_codec(job, "sums")
-    wires = [codec.encode(Sum(name, TIME, 1)) for name in "abbbc"]
+    encoded_values = [codec.encode(Sum(name, TIME, 1)) for name in "abbbc"]
 
-    def write(number: int, part: str, wires: list[Any]) -> set[bytes]:
+    def write(number: int, part: str, encoded_values: list[Any]) -> set[bytes]:
         before = len(contents(kafka, topic))
         writer = sink.open(SinkBatch("run", "summing", "sums", number, codec), part)
-        writer.write(wires[:2])
-        writer.write(wires[2:])
+        writer.write(encoded_values[:2])
+        writer.write(encoded_values[2:])
         writer.finish()
         return ids(contents(kafka, topic)[before:])
 
-    first = write(1, "00000", wires)
+    first = write(1, "00000", encoded_values)
     assert len(first) == 5
-    assert write(1, "00000", wires[::-1]) == first
-    assert not write(1, "00001", wires) & first
-    assert not write(2, "00000", wires) & first
+    assert write(1, "00000", encoded_values[::-1]) == first
+    assert not write(1, "00001", encoded_values) & first
+    assert not write(2, "00000", encoded_values) & first
 
 
 @pytest.mark.parametrize(
@@ -414,8 +414,8 @@ class OwnBytes:
     def encode(self, value: Sum) -> bytes:
         return value.name.encode() * 2
 
-    def decode(self, wire: bytes) -> Any:
-        return wire
+    def decode(self, encoded: bytes) -> Any:
+        return encoded
 
 
 class InOwnBytes(Summing):

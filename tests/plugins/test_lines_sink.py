@@ -114,8 +114,8 @@ class Given(Codec[Any]):
     def encode(self, value: Any) -> Any:
         return value
 
-    def decode(self, wire: Any) -> Any:
-        return wire
+    def decode(self, encoded: Any) -> Any:
+        return encoded
 
 
 def test_texts_of_a_port_with_a_codec_of_its_own_are_lines_too(tmp_path: Path) -> None:

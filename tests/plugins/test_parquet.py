@@ -302,8 +302,8 @@ def test_a_port_with_a_codec_of_its_own_has_one_column_with_json(tmp_path: Path)
         def encode(self, value: str) -> Any:
             return value[::-1]
 
-        def decode(self, wire: Any) -> str:
-            return str(wire)[::-1]
+        def decode(self, encoded: Any) -> str:
+            return str(encoded)[::-1]
 
     (file,) = written(ParquetSink(tmp_path), ["abc"], str, codec=Reversed())
     assert rows(file) == [{"value": '"cba"'}]

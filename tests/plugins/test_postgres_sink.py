@@ -846,8 +846,8 @@ def test_a_codec_that_hides_the_fields_is_refused(sums: Database) -> None:
         def encode(self, value: Sum) -> int:
             return value.sum
 
-        def decode(self, wire: int) -> Any:
-            return wire
+        def decode(self, encoded: int) -> Any:
+            return encoded
 
     class Hidden(Sums):
         sums = SinkSpec(Sum, codec=Opaque())

@@ -226,8 +226,8 @@ def test_values_of_a_port_with_a_codec_of_its_own_become_json(spark: Any, tmp_pa
         def encode(self, value: str) -> Any:
             return value[::-1]
 
-        def decode(self, wire: Any) -> str:
-            return str(wire)[::-1]
+        def decode(self, encoded: Any) -> str:
+            return str(encoded)[::-1]
 
     sink = SparkSink("parquet", options={"path": str(tmp_path / "out")})
     sink.commit(SinkBatch("run", "job", "views", 0, Reversed()), [["cba"]])

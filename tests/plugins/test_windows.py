@@ -242,7 +242,7 @@ def test_a_full_count_window_leaves_nothing() -> None:
 @given(streams(DISORDER), st.integers(1, 6), st.integers(1, 8), st.integers(1, 4))
 def test_a_key_has_at_most_so_many_count_windows_open(batches: Any, size: int, hop: int, most: int) -> None:
     window = windowing(CountWindow, size, Collect(), hop=hop, max_active=most)
-    expected, pushed_out = [], 0
+    expected, evicted = [], 0
     for events in by_key(batches).values():
         opened: list[list[int]] = []
         for number, one in enumerate(events):
@@ -254,10 +254,10 @@ def test_a_key_has_at_most_so_many_count_windows_open(batches: Any, size: int, h
                 expected.append((one.key, False, opened.pop(0)))
             elif len(opened) > most:
                 expected.append((one.key, True, opened.pop(0)))
-                pushed_out += 1
+                evicted += 1
     result = played(window, batches)
     assert count((key, partial, value) for _, _, key, partial, value in result.records("results")) == count(expected)
-    assert result.counters.get("window.pushed_out", 0) == pushed_out
+    assert result.counters.get("window.evicted", 0) == evicted
 
 
 def test_no_event_is_late_for_a_count_window() -> None:

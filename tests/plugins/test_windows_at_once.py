@@ -73,10 +73,10 @@ def played(
             processed = operator.per_event(state, chunks, mark)
         state = processed.state
         group = KeyGroup(state)
-        group.spread(handler.window)
+        group.by_subject(handler.window)
         kept = {
-            name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.wakes)
-            for name, column in group.columns.items()
+            name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.next_timers)
+            for name, column in group.tables.items()
         }
         found.append((processed._replace(state=None), kept))  # keys may be stored in another order
     return found
@@ -127,7 +127,7 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     state = operator.process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None).state
     assert operator.vectorized(operator.vectorized_component, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
     kept = operator.process(state, [], to_micros(at(1)))
-    assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).columns)) == (1, ["seen"])
+    assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).tables)) == (1, ["seen"])
 
 
 @pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])

@@ -162,8 +162,8 @@ def test_other_keys_may_have_values_of_another_kind_at_once(caplog: pytest.LogCa
     events = [event(5, {"n": 1}), event(15, {"n": 2}), event(5, {"n": "1"}, "a"), event(15, {"n": "2"}, "a")]
     operator = Operator(job(handler))
     state = operator.process(None, [chunk(events)], None).state
-    wires = operator.process(state, [], to_micros(at(100))).outputs["results"]
-    given = [operator._codecs["results"].decode(wire)[-1] for wire in wires]
+    encoded_values = operator.process(state, [], to_micros(at(100))).outputs["results"]
+    given = [operator._codecs["results"].decode(encoded)[-1] for encoded in encoded_values]
     assert sorted(map(repr, given)) == ["'1'", "'2'", "'2'", "1", "2", "2"]
     assert caplog.text == ""
 

@@ -49,7 +49,7 @@ class Recorded(Handler):
         self.results.collect(subject, (subject.timestamp, subject.key, result))
 
 
-class Several(Recorded):
+class CompositeAggregate(Recorded):
     """Gives events to a window of each kind; what has a third value fails."""
 
     tumbling = TumblingWindow(7 * SECOND, Collect())
@@ -122,7 +122,8 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     processed = operator.replay(run._state, group, to_micros(result.watermark), {})
     assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
-        port: [port_codec(mended, port).decode(wire) for wire in wires] for port, wires in processed.outputs.items()
+        port: [port_codec(mended, port).decode(encoded) for encoded in encoded_values]
+        for port, encoded_values in processed.outputs.items()
     }
     return outputs | {"counts": [processed.counts.counters]}
 
@@ -135,13 +136,13 @@ def results(given: Iterable[Any]) -> Any:
 def test_what_failed_and_what_did_not_is_what_comes_of_a_handler_that_is_whole(batches: Any, flush: bool) -> None:
     made = {}
     for is_broken in (True, False):
-        run = TestRun(job(Several(is_broken), watermark_delay=DISORDER))
+        run = TestRun(job(CompositeAggregate(is_broken), watermark_delay=DISORDER))
         for batch in batches:
             run.add_records(batch).end_batch()
         made[is_broken] = run, run.run(flush=flush)
     (run, broken), (_, whole) = made[True], made[False]
     letters = broken.dead_letters
-    again = replayed(job(Several(False)), run, broken, letters) if letters else {}
+    again = replayed(job(CompositeAggregate(False)), run, broken, letters) if letters else {}
     assert again.get("dead_letters", []) == []
     assert results([*broken.records("results"), *again.get("results", [])]) == results(whole.records("results"))
     assert {letter.timestamp for letter in letters} == {at for at, _, _ in again.get("results", [])}
@@ -266,22 +267,24 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), {})
     assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
     closed = operator.process(played.state, [], to_micros(at(60)))
-    assert [port_codec(mended, "results").decode(wire) for wire in closed.outputs["results"]] == [(at(60), "a", (0, 1))]
+    assert [port_codec(mended, "results").decode(encoded) for encoded in closed.outputs["results"]] == [
+        (at(60), "a", (0, 1))
+    ]
 
 
 def test_what_fails_again_is_a_letter_that_can_be_replayed() -> None:
-    broken = job(Several(True))
+    broken = job(CompositeAggregate(True))
     run = TestRun(broken).add_records([event(1, 3), event(2, 5)]).add_watermark(at(30))
     result = run.run()
     first = replayed(broken, run, result, result.dead_letters)
     assert "results" not in first
     assert [letter.shown for letter in first["dead_letters"]] == [letter.shown for letter in result.dead_letters]
-    mended = job(Several(False))
+    mended = job(CompositeAggregate(False))
     once, twice = (replayed(mended, run, result, letters) for letters in (result.dead_letters, first["dead_letters"]))
     assert once["results"] == twice["results"]
 
 
-class Shorter(Several):
+class Shorter(CompositeAggregate):
     tumbling = TumblingWindow(3 * SECOND, Collect())
 
     @tumbling.on_close
@@ -289,7 +292,7 @@ class Shorter(Several):
 
 
 def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so() -> None:
-    run = TestRun(job(Several(True))).add_record(event(1, 3)).add_watermark(at(7))
+    run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     result = run.run()
     letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
     (letter,) = replayed(job(Shorter(False)), run, result, letters)["dead_letters"]
@@ -316,7 +319,7 @@ def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
 
 
 def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
-    run = TestRun(job(Several(True))).add_record(event(1, 3)).add_watermark(at(7))
+    run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     letters = letters_of(run.run().dead_letters)
     with pytest.raises(LoadError, match=r"a letter is of '\w+', which the handler lacks: give a window or join"):
         plan_of(letters, job(Feeding(False)), set())

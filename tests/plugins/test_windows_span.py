@@ -52,7 +52,7 @@ def all_at_once(handler: Recording, batches: Any) -> list[Any]:
         processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)
         assert processed is not None
         state = processed.state
-        found += [operator._codecs["results"].decode(wire) for wire in processed.outputs.get("results", [])]
+        found += [operator._codecs["results"].decode(encoded) for encoded in processed.outputs.get("results", [])]
         times += [to_micros(event.timestamp) for event in batch or ()]
     return found
 

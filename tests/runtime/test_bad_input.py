@@ -11,7 +11,7 @@ import attrs
 import pytest
 
 from amadou import (
-    Collecting,
+    BufferingWriter,
     Handler,
     Job,
     KeyedEvent,
@@ -302,8 +302,8 @@ def test_a_job_that_does_not_hold_together(handler: type[Handler], sinks: list[s
 def test_a_part_that_a_sink_cannot_write_is_undone() -> None:
     undone = []
 
-    class Full(Collecting):
-        def write(self, wires: Any) -> None:
+    class Full(BufferingWriter):
+        def write(self, encoded_values: Any) -> None:
             raise OSError("no space left")
 
         def abort(self) -> None:

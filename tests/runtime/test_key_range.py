@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from amadou import Call, Component, Handler, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou import Component, Handler, Invoke, Job, KeyedEvent, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
 from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
@@ -77,9 +77,9 @@ class Sum(Component):
 
     def add(self, subject: Subject, event: KeyedEvent) -> None:
         part = self.state_for(subject)
-        part.store((part.value or 0) + event.value, part.wake_at or to_micros(subject.timestamp) + 1_000_000)
+        part.store((part.value or 0) + event.value, part.next_timer or to_micros(subject.timestamp) + 1_000_000)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         call(subject, subject.handler.summed, part.value)
         part.store(None, None)
@@ -148,4 +148,4 @@ def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk
 
 
 def outputs(*processed: ProcessedGroup) -> list[Any]:
-    return sorted(wire for group in processed for wire in group.outputs.get("told", []))
+    return sorted(encoded for group in processed for encoded in group.outputs.get("told", []))

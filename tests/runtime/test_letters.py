@@ -83,8 +83,8 @@ def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path
         {"records": [("", [late, late._replace(key="a"), KeyedEvent("b", NOON, "keep")])]}, watermark, 0
     )
     assert (played.counts.late, len(played.outputs[LATE_EVENTS])) == (2, 1)
-    (wire,) = played.outputs[DEAD_LETTERS]
-    letter = MemorySink().codec(job(MemorySink()).ports[DEAD_LETTERS].type).decode(wire)
+    (encoded,) = played.outputs[DEAD_LETTERS]
+    letter = MemorySink().codec(job(MemorySink()).ports[DEAD_LETTERS].type).decode(encoded)
     assert (letter.callback, letter.record, letter.timestamp) == (LATE_EVENTS, late, late.timestamp)
     assert (letter.key, letter.watermark) == (LONG, from_micros(watermark))
 

@@ -152,11 +152,11 @@ class Windows(Handler):
 
 
 def test_components_that_are_woken_are_callbacks_by_their_names() -> None:
-    _, woken = played(Windows(), ("a", 1), ("b", 30), ("b", 45), ("c", 300)).batches
-    assert woken.callback_calls == {"minutes": 2, "sessions": 2, "on_timer_expired": 3}
-    assert woken.callback_seconds.keys() == woken.callback_calls.keys()
-    assert woken.counts.timers_fired == 7
-    assert woken.counts.timers_set == 0
+    _, fired = played(Windows(), ("a", 1), ("b", 30), ("b", 45), ("c", 300)).batches
+    assert fired.callback_calls == {"minutes": 2, "sessions": 2, "on_timer_expired": 3}
+    assert fired.callback_seconds.keys() == fired.callback_calls.keys()
+    assert fired.counts.timers_fired == 7
+    assert fired.counts.timers_set == 0
 
 
 def test_what_takes_many_at_once_counts_as_what_it_stands_for() -> None:
@@ -223,7 +223,7 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     ("metrics", "why"),
     [
         (
-            [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
+            [Metric("amadou_events", "EventColumns.", "counter", lambda batch: 1)],
             "amadou_events is that of the plugin metrics",
         ),
         (["events"], "it gave 'events', which is no amadou.Metric"),

@@ -41,7 +41,9 @@ def event(key: str, second: int, source: str = "left") -> Letter:
 
 def close(key: str, second: int) -> Letter:
     made = letter("minute_closed", None, (key, second))
-    return attrs.evolve(made, packed={"key": key, "call": ["minutes", [], 0], "state": {"minutes": b""}, "wakes": {}})
+    return attrs.evolve(
+        made, packed={"key": key, "call": ["minutes", [], 0], "state": {"minutes": b""}, "next_timers": {}}
+    )
 
 
 def timer(key: str, second: int) -> Letter:
@@ -55,8 +57,8 @@ class Windowed(Recorder):
     def minute_closed(self, subject: Subject, window: Window, value: Any) -> None: ...
 
 
-def plan(*letters: Letter, noted: frozenset[str] = frozenset()) -> Plan:
-    return plan_of(letters, job(Windowed(), "left", "right"), noted)
+def plan(*letters: Letter, batch_local: frozenset[str] = frozenset()) -> Plan:
+    return plan_of(letters, job(Windowed(), "left", "right"), batch_local)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,7 @@ def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_to
     first = plan(event("a", 1), event("a", 1), event("b", 1))
     (step,) = first.steps
     assert len({each.id for each in step}) == 3
-    again = plan(event("a", 1), event("a", 1), event("a", 1), noted=frozenset(each.id for each in step))
+    again = plan(event("a", 1), event("a", 1), event("a", 1), batch_local=frozenset(each.id for each in step))
     assert (again.before, [len(step) for step in again.steps]) == (2, [1])
 
 

@@ -67,7 +67,7 @@ class Doubled:
 
 @attrs.frozen
 class Open:
-    """Its wire form can be any mapping's."""
+    """Its encoded value can be any mapping's."""
 
     label: str = ""
 
@@ -263,8 +263,8 @@ class Text:
     def encode(self, value: Any) -> Any:
         return value
 
-    def decode(self, wire: Any) -> Any:
-        return wire
+    def decode(self, encoded: Any) -> Any:
+        return encoded
 
 
 def test_what_a_codec_stored_is_a_codecs_to_read() -> None:

@@ -15,30 +15,30 @@ class MyHandler(Handler):
 
 
 def new_subject(
-    key: Any = "k", *, watermark: datetime | None = None, has_timer_callback: bool = True, wires: Any = None
+    key: Any = "k", *, watermark: datetime | None = None, has_timer_callback: bool = True, encoded_values: Any = None
 ) -> Subject:
     """A subject without timers.
 
-    :param wires: its state in wire form by spec name
+    :param encoded_values: its state encoded by spec name
     """
     micros = None if watermark is None else to_micros(watermark)
-    columns = {spec: StateTable({key: pack(wire)}) for spec, wire in (wires or {}).items()}
-    subject = Subject(Batch(MyHandler(), has_timer_callback, {}, micros, columns, Timers({}, {}), [key]))
+    tables = {spec: StateTable({key: pack(encoded)}) for spec, encoded in (encoded_values or {}).items()}
+    subject = Subject(Batch(MyHandler(), has_timer_callback, {}, micros, tables, Timers({}, {}), [key]))
     subject.key = key
     subject.timestamp = START
     return subject
 
 
 def stored(subject: Subject) -> dict[str, Any]:
-    """What the batch leaves of the subject's state, in wire form by spec name."""
+    """What the batch leaves of the subject's state, encoded by spec name."""
     left = {}
-    for spec, column in subject._batch.columns.items():
-        column.store()
-        if column.packed:
-            left[spec] = unpack(column.packed[subject.key])
+    for spec, table in subject._batch.tables.items():
+        table.store()
+        if table.packed:
+            left[spec] = unpack(table.packed[subject.key])
     return left
 
 
 def reloaded(subject: Subject) -> Subject:
     """The subject as the next batch finds it."""
-    return new_subject(subject.key, wires=stored(subject))
+    return new_subject(subject.key, encoded_values=stored(subject))

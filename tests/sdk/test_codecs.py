@@ -390,11 +390,11 @@ def test_the_wire_form_shares_nothing_with_the_value(
     type_: Any, make: Callable[[], Any], mutate: Callable[[Any], Any]
 ) -> None:
     codec, value = codec_for(type_), make()
-    wire = codec.encode(value)
+    encoded = codec.encode(value)
     mutate(value)
-    assert codec.decode(wire) == make()
-    mutate(codec.decode(wire))
-    assert codec.decode(wire) == make()
+    assert codec.decode(encoded) == make()
+    mutate(codec.decode(encoded))
+    assert codec.decode(encoded) == make()
 
 
 @pytest.mark.parametrize(
@@ -479,7 +479,7 @@ def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
 
 
 @pytest.mark.parametrize(
-    ("type_", "wire"),
+    ("type_", "encoded"),
     [
         (int, "1"),
         (str, b"1"),
@@ -510,9 +510,9 @@ def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
     ],
     ids=str,
 )
-def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, wire: Any) -> None:
+def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded: Any) -> None:
     with pytest.raises(StateDecodeError) as caught:
-        codec_for(type_).decode(wire)
+        codec_for(type_).decode(encoded)
     assert "expected is" in str(caught.value)
     assert str(caught.value).count("Nothing was changed") == 1
 

@@ -110,12 +110,12 @@ def test_an_untouched_list_is_not_written(subject: Subject) -> None:
     Handler.numbers.state_for(subject).append(1)
     again = reloaded(subject)
     assert Handler.numbers.state_for(again)[0] == 1
-    assert again._batch.columns["numbers"].unstored() == []
+    assert again._batch.tables["numbers"].unstored() == []
 
 
-@pytest.mark.parametrize(("wire", "told"), [({}, "stored is no list"), (["one"], "'one'")])
-def test_stored_items_of_another_type_are_told(wire: Any, told: str) -> None:
-    subject = new_subject(wires={"numbers": wire})
+@pytest.mark.parametrize(("encoded", "told"), [({}, "stored is no list"), (["one"], "'one'")])
+def test_stored_items_of_another_type_are_told(encoded: Any, told: str) -> None:
+    subject = new_subject(encoded_values={"numbers": encoded})
     with pytest.raises(StateDecodeError, match=told) as caught:
         list(Handler.numbers.state_for(subject))
     assert (caught.value.spec, caught.value.key) == ("numbers", "k")

@@ -144,7 +144,7 @@ def test_an_empty_map_leaves_nothing(subject: Subject, counts: MapState[str, int
 
 
 def test_reading_marks_nothing_as_changed() -> None:
-    subject = new_subject(wires={"counts": {"a": 1}})
+    subject = new_subject(encoded_values={"counts": {"a": 1}})
     counts = Handler.counts.state_for(subject)
     assert (counts["a"], counts.get("b"), "b" in counts, counts.pop("b", 0), dict(counts)) == (
         1,
@@ -302,7 +302,7 @@ def test_a_key_or_value_that_does_not_fit_names_spec_and_key(counts: MapState[st
 
 @pytest.mark.parametrize("touch", [lambda m: m["a"], lambda m: m.get("a"), lambda m: m.pop("a"), lambda m: m.popitem()])
 def test_a_stored_value_that_cannot_be_read_stays(touch: Callable[[Any], Any]) -> None:
-    subject = new_subject(wires={"counts": {"a": "one"}})
+    subject = new_subject(encoded_values={"counts": {"a": "one"}})
     with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': stored is 'one', expected is int"):
         touch(Handler.counts.state_for(subject))
     assert stored(subject) == {"counts": {"a": "one"}}
@@ -310,7 +310,7 @@ def test_a_stored_value_that_cannot_be_read_stays(touch: Callable[[Any], Any]) -
 
 def test_stored_state_that_is_no_map_is_told() -> None:
     with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': stored is 5"):
-        Handler.counts.state_for(new_subject(wires={"counts": 5}))
+        Handler.counts.state_for(new_subject(encoded_values={"counts": 5}))
 
 
 def test_check_finds_types_that_cannot_be_stored() -> None:

@@ -108,7 +108,7 @@ def test_a_value_that_does_not_fit_names_spec_and_key(subject: Subject) -> None:
 
 
 def test_stored_state_that_does_not_fit_names_spec_key_and_both_types() -> None:
-    subject = new_subject(wires={"count": "five"})
+    subject = new_subject(encoded_values={"count": "five"})
     state = Handler.count.state_for(subject)
     with pytest.raises(StateDecodeError, match="state 'count' of key 'k': stored is 'five', expected is int") as caught:
         _ = state.value
@@ -121,8 +121,8 @@ def test_a_codec_of_its_own_serves_any_type(subject: Subject) -> None:
         def encode(self, value: complex) -> list[float]:
             return [value.real, value.imag]
 
-        def decode(self, wire: Any) -> complex:
-            return complex(*wire)
+        def decode(self, encoded: Any) -> complex:
+            return complex(*encoded)
 
     spec = ValueSpec(complex, 0j, name="z", codec=Complex())
     spec.check()

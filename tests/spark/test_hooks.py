@@ -42,8 +42,8 @@ class MoreCodec:
     def encode(self, value: int) -> int:
         return value + 1000
 
-    def decode(self, wire: int) -> int:
-        return wire
+    def decode(self, encoded: int) -> int:
+        return encoded
 
 
 class Doubling(Handler):

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Codec, Collecting, Param, Sink, SinkBatch, SinkWriter
+from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
 from amadou_plugins.connectors import JsonCodec
 
@@ -30,7 +30,7 @@ class SqliteSink(Sink):
             self._prepare(database, port)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()  # the values come to `commit`, which is called where the database is
+        return BufferingWriter()  # the values come to `commit`, which is called where the database is
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         rows = [(line.decode(),) for part in parts for line in part]

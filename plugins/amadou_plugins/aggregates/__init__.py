@@ -20,9 +20,10 @@ class `Aggregate` tells what each does, and has the rest.
 """
 
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._composite import CompositeAggregate, aggregate_of
 from amadou_plugins.aggregates._count import Count
 from amadou_plugins.aggregates._distinct import DistinctCount
-from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NoAggregateError, ValueKindError
+from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError, NotAnAggregateError, ValueKindError
 from amadou_plugins.aggregates._extremes import ArgMax, ArgMin, Max, Min
 from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._moments import Correlation, Covariance, StdDev, Variance
@@ -30,7 +31,6 @@ from amadou_plugins.aggregates._moving import MovingAverage
 from amadou_plugins.aggregates._quantiles import Median, Quantiles
 from amadou_plugins.aggregates._reduce import Reduce
 from amadou_plugins.aggregates._running import RunningSpec, RunningState
-from amadou_plugins.aggregates._several import Several, aggregate_of
 from amadou_plugins.aggregates._stream import Collect, First, Last
 from amadou_plugins.aggregates._times import Earliest, Latest
 from amadou_plugins.aggregates._top import TopK
@@ -46,6 +46,7 @@ __all__ = [
     "ArgMax",
     "ArgMin",
     "Collect",
+    "CompositeAggregate",
     "Correlation",
     "Count",
     "Covariance",
@@ -60,12 +61,11 @@ __all__ = [
     "Min",
     "MissingFieldError",
     "MovingAverage",
-    "NoAggregateError",
+    "NotAnAggregateError",
     "Quantiles",
     "Reduce",
     "RunningSpec",
     "RunningState",
-    "Several",
     "StdDev",
     "Sum",
     "TopK",

@@ -2,7 +2,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._shown import settings, shown_aggregate
@@ -130,7 +130,7 @@ class Aggregate(ABC, Generic[A, R]):
         """A column of the accumulators at some positions of another, which is not used again."""
         return list(map(column.__getitem__, at))
 
-    def add_each(self, column: Any, at: Sequence[int], events: Events) -> None:
+    def add_each(self, column: Any, at: Sequence[int], events: EventColumns) -> None:
         """Take each event into the accumulator at a position of its own, to the same result as `add` for each."""
         grouped: dict[int, list[KeyedEvent[Any]]] = {}
         for position, event in zip(at, events.each(), strict=True):

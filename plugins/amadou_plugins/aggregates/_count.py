@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 
@@ -26,7 +26,7 @@ class Count(OneValue[int, int]):
             return accumulator + 1
         return accumulator
 
-    def add_each(self, column: list[int], at: Sequence[int], events: Events) -> None:
+    def add_each(self, column: list[int], at: Sequence[int], events: EventColumns) -> None:
         if self.of is not None:
             at = [place for place, value in zip(at, self.read_each(events), strict=True) if not is_missing(value)]
         for position in at:

@@ -17,7 +17,7 @@ class AggregateError(AmadouError):
         super().__init__(f"{aggregate} {why}")
 
 
-class NoAggregateError(AggregateError, TypeError):
+class NotAnAggregateError(AggregateError, TypeError):
     """Something was given as an aggregate, or as a mapping of names to aggregates, and is none.
 
     :param aggregate: what was given

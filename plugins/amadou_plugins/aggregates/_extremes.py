@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import attrs
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._kinds import are_alike
 from amadou_plugins.aggregates._order import comparable, kind_name, rank
@@ -22,7 +22,7 @@ class _Extreme(OneValue[Any, Any]):
     def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
         return self._better(accumulator, self.read(event))
 
-    def add_each(self, column: list[Any], at: Sequence[int], events: Events) -> None:
+    def add_each(self, column: list[Any], at: Sequence[int], events: EventColumns) -> None:
         for position, value in zip(at, self.read_each(events), strict=True):
             column[position] = self._better(column[position], value)
 

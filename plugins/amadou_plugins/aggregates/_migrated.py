@@ -4,11 +4,11 @@ from copy import deepcopy
 from typing import Any, Final
 
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._composite import CompositeAggregate
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._extremes import ArgMax, ArgMin
 from amadou_plugins.aggregates._foreign import Foreign
 from amadou_plugins.aggregates._reduce import Reduce
-from amadou_plugins.aggregates._several import Several
 from amadou_plugins.aggregates._times import Earliest, Latest
 
 _OURS: Final = f"{__package__.partition('.')[0]}."
@@ -21,7 +21,7 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
 
     :raises AggregateError: it says what is needed
     """
-    if isinstance(aggregate, Several):
+    if isinstance(aggregate, CompositeAggregate):
         _check_names(aggregate, accumulator)
         for name, part in aggregate.aggregates.items():
             check_migrated(part, accumulator[name])
@@ -39,7 +39,7 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
         raise _refused(aggregate, accumulator, f"{type(error).__name__}: {error}") from error
 
 
-def _check_names(aggregate: Several, accumulator: Any) -> None:
+def _check_names(aggregate: CompositeAggregate, accumulator: Any) -> None:
     names = ", ".join(map(repr, aggregate.aggregates))
     if not isinstance(accumulator, dict):
         raise _refused(aggregate, accumulator, f"it needs a mapping with accumulators of {names}")

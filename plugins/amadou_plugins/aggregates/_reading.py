@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou.fields import fields_of, has_fields
 from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError, MissingFieldError
@@ -52,7 +52,7 @@ class OneValue(Aggregate[A, R]):
     def fields(self) -> frozenset[str] | None:
         return fields_read(self.of)
 
-    def read_each(self, events: Events) -> list[Any]:
+    def read_each(self, events: EventColumns) -> list[Any]:
         """What `read` gives of each event."""
         name = self.of
         if name is None:

@@ -6,9 +6,9 @@ from typing_extensions import TypeVar
 
 from amadou import Key, KeyedEvent, Subject, ValueSpec, ValueState
 from amadou_plugins.aggregates._aggregate import Aggregate
+from amadou_plugins.aggregates._composite import aggregate_of
 from amadou_plugins.aggregates._foreign import AggregateLike
 from amadou_plugins.aggregates._migrated import check_migrated
-from amadou_plugins.aggregates._several import aggregate_of
 
 R = TypeVar("R", default=Any)
 

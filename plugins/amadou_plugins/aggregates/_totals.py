@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou.event_time import MICROSECOND
 from amadou_plugins.aggregates._errors import AggregateError, ValueKindError
 from amadou_plugins.aggregates._exact import FEW, add_dyadic, add_floats, infinite, ratio, shrink, value_of
@@ -94,7 +94,7 @@ class _OfTotal(OneValue[Total, Any]):
         left = {new: others[old] for new, old in enumerate(at) if old in others} if others else {}
         return [list(map(counts.__getitem__, at)), list(map(wholes.__getitem__, at)), left]
 
-    def add_each(self, column: list[Any], at: Sequence[int], events: Events) -> None:
+    def add_each(self, column: list[Any], at: Sequence[int], events: EventColumns) -> None:
         counts, wholes, others = column
         for position, value in zip(at, self.read_each(events), strict=True):
             if type(value) is int and position not in others:

@@ -70,15 +70,15 @@ class ArrowCodec:
         except EncodeError as error:
             raise EncodeError(value, self.type, error.why if error.value is value else str(error)) from error
 
-    def decode(self, wire: Any) -> dict[str, Any]:
+    def decode(self, encoded: Any) -> dict[str, Any]:
         """A row's cells by column."""
-        return dict(zip(self.schema.names, wire, strict=True))
+        return dict(zip(self.schema.names, encoded, strict=True))
 
-    def table(self, wires: Sequence[Any]) -> Any:
+    def table(self, encoded_values: Sequence[Any]) -> Any:
         """Rows as a `pyarrow.Table`."""
         import pyarrow as pa
 
-        columns: Iterable[Any] = zip(*wires, strict=True) if wires else [[] for _ in self.schema]
+        columns: Iterable[Any] = zip(*encoded_values, strict=True) if encoded_values else [[] for _ in self.schema]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Codec, Collecting, Sink, SinkBatch, SinkWriter
+from amadou import BufferingWriter, Codec, Sink, SinkBatch, SinkWriter
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 
 
@@ -19,7 +19,7 @@ class ConsoleSink(Sink):
         return JsonCodec(type_)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()
+        return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         lines = [f"{batch.port}: {line.decode()}\n" for part in parts for line in json_lines(batch, part)]

@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Collecting, Param, Sink, SinkBatch, SinkWriter, check_ran
+from amadou import BufferingWriter, Param, Sink, SinkBatch, SinkWriter, check_ran
 from amadou.errors import SinkError
 from amadou_plugins.connectors._function_source import Function, loaded_function
 
@@ -34,10 +34,10 @@ class FunctionSink(Sink):
         return type(self), (self.function if isinstance(self.function, Param) else _left_behind,)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()
+        return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        values = [batch.codec.decode(wire) for part in parts for wire in part]
+        values = [batch.codec.decode(encoded) for part in parts for encoded in part]
         if not values:
             return
         assert isinstance(self.function, Function)

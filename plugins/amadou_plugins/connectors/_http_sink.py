@@ -14,7 +14,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import attrs
 
-from amadou import Codec, Collecting, Param, Secret, Sink, SinkBatch, SinkWriter
+from amadou import BufferingWriter, Codec, Param, Secret, Sink, SinkBatch, SinkWriter
 from amadou.errors import SinkError
 from amadou.text import shortened
 from amadou_plugins.connectors._json import JsonCodec, json_lines
@@ -90,7 +90,7 @@ class HttpSink(Sink):
                 )
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()
+        return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         values = [line for part in parts for line in json_lines(batch, part)]

@@ -62,14 +62,14 @@ class JsonCodec:
                 # One call for all takes half the time of a call for each. JSON has no line feeds of its own, and what
                 # is replaced ends an object and begins another: only objects in a value can look the same.
                 text = orjson.dumps(list(map(self._fields, rows)), _to_json, _OPTIONS)
-                wires = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
-                if len(wires) == len(rows):
-                    return wires
+                encoded_values = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
+                if len(encoded_values) == len(rows):
+                    return encoded_values
         return [self.encode(self.type(*row)) for row in rows]
 
-    def decode(self, wire: Any) -> Any:
+    def decode(self, encoded: Any) -> Any:
         """The JSON value: lists, dicts, texts and numbers."""
-        return orjson.loads(wire)
+        return orjson.loads(encoded)
 
 
 def _dumps(value: Any) -> bytes:
@@ -79,9 +79,11 @@ def _dumps(value: Any) -> bytes:
         return orjson.dumps(value, _to_json, _OPTIONS | orjson.OPT_NON_STR_KEYS)
 
 
-def json_lines(batch: SinkBatch, wires: Sequence[Any]) -> Sequence[bytes]:
+def json_lines(batch: SinkBatch, encoded_values: Sequence[Any]) -> Sequence[bytes]:
     """Values of a batch as JSON, also where the port brought a codec of its own."""
-    return wires if isinstance(batch.codec, JsonCodec) else [_ANY.encode(wire) for wire in wires]
+    return (
+        encoded_values if isinstance(batch.codec, JsonCodec) else [_ANY.encode(encoded) for encoded in encoded_values]
+    )
 
 
 def class_of(type_: Any) -> Any:

@@ -3,7 +3,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Codec, Collecting, Param, Sink, SinkBatch, SinkWriter, Source
+from amadou import BufferingWriter, Codec, Param, Sink, SinkBatch, SinkWriter, Source
 from amadou.errors import SinkError, SourceError
 from amadou_plugins.connectors._arrow import ArrowCodec
 from amadou_plugins.connectors._json import json_lines
@@ -104,11 +104,11 @@ class SparkSink(Sink):
             raise SinkError(f"SparkSink({self.format!r}) cannot write the port {port!r}: {error}") from error
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return Collecting()
+        return BufferingWriter()
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        wires = [wire for part in parts for wire in part]
-        if not wires:
+        encoded_values = [encoded for part in parts for encoded in part]
+        if not encoded_values:
             return
         from pyspark.sql import SparkSession
 
@@ -120,7 +120,7 @@ class SparkSink(Sink):
             )
         assert isinstance(self.format, str)
         try:
-            writer = spark.createDataFrame(_table(batch, wires)).write.format(self.format)
+            writer = spark.createDataFrame(_table(batch, encoded_values)).write.format(self.format)
             writer.options(**{name: revealed(value) for name, value in self.options.items()}).mode("append").save()
         except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
             told = f"SparkSink({self.format!r}) cannot write batch {batch.number} of the port {batch.port!r}"
@@ -130,10 +130,10 @@ class SparkSink(Sink):
             ) from None
 
 
-def _table(batch: SinkBatch, wires: Sequence[Any]) -> Any:
+def _table(batch: SinkBatch, encoded_values: Sequence[Any]) -> Any:
     if isinstance(batch.codec, ArrowCodec):
-        return batch.codec.table(wires)
-    return ArrowCodec(str).table([[line.decode()] for line in json_lines(batch, wires)])
+        return batch.codec.table(encoded_values)
+    return ArrowCodec(str).table([[line.decode()] for line in json_lines(batch, encoded_values)])
 
 
 def _reason(error: Exception) -> str:

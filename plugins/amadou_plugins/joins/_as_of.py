@@ -4,7 +4,7 @@ from bisect import bisect_left, bisect_right
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 
-from amadou import Call, KeyedEvent, Part, Subject, to_micros
+from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME
 from amadou_plugins._calling import micros_of
@@ -71,7 +71,7 @@ class AsOfJoin(JoinSpec):
             rights.replace(micros, event.value)
         self._store(part, lefts, rights, watermark)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
@@ -105,7 +105,9 @@ class AsOfJoin(JoinSpec):
                 found = after
         return None if found is None else (times[found], rights.entries[found])
 
-    def _store(self, part: Part, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True) -> None:
+    def _store(
+        self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
+    ) -> None:
         """Keep what left events need that have no answer yet or are to come."""
         if now is not None:
             first = self._unanswered(now)
@@ -114,12 +116,14 @@ class AsOfJoin(JoinSpec):
                 useless = max(useless, bisect_left(rights.times, first - self._back))
             rights.take(len(rights.times) if now >= END_OF_TIME else useless)
         wait = self._ahead + self._lateness + 1
-        wake_at = None
+        next_timer = None
         if lefts.times:
-            wake_at = min(lefts.times[0] + wait, END_OF_TIME)
+            next_timer = min(lefts.times[0] + wait, END_OF_TIME)
         elif rights.times and self._back is not None:
-            wake_at = min(rights.times[-1] + self._back + wait, END_OF_TIME)
-        part.store([lefts.stored(), rights.stored()] if lefts.times or rights.times else None, wake_at, renews=renews)
+            next_timer = min(rights.times[-1] + self._back + wait, END_OF_TIME)
+        part.store(
+            [lefts.stored(), rights.stored()] if lefts.times or rights.times else None, next_timer, renews=renews
+        )
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = (list(zip(*side, strict=True)) for side in value)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, ClassVar, Literal, Required, TypeAlias, TypedDict
 
-from amadou import Call, Key, KeyedEvent, Subject, from_micros
+from amadou import Invoke, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
 from amadou.event_time import MICROSECOND
 from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X
@@ -109,7 +109,7 @@ class JoinSpec(CallingComponent):
             raise JoinSourceError(self.name, source, (self._left, self._right))
         return source == self._left
 
-    def _give(self, subject: Subject, call: Call, left: Kept | None, right: Kept | None) -> None:
+    def _give(self, subject: Subject, call: Invoke, left: Kept | None, right: Kept | None) -> None:
         """Give a result to the handler."""
         function = self.function("on_match", subject.handler)
         if function is None:  # of one that was made at run time

@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 
-from amadou import Call, KeyedEvent, Part, Subject, to_micros
+from amadou import ComponentState, Invoke, KeyedEvent, Subject, to_micros
 from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct
@@ -80,7 +80,7 @@ class IntervalJoin(JoinSpec):
             pair = (kept, (time, value)) if own == _LEFT else ((time, value), kept)
             self._give(subject, direct, *pair)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
@@ -102,15 +102,15 @@ class IntervalJoin(JoinSpec):
         """The time from which on events of a side wait for partners, when the watermark is somewhere."""
         return now - self._waits[side] - self._lateness
 
-    def _store(self, part: Part, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
+    def _store(self, part: ComponentState, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
         """Keep the events, and wake for the first of which it may have to be told that it was alone."""
         waits = [wait + self._lateness + 1 for wait in self._waits]
         tells = [
             sides[side].times[0] + waits[side] for side in (_LEFT, _RIGHT) if self._tells[side] and sides[side].times
         ]
         ends = [sides[side].times[-1] + waits[side] for side in (_LEFT, _RIGHT) if sides[side].times]
-        wake_at = min(tells) if tells else max(ends, default=END_OF_TIME)
-        part.store([side.stored() for side in sides] if ends else None, min(wake_at, END_OF_TIME), renews=renews)
+        next_timer = min(tells) if tells else max(ends, default=END_OF_TIME)
+        part.store([side.stored() for side in sides] if ends else None, min(next_timer, END_OF_TIME), renews=renews)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)

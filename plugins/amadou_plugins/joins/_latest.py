@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal, Unpack
 
-from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou import Invoke, KeyedEvent, Subject, to_micros
 from amadou.event_time import MICROSECOND
 from amadou_plugins._calling import direct
 from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
@@ -49,7 +49,7 @@ class LatestJoin(JoinSpec):
             return False
         return micros + self.ttl // MICROSECOND + self._lateness <= watermark
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         """It asks for no time."""
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:

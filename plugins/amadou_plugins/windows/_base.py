@@ -7,14 +7,14 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeAlias, Typed
 
 from typing_extensions import TypeVar
 
-from amadou import Call, Events, Key, KeyedEvent, Part, Subject, check_ran, from_micros
+from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, from_micros
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
+from amadou_plugins.aggregates._composite import CompositeAggregate, accumulators_of, forget_removed
 from amadou_plugins.aggregates._kinds import different
 from amadou_plugins.aggregates._migrated import check_migrated
-from amadou_plugins.aggregates._several import Several, accumulators_of, forget_gone
 from amadou_plugins.windows._by_turns import ByTurns, turn_of
 from amadou_plugins.windows._errors import WindowEventError
 from amadou_plugins.windows._retaining import Retaining
@@ -108,7 +108,7 @@ class WindowSettings(CommonSettings, total=False):
 
 
 class Emission:
-    """Gives results of a window to a function of the handler's; see `Call`.
+    """Gives results of a window to a function of the handler's; see `Invoke`.
 
     :param accumulators: those of the window's parts, which are merged in the call: where that fails, the result fails
     """
@@ -258,7 +258,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         if self._given["on_early"] is not None and not self._has_early and self._max_active is None:
             raise SpecError("on_early is never called: say when there are early results, with early=")
 
-    def _part(self, subject: Subject, event: KeyedEvent[Any]) -> Part:
+    def _part(self, subject: Subject, event: KeyedEvent[Any]) -> ComponentState:
         """What is kept of a subject, for an event of its.
 
         :raises WindowEventError: the event is another subject's
@@ -291,7 +291,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     def _emit(
         self,
         subject: Subject,
-        call: Call,
+        call: Invoke,
         span: Span,
         accumulators: Sequence[Any],
         *,
@@ -311,7 +311,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     def _add(
         self,
-        part: Part,
+        part: ComponentState,
         kept: list[Any],
         event: KeyedEvent[Any],
         parts: Iterable[list[Any]],
@@ -326,11 +326,11 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
         if isinstance(self._kept, ByTurns):
-            noted = self._noted(part)
-            newest = noted.get("turn")
+            batch_local = self._noted(part)
+            newest = batch_local.get("turn")
             if newest is None:
                 newest = max((turn_of(other[ACCUMULATOR]) for other in parts), default=0)
-            noted["turn"] = turn = newest if newest and turn_of(kept[ACCUMULATOR]) == newest else newest + 1
+            batch_local["turn"] = turn = newest if newest and turn_of(kept[ACCUMULATOR]) == newest else newest + 1
             kept[ACCUMULATOR] = self._kept.add_in(kept[ACCUMULATOR], event, turn)
         else:
             kept[ACCUMULATOR] = self._kept.add(kept[ACCUMULATOR], event)
@@ -346,12 +346,12 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             taken = f"values of one kind in a window, and would have {differing[0]} beside {differing[1]}"
             raise ValueKindError(repr(self.aggregate), event.value, taken)
 
-    def _noted(self, part: Part) -> dict[str, Any]:
-        """What is noted of a subject; see `Part.noted`."""
-        noted: dict[str, Any] | None = part.noted
-        if noted is None:
-            noted = part.noted = {}
-        return noted
+    def _noted(self, part: ComponentState) -> dict[str, Any]:
+        """What is noted of a subject; see `ComponentState.noted`."""
+        batch_local: dict[str, Any] | None = part.batch_local
+        if batch_local is None:
+            batch_local = part.batch_local = {}
+        return batch_local
 
     def _too_late(self, subject: Subject, event: KeyedEvent[Any], *, just: bool) -> None:
         """Deal with an event that has come too late.
@@ -359,7 +359,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :param just: whether its window closes at the very time that has been reached
         :raises WindowEventError: it comes from another window that closes at that time, and should have closed before
         """
-        feeds = self.woken_before(subject) if just else None
+        feeds = self.fired_before(subject) if just else None
         if feeds is not None:
             told = (
                 f"its window closed before {feeds!r} gave it, both at {subject.timestamp.isoformat()}: declare "
@@ -403,13 +403,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             if returned is not None:
                 check_ran("on_close", returned)
 
-    def _on_time(self, subject: Subject, events: Events, first: int) -> Events:
+    def _on_time(self, subject: Subject, events: EventColumns, first: int) -> EventColumns:
         """The events from a time on. The others have come too late, and are dealt with."""
         if min(events.micros) >= first:
             return events
         return self._without_late(subject, events, [micros >= first for micros in events.micros])
 
-    def _without_late(self, subject: Subject, events: Events, on_time: list[bool]) -> Events:
+    def _without_late(self, subject: Subject, events: EventColumns, on_time: list[bool]) -> EventColumns:
         """The events that are on time. The others are dealt with."""
         for event in events.where(map(not_, on_time)).each():
             subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
@@ -445,7 +445,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             return False
         return watermark is None or now + self._early_interval > min(watermark, end - 1)
 
-    def _wakes_at(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
+    def _timer_of(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
         """When an open window gives its next early result by time, or closes.
 
         :param now: up to when results were given
@@ -471,14 +471,14 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             for start, _, accumulators in ([] if value is None else self.open_windows(value))
         }
 
-    def loaded(self, part: Part) -> Part:
+    def loaded(self, part: ComponentState) -> ComponentState:
         """Let all windows of a subject forget the names of aggregates that are gone."""
-        if not isinstance(self.aggregate, Several) or part.value is None:
+        if not isinstance(self.aggregate, CompositeAggregate) or part.value is None:
             return part
         kept = self._kept
 
         def convert(accumulator: Any) -> Any:
-            if kept.forget_gone(accumulator) if isinstance(kept, ByTurns) else forget_gone(kept, accumulator):
+            if kept.forget_removed(accumulator) if isinstance(kept, ByTurns) else forget_removed(kept, accumulator):
                 part.mark_changed()
             return accumulator
 

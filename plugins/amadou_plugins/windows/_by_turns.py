@@ -2,10 +2,10 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from amadou import Events, Key, KeyedEvent
+from amadou import EventColumns, Key, KeyedEvent
 from amadou_plugins.aggregates import Aggregate
+from amadou_plugins.aggregates._composite import CompositeAggregate, forget_removed
 from amadou_plugins.aggregates._kinds import joined
-from amadou_plugins.aggregates._several import Several, forget_gone
 
 
 class ByTurns(Aggregate[list[Any], Any]):
@@ -26,9 +26,9 @@ class ByTurns(Aggregate[list[Any], Any]):
         """The names of several aggregates, those in them likewise; `None` of one."""
         return _names(self.aggregate)
 
-    def forget_gone(self, accumulator: list[Any]) -> bool:
+    def forget_removed(self, accumulator: list[Any]) -> bool:
         """Forget what is under names that are gone; see the function of that name."""
-        forgotten = [forget_gone(self.aggregate, part) for _, part in accumulator]
+        forgotten = [forget_removed(self.aggregate, part) for _, part in accumulator]
         return any(forgotten)
 
     def create(self) -> list[Any]:
@@ -37,7 +37,7 @@ class ByTurns(Aggregate[list[Any], Any]):
     def column(self, accumulators: Iterable[list[Any]]) -> list[Any]:
         column = list(accumulators)
         for accumulator in column:
-            self.forget_gone(accumulator)
+            self.forget_removed(accumulator)
         return column
 
     def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
@@ -52,7 +52,7 @@ class ByTurns(Aggregate[list[Any], Any]):
             accumulator.append([turn, self.aggregate.add(self.aggregate.create(), event)])
         return accumulator
 
-    def add_each_in(self, column: list[Any], at: Sequence[int], events: Events, turns: list[int]) -> None:
+    def add_each_in(self, column: list[Any], at: Sequence[int], events: EventColumns, turns: list[int]) -> None:
         """Take each event into the accumulator at a position of its own, each of a turn; see `add_in`."""
         grouped: dict[tuple[int, int], list[KeyedEvent[Any]]] = {}
         for position, turn, event in zip(at, turns, events.each(), strict=True):
@@ -107,6 +107,6 @@ def turn_of(accumulator: list[Any]) -> int:
 
 
 def _names(aggregate: Aggregate[Any, Any]) -> Any:
-    if not isinstance(aggregate, Several):
+    if not isinstance(aggregate, CompositeAggregate):
         return None
     return {name: _names(part) for name, part in aggregate.aggregates.items()}

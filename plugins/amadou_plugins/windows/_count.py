@@ -76,7 +76,7 @@ class CountWindow(WindowSpec[V_co]):
             self._give(subject, panes, partial=False)
         elif self._max_active is not None and len(panes) > self._max_active * step:
             part.store([0, panes[step:]], None)
-            subject.count(f"{self.name}.pushed_out")
+            subject.count(f"{self.name}.evicted")
             self._give(subject, panes, partial=True)
         else:
             part.store([0, panes], None)

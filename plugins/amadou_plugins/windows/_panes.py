@@ -7,7 +7,7 @@ from itertools import count, takewhile
 from math import gcd
 from typing import Any, Final, Unpack
 
-from amadou import Call, Events, Key, KeyedEvent, Subject, Whole, from_micros, in_key_order, to_micros
+from amadou import EventColumns, Invoke, Key, KeyedEvent, KeyGroupState, Subject, from_micros, in_key_order, to_micros
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct, earliest, latest, micros_of
@@ -115,11 +115,11 @@ class HoppingWindow(WindowSpec[V_co]):
             if pane not in self._taken:
                 raise self._out_of_time(event.timestamp)
             kept = [0, self._kept.create(), micros, micros]
-            wake_at: int | None = earliest(
-                part.wake_at, self._next_wake([pane], closed, reached, subject.watermark_micros)
+            next_timer: int | None = earliest(
+                part.next_timer, self._next_timer([pane], closed, reached, subject.watermark_micros)
             )
         else:
-            wake_at = part.wake_at
+            next_timer = part.next_timer
         if self._has_parts:
             others = lambda _: (  # noqa: E731
                 self._kept.kind(other[ACCUMULATOR]) for place, other in panes.items() if self._share(pane, place)
@@ -130,23 +130,23 @@ class HoppingWindow(WindowSpec[V_co]):
         kept[COUNT] += 1
         kept[_FIRST], kept[_LAST] = min(kept[_FIRST], micros), max(kept[_LAST], micros)
         panes[pane] = kept
-        part.store([before, panes], wake_at)
+        part.store([before, panes], next_timer)
         if self._early_count or self._early_predicate is not None:
             for start in self._open(closed, [pane]):
                 parts = self._inside(panes, start)
                 if self._is_early(event, sum(part[COUNT] for part in parts)):
                     self._emit(subject, direct, *self._result(start, parts), partial=True)
         if self._max_active is not None:
-            self._push_out(subject, self._max_active)
+            self._evict(subject, self._max_active)
 
     @property
-    def at_once(self) -> bool:
+    def is_vectorized(self) -> bool:
         return self._is_plain and self._hop <= self._size
 
     # As a whole, a key group's windows are `{pane: [keys, numbers of events, times of the oldest and of the newest,
     # column of accumulators]}`. Windows that begin before the next one to close are closed.
 
-    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
+    def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         panes: dict[int, list[Any]] = {}
         for key, (before, kept) in values.items():
             if before is not None:
@@ -157,19 +157,19 @@ class HoppingWindow(WindowSpec[V_co]):
                     column.append(value)
         for columns in panes.values():
             columns[-1] = self._kept.column(columns[-1])
-        return Whole(panes or None, wake_at, list(values))
+        return KeyGroupState(panes or None, next_timer, list(values))
 
-    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
-        closed = wake_at - self._lateness - self._size - 1
+    def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+        closed = next_timer - self._lateness - self._size - 1
         found: dict[Key, dict[int, list[Any]]] = {}
         for pane, (keys, numbers, firsts, lasts, column) in value.items():
             accumulators = self._accumulators(layout, column, keys)
             for key, *kept in zip(keys, numbers, accumulators, firsts, lasts, strict=True):
                 found.setdefault(key, {})[pane] = kept
         for key, panes in found.items():
-            yield key, [None, panes], self._next_wake(panes, closed, None, None)
+            yield key, [None, panes], self._next_timer(panes, closed, None, None)
 
-    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         closed = self._closed(subject.watermark_micros, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
@@ -206,7 +206,7 @@ class HoppingWindow(WindowSpec[V_co]):
             self._check_kinds(panes)
         self._store(whole, panes, closed)
 
-    def _turns(self, panes: dict[int, list[Any]], events: Events, places: list[int]) -> dict[int, list[int]]:
+    def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
         """The turns of events by pane; see `ByTurns`.
 
         :param places: the pane of each
@@ -221,11 +221,11 @@ class HoppingWindow(WindowSpec[V_co]):
             found.setdefault(pane, []).append(turn)
         return found
 
-    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
-        assert whole.wake_at is not None
+    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
+        assert whole.next_timer is not None
         panes, order = whole.value, deque(sorted(whole.value))
         # what wakes it may be an early result that the window no longer gives
-        closing = self._starts(order[0], whole.wake_at - self._lateness - self._size - 1)[0]
+        closing = self._starts(order[0], whole.next_timer - self._lateness - self._size - 1)[0]
         fired, closed = 0, closing
         while order and self._closes_at(closing + self._size) <= watermark:
             inside = takewhile(lambda pane: pane < closing + self._size, order)  # noqa: B023
@@ -282,14 +282,14 @@ class HoppingWindow(WindowSpec[V_co]):
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
-    def _store(self, whole: Whole, panes: dict[int, list[Any]], closed: int | None) -> None:
+    def _store(self, whole: KeyGroupState, panes: dict[int, list[Any]], closed: int | None) -> None:
         if not panes:
             whole.store(None, None, ())
             return
         keys = next(iter(panes.values()))[0] if len(panes) == 1 else set().union(*(pane[0] for pane in panes.values()))
-        whole.store(panes, self._next_wake(panes, closed, None, None), keys)
+        whole.store(panes, self._next_timer(panes, closed, None, None), keys)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
@@ -311,9 +311,9 @@ class HoppingWindow(WindowSpec[V_co]):
         given = [(self._inside(panes, start), start, partial) for start, partial in results]
         self._drop(panes, closing)
         after = latest(before, closing)
-        wake_at = self._next_wake(panes, after, now, watermark) if panes else None
-        pushed_out = before if after > closing else None
-        part.store([pushed_out, panes] if panes else None, wake_at, renews=False)
+        next_timer = self._next_timer(panes, after, now, watermark) if panes else None
+        evicted = before if after > closing else None
+        part.store([evicted, panes] if panes else None, next_timer, renews=False)
         for parts, start, partial in given:
             if parts:
                 self._emit(subject, call, *self._result(start, parts), partial=partial)
@@ -353,19 +353,19 @@ class HoppingWindow(WindowSpec[V_co]):
         for pane in [pane for pane in panes if not self._starts(pane, closed)]:
             del panes[pane]
 
-    def _next_wake(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
+    def _next_timer(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
         """When the first of the open windows that have one of some panes closes, or gives an early result.
 
         :param now: up to when results were given
         """
         if self._early_interval:
             starts = self._open(closed, panes)
-            return min(self._wakes_at(start, start + self._size, now, watermark) for start in starts)
+            return min(self._timer_of(start, start + self._size, now, watermark) for start in starts)
         pane = min(panes)
         first = pane if self._pane == self._size else self._starts(pane, closed)[0]
         return self._closes_at(first + self._size)
 
-    def _push_out(self, subject: Subject, most: int) -> None:
+    def _evict(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, panes = part.value
@@ -374,8 +374,8 @@ class HoppingWindow(WindowSpec[V_co]):
         for start in opened[: max(len(opened) - most, 0)]:
             parts = self._inside(panes, start)
             self._drop(panes, start)
-            part.store([start, panes], self._next_wake(panes, start, reached, subject.watermark_micros))
-            subject.count(f"{self.name}.pushed_out")
+            part.store([start, panes], self._next_timer(panes, start, reached, subject.watermark_micros))
+            subject.count(f"{self.name}.evicted")
             self._emit(subject, direct, *self._result(start, parts), partial=True)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:

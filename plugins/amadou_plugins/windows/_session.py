@@ -8,7 +8,18 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, Unpack
 
-from amadou import Call, Events, Key, KeyedEvent, Part, Subject, Whole, from_micros, in_key_order, to_micros
+from amadou import (
+    ComponentState,
+    EventColumns,
+    Invoke,
+    Key,
+    KeyedEvent,
+    KeyGroupState,
+    Subject,
+    from_micros,
+    in_key_order,
+    to_micros,
+)
 from amadou.errors import SpecError
 from amadou.event_time import END_OF_TIME, EPOCH, MICROSECOND
 from amadou_plugins._calling import direct, latest, micros_of
@@ -67,11 +78,11 @@ class SessionWindow(WindowSpec[V_co]):
         before, sessions = part.value or (None, [])
         reached = self.reached(subject)
         if reached is not None:
-            noted = self._noted(part)
-            if "open" not in noted:
+            open_before = self._noted(part)
+            if "open" not in open_before:
                 opened = (session for session in sessions if self._is_open(session[_LAST], reached))
-                noted["open"] = [session[_START:_KIND] for session in opened]
-            if not self._is_open(micros, reached) and not self._is_near(noted["open"], micros):
+                open_before["open"] = [session[_START:_KIND] for session in opened]
+            if not self._is_open(micros, reached) and not self._is_near(open_before["open"], micros):
                 self._too_late(subject, event, just=self._is_open(micros, reached - 1))
                 return
         if before is not None and micros < before:
@@ -80,15 +91,15 @@ class SessionWindow(WindowSpec[V_co]):
         if micros + self._gap > END_OF_TIME:
             raise self._out_of_time(event.timestamp)
         session = self._extended(part, sessions, micros, event)
-        wake_at = min(self._next_wake(other, reached, subject.watermark_micros) for other in sessions)
-        part.store([before, sessions], wake_at)
+        next_timer = min(self._next_timer(other, reached, subject.watermark_micros) for other in sessions)
+        part.store([before, sessions], next_timer)
         if self._is_early(event, session[COUNT]):
             result, _ = self._cut(session)
             self._emit(subject, direct, *result, partial=True)
         if self._max_active is not None:
-            self._push_out(subject, self._max_active)
+            self._evict(subject, self._max_active)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
@@ -110,19 +121,19 @@ class SessionWindow(WindowSpec[V_co]):
             if rest is not None:  # the session was cut
                 before = latest(before, end)
                 waiting.append(rest)
-        wake_at = min((self._next_wake(session, now, watermark) for session in left), default=None)
-        part.store([before, left] if left else None, wake_at, renews=False)
+        next_timer = min((self._next_timer(session, now, watermark) for session in left), default=None)
+        part.store([before, left] if left else None, next_timer, renews=False)
         for result, partial in results:
             self._emit(subject, call, *result, partial=partial)
 
     @property
-    def at_once(self) -> bool:
+    def is_vectorized(self) -> bool:
         return self._is_plain and self._longest is None
 
     # As a whole, a key group's sessions are four columns: keys, starts, times of the last events, accumulators. Numbers
     # of events are for early results.
 
-    def gathered(self, values: Mapping[Key, Any], wake_at: int | None) -> Whole | None:
+    def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         rows = [
             (key, start, last, accumulator)
             for key, (_, sessions) in values.items()
@@ -131,11 +142,11 @@ class SessionWindow(WindowSpec[V_co]):
         if any(before is not None for before, _ in values.values()):
             return None
         if not rows:
-            return Whole()
+            return KeyGroupState()
         keys, starts, lasts, accumulators = map(list, zip(*rows, strict=True))
-        return Whole([keys, starts, lasts, self._kept.column(accumulators)], wake_at, list(values))
+        return KeyGroupState([keys, starts, lasts, self._kept.column(accumulators)], next_timer, list(values))
 
-    def spread(self, value: Any, wake_at: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
+    def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         keys, starts, lasts, column = value
         found: dict[Key, list[list[Any]]] = {}
         accumulators = self._accumulators(layout, column, keys)
@@ -145,14 +156,14 @@ class SessionWindow(WindowSpec[V_co]):
             sessions.sort(key=itemgetter(_START))
             yield key, [None, sessions], self._closes_at(sessions[0][_LAST] + self._gap)
 
-    def add_all(self, subject: Subject, whole: Whole, events: Events) -> None:
+    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         gap, watermark = self._gap, subject.watermark_micros
         keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
         if watermark is not None:
-            if whole.noted is None:
-                whole.noted = list(keys), list(starts), list(lasts)
+            if whole.batch_local is None:
+                whole.batch_local = list(keys), list(starts), list(lasts)
             if not self._is_open(min(events.micros), watermark):
-                events = self._without_late(subject, events, self._taken(events, whole.noted, watermark))
+                events = self._without_late(subject, events, self._taken(events, whole.batch_local, watermark))
             if not events:
                 return
         newest = max(events.micros)
@@ -221,14 +232,16 @@ class SessionWindow(WindowSpec[V_co]):
             return [newest]
         return [row for row in rows if starts[row] - gap <= micros <= lasts[row] + gap]
 
-    def _taken(self, events: Events, noted: tuple[list[Key], list[int], list[int]], watermark: int) -> list[bool]:
+    def _taken(
+        self, events: EventColumns, open_before: tuple[list[Key], list[int], list[int]], watermark: int
+    ) -> list[bool]:
         """Which events are not late.
 
-        :param noted: keys, starts and times of the last events of the sessions that were open when the batch began
+        :param open_before: keys, starts and last event times of the sessions that were open when the batch began
         """
         late = {key for key, at in zip(events.keys, events.micros, strict=True) if not self._is_open(at, watermark)}
         found: dict[Key, list[Sequence[int]]] = {key: [] for key in late}
-        for key, *span in zip(*noted, strict=True):
+        for key, *span in zip(*open_before, strict=True):
             if key in found:
                 found[key].append(span)
         return [
@@ -240,15 +253,17 @@ class SessionWindow(WindowSpec[V_co]):
         """Whether a session is open whose last event has some time."""
         return last > self._passed(watermark, self._gap)
 
-    def _is_near(self, noted: Iterable[Sequence[int]], micros: int) -> bool:
+    def _is_near(self, open_before: Iterable[Sequence[int]], micros: int) -> bool:
         """Whether an event belongs to a session that was open when its batch began: one that came in the batch itself
         would make it a question of their order. Where sessions are cut it might move a cut to before the watermark.
 
-        :param noted: starts, and times of the last events
+        :param open_before: starts, and times of the last events
         """
-        return self._longest is None and any(start - self._gap <= micros <= last + self._gap for start, last in noted)
+        return self._longest is None and any(
+            start - self._gap <= micros <= last + self._gap for start, last in open_before
+        )
 
-    def woken_all(self, subject: Subject, whole: Whole, watermark: int) -> int:
+    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
         keys, _, lasts, _ = whole.value
         newest = self._passed(watermark, self._gap)
         due = [row for row, last in enumerate(lasts) if last <= newest]
@@ -271,13 +286,15 @@ class SessionWindow(WindowSpec[V_co]):
         *columns, accumulators = value
         return [*(list(map(column.__getitem__, rows)) for column in columns), self._kept.taken(accumulators, rows)]
 
-    def _store(self, whole: Whole, value: list[Any], keys: Collection[Key]) -> None:
+    def _store(self, whole: KeyGroupState, value: list[Any], keys: Collection[Key]) -> None:
         if keys:
             whole.store(value, self._closes_at(min(value[2]) + self._gap), keys)
         else:
             whole.store(None, None, ())
 
-    def _extended(self, part: Part, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]) -> list[Any]:
+    def _extended(
+        self, part: ComponentState, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]
+    ) -> list[Any]:
         """Take an event into the sessions of a key, which are in the order of time. Returns its session."""
         near = [
             at for at, known in enumerate(sessions) if known[_START] - self._gap <= micros <= known[_LAST] + self._gap
@@ -314,7 +331,9 @@ class SessionWindow(WindowSpec[V_co]):
         session[_LAST] = other[_LAST]
         session[COUNT] += other[COUNT]
 
-    def _add_step(self, part: Part, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]) -> None:
+    def _add_step(
+        self, part: ComponentState, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]
+    ) -> None:
         """Take an event into a session that may be cut."""
         micros, steps = to_micros(event.timestamp), session[ACCUMULATOR]
         step = steps.get(micros) or [0, self._kept.create()]
@@ -364,17 +383,17 @@ class SessionWindow(WindowSpec[V_co]):
             last = max(time for time in session[ACCUMULATOR] if time < longest)
         return min(last + self._gap, longest)
 
-    def _next_wake(self, session: list[Any], now: int | None, watermark: int | None) -> int:
+    def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
         """When a session gives an early result, or closes.
 
         :param now: up to when results were given
         """
-        return self._wakes_at(session[_START], self._end(session), now, watermark)
+        return self._timer_of(session[_START], self._end(session), now, watermark)
 
     def _closes_in_batch(self, subject: Subject, end: int) -> bool:
         return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
 
-    def _push_out(self, subject: Subject, most: int) -> None:
+    def _evict(self, subject: Subject, most: int) -> None:
         """Close the oldest sessions where there are more than may be open."""
         part = self.state_for(subject)
         _, sessions = part.value
@@ -382,9 +401,9 @@ class SessionWindow(WindowSpec[V_co]):
             (span, accumulators), rest = self._cut(sessions[0])
             sessions[:1] = [] if rest is None else [rest]
             reached, watermark = self.reached(subject), subject.watermark_micros
-            wake_at = min(self._next_wake(session, reached, watermark) for session in sessions)
-            part.store([span[1], sessions], wake_at)
-            subject.count(f"{self.name}.pushed_out")
+            next_timer = min(self._next_timer(session, reached, watermark) for session in sessions)
+            part.store([span[1], sessions], next_timer)
+            subject.count(f"{self.name}.evicted")
             self._emit(subject, direct, span, accumulators, partial=True)
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:

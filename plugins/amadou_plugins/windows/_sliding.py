@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
-from amadou import Call, KeyedEvent, Subject, to_micros
+from amadou import Invoke, KeyedEvent, Subject, to_micros
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
 from amadou_plugins._calling import direct, earliest, latest, micros_of
 from amadou_plugins.windows._base import (
@@ -58,12 +58,12 @@ class SlidingWindow(WindowSpec[V_co]):
             self._add(part, step, event, steps.values(), others)
             step[COUNT] += 1
             steps[micros] = step
-            wake_at = (
+            next_timer = (
                 self._closes_at(micros + self._size)
                 if late
-                else self._wakes_at(micros - self._size, micros, reached, watermark)
+                else self._timer_of(micros - self._size, micros, reached, watermark)
             )
-            part.store([before, steps], earliest(part.wake_at, wake_at))
+            part.store([before, steps], earliest(part.next_timer, next_timer))
         if late:
             self._too_late(subject, event, just=closed != before and micros == closed)
             return
@@ -72,9 +72,9 @@ class SlidingWindow(WindowSpec[V_co]):
             if self._is_early(event, sum(steps[time][COUNT] for time in inside)):
                 self._emit(subject, direct, *self._result(steps, micros), partial=True)
         if self._max_active is not None:
-            self._push_out(subject, self._max_active)
+            self._evict(subject, self._max_active)
 
-    def woken(self, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)
         if part.value is None:
             return
@@ -92,8 +92,8 @@ class SlidingWindow(WindowSpec[V_co]):
         for time in [time for time in steps if now == END_OF_TIME or time + self._size <= closing]:
             del steps[time]
         after = latest(before, closing)
-        wake_at = self._next_wake(steps, after, now, watermark) if steps else None
-        part.store([after, steps] if steps else None, wake_at, renews=False)
+        next_timer = self._next_timer(steps, after, now, watermark) if steps else None
+        part.store([after, steps] if steps else None, next_timer, renews=False)
         for times, result, partial in given:
             self._emit(subject, call, *result, partial=partial, times=times)
 
@@ -111,7 +111,7 @@ class SlidingWindow(WindowSpec[V_co]):
         """Where the windows end that are open."""
         return sorted(time for time in steps if closed is None or time > closed)
 
-    def _next_wake(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
+    def _next_timer(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
         """When the first of the open windows closes, or gives an early result; where none is open, when no event can
         look back that far any more.
 
@@ -121,18 +121,18 @@ class SlidingWindow(WindowSpec[V_co]):
         if not ends:
             return self._closes_at(max(steps) + self._size)
         first = ends if self._early_interval else ends[:1]
-        return min(self._wakes_at(end - self._size, end, now, watermark) for end in first)
+        return min(self._timer_of(end - self._size, end, now, watermark) for end in first)
 
-    def _push_out(self, subject: Subject, most: int) -> None:
+    def _evict(self, subject: Subject, most: int) -> None:
         """Close the oldest windows where there are more than may be open."""
         part = self.state_for(subject)
         before, steps = part.value
         reached = self.reached(subject)
         ends = self._open(steps, self._closed(reached, before))
         for end in ends[: max(len(ends) - most, 0)]:
-            part.store([end, steps], self._next_wake(steps, end, reached, subject.watermark_micros))
+            part.store([end, steps], self._next_timer(steps, end, reached, subject.watermark_micros))
             times = steps[end][COUNT]
-            subject.count(f"{self.name}.pushed_out", times)
+            subject.count(f"{self.name}.evicted", times)
             self._emit(subject, direct, *self._result(steps, end), partial=True, times=times)
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:

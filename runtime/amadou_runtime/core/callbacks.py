@@ -4,13 +4,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from amadou import Call, Component, Job, Key, KeyedEvent, Subject, check_ran
+from amadou import Component, Invoke, Job, Key, KeyedEvent, Subject, check_ran
 from amadou.dependencies import DependencyCallbacks
 from amadou.engine import Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError
 from amadou.event_time import from_micros
 from amadou.text import shown_error
-from amadou_runtime.core.dead_letters import DeadLetters, Wake
+from amadou_runtime.core.dead_letters import ComponentTimer, DeadLetters
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called
@@ -37,7 +37,7 @@ class Callbacks:
         self._positions = {name: position for position, name in enumerate(job.component_order)}
         self.stopwatch = Stopwatch()
         """Measures callbacks, as `BatchReport.callback_seconds`."""
-        self.wake: Wake = self._wake_component
+        self.fire: ComponentTimer = self._fire_component
         self._recover_window = getattr(handler, "on_recover_window", lambda name, subject: None)
         unless = DependencyCallbacks()
         self.changes = {name: getattr(handler, name, getattr(unless, name)) for name in (DOWN, RECOVERED)}
@@ -46,13 +46,13 @@ class Callbacks:
         if observer is not None:
             self.on_event = observer.observed_event(self.on_event)
             self.on_timer_expired = observer.observed_timer(self.on_timer_expired)
-            self.wake = observer.observed_wake(self.wake)
+            self.fire = observer.observed_component(self.fire)
             self.changes = {name: observer.observed_change(name, change) for name, change in self.changes.items()}
         self.letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
         if self.letters is not None:
             self.on_event = self.letters.guarded_event(self.on_event)
             self.on_timer_expired = self.letters.guarded_timer(self.on_timer_expired)
-            self.wake = self.letters.guarded_wake(self.wake)
+            self.fire = self.letters.guarded_component(self.fire)
 
     def open(self) -> None:
         """Let the handler prepare itself."""
@@ -86,9 +86,9 @@ class Callbacks:
                 raise self.failed(error, "on_event", batch_of(subject), run.source, event.key, event)
         return late
 
-    def _wake_component(self, name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+    def _fire_component(self, name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         component = self.components.get(name) or self.recovered(name, subject)
-        component.woken(subject, timestamp, call)
+        component.on_timer(subject, timestamp, call)
 
     def call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
         """Run a function of the user's for a component."""
@@ -107,12 +107,12 @@ class Callbacks:
         component = self.components.get(failed.component) or self.recovered(failed.component, subject)
         again = failed.again(component, apart)
 
-        def wake(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+        def fire(name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
             call(subject, again, *failed.arguments)
 
-        watched: Wake = wake if self.observer is None else self.observer.observed_wake(wake)
+        watched: ComponentTimer = fire if self.observer is None else self.observer.observed_component(fire)
         if self.letters is not None:
-            watched = self.letters.guarded_wake(watched, failed)
+            watched = self.letters.guarded_component(watched, failed)
         self.stopwatch.turn(failed.component)
         watched(failed.component, subject, subject.timestamp, self.call)
 

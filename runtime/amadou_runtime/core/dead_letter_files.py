@@ -18,7 +18,7 @@ class Letter:
 
     :param line: the line that it was read from
     :param told: the letter as JSON
-    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `wakes`, and `call` for what a
+    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `has_timers`, and `call` for what a
         component called
     """
 

@@ -6,7 +6,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from amadou import Job
-from amadou.engine import added
+from amadou.engine import sum_counts
 from amadou.errors import TooManyDeadLettersError
 from amadou.text import error_type
 
@@ -25,8 +25,8 @@ def note_failure(failures: Failures, callback: str, error: str) -> None:
 
     :param error: its type and text, as a dead letter has it
     """
-    noted = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
-    noted[0] += 1
+    batch_local = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
+    batch_local[0] += 1
 
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
@@ -35,8 +35,8 @@ def all_failures(parts: Iterable[Failures]) -> Failures:
     for part in parts:
         for callback, kinds in part.items():
             for kind, (number, example) in kinds.items():
-                noted = whole.setdefault(callback, {}).setdefault(kind, [0, example])
-                noted[0] += number
+                batch_local = whole.setdefault(callback, {}).setdefault(kind, [0, example])
+                batch_local[0] += number
     return whole
 
 
@@ -58,7 +58,7 @@ class LetterCount:
         """
         if job.on_error == "fail":
             return self
-        count = LetterCount(added((self.calls, calls)), all_failures((self.failures, failures)))
+        count = LetterCount(sum_counts((self.calls, calls)), all_failures((self.failures, failures)))
         count._check(job)
         return count
 

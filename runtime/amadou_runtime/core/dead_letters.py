@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import Call, DeadLetter, Job, KeyedEvent, Subject, Timer, check_ran
+from amadou import DeadLetter, Invoke, Job, KeyedEvent, Subject, Timer, check_ran
 from amadou.engine import DEAD_LETTERS, batch_of, pack, type_reference
 from amadou.errors import AmadouError, CallbackError, StateDecodeError
 from amadou.event_time import from_micros
@@ -18,7 +18,7 @@ from amadou_runtime.core.key_group import RetiredNameError
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
 
-Wake: TypeAlias = Callable[[str, Subject, datetime, Call], None]
+ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
 """What wakes the component of a name."""
 
 
@@ -80,16 +80,16 @@ class DeadLetters:
 
         return guarded
 
-    def guarded_wake(self, wake: Wake, again: FailedCall | None = None) -> Wake:
+    def guarded_component(self, fire: ComponentTimer, again: FailedCall | None = None) -> ComponentTimer:
         """What wakes a component, with functions of the user's undone where they fail. The component has been woken.
 
         :param again: what is called again
         """
 
-        def guarded(name: str, subject: Subject, timestamp: datetime, _: Call) -> None:
-            woken = _Before(subject)
+        def guarded(name: str, subject: Subject, timestamp: datetime, _: Invoke) -> None:
+            at_first = _Before(subject)
             if again is not None:
-                woken.had(again)
+                at_first.had(again)
 
             def call(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
                 before = _Before(subject)
@@ -102,23 +102,23 @@ class DeadLetters:
                     failed = self._failed(called(function), error, subject, arguments)
                     watermark = subject.watermark_micros if again is None else again.watermark
                     call = [name, list(arguments), watermark]
-                    self._bury(before, woken, failed, record=None, timestamp=timestamp, call=call)
+                    self._bury(before, at_first, failed, record=None, timestamp=timestamp, call=call)
                     note_failure(self._failures, name, failed.error)
 
-            wake(name, subject, timestamp, call)
-            woken.store()
+            fire(name, subject, timestamp, call)
+            at_first.store()
 
         return guarded
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
-        """The letter for a record that `key_event` could not take, in wire form."""
+        """The letter for a record that `key_event` could not take, encoded."""
         note_failure(self._failures, "key_event", failed.error)
-        packed = {"key": None, "record": record, "state": {}, "timers": [], "wakes": {}}
+        packed = {"key": None, "record": record, "state": {}, "timers": [], "next_timers": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
-        """The letter for a late event that its sink cannot carry, in wire form."""
-        packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "wakes": {}}
+        """The letter for a late event that its sink cannot carry, encoded."""
+        packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
         return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
 
@@ -143,7 +143,14 @@ class DeadLetters:
         subject, key, state = before.subject, before.subject.key, told.packed
         before.restore()
         timers = told.timers()
-        packed = {"key": key, "record": record, "state": state, "timers": timers, "wakes": told.wakes, "call": call}
+        packed = {
+            "key": key,
+            "record": record,
+            "state": state,
+            "timers": timers,
+            "next_timers": told.next_timers,
+            "call": call,
+        }
         letter = attrs.evolve(
             self._letter(failed, subject.source, record, packed),
             key=key,
@@ -153,10 +160,10 @@ class DeadLetters:
             state={name: shown_state(self._specs.get(name), key, part) for name, part in state.items()},
             timers=[(from_micros(micros), tag) for micros, tag in timers],
         )
-        wire = self._encoded(letter)
-        batch_of(subject).ports[DEAD_LETTERS].wires.append(wire)
+        encoded = self._encoded(letter)
+        batch_of(subject).ports[DEAD_LETTERS].encoded_values.append(encoded)
         if self._observer is not None:
-            self._observer.failed(failed.error, [(DEAD_LETTERS, wire)])
+            self._observer.failed(failed.error, [(DEAD_LETTERS, encoded)])
 
     def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
         """A letter that tells nothing of a subject."""
@@ -183,12 +190,12 @@ class DeadLetters:
         as_text = attrs.evolve(letter, record=shown_value(letter.record), state=shown)
         for each in (letter, as_text, attrs.evolve(as_text, key=shown_value(letter.key))):
             try:
-                wire = self._encode(each)
-                pack(wire)
+                encoded = self._encode(each)
+                pack(encoded)
             except Exception as error:  # what the sink cannot carry goes as text
                 failed = error
             else:
-                return wire
+                return encoded
         raise failed
 
 
@@ -209,34 +216,34 @@ def _raise_unreadable(error: BaseException) -> None:
 class _Before:
     """What a subject was before a callback."""
 
-    __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "packed", "subject", "wakes")
+    __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "next_timers", "packed", "subject")
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        key, columns = subject.key, batch_of(subject).columns
-        self.packed = {name: column.packed[key] for name, column in columns.items() if key in column.packed}
-        self.wakes = {name: column.wakes[key] for name, column in columns.items() if key in column.wakes}
+        key, tables = subject.key, batch_of(subject).tables
+        self.packed = {name: table.packed[key] for name, table in tables.items() if key in table.packed}
+        self.next_timers = {name: table.next_timers[key] for name, table in tables.items() if key in table.next_timers}
         self._counts, self._dropped = dict(batch_of(subject).counts), batch_of(subject).dropped
         timers = batch_of(subject).timers
         if timers.changes is None:
             timers.changes = []
         self._changes = len(timers.changes)
         self._removed = timers.removed
-        self._collected = [len(port.wires) for port in batch_of(subject).ports.values()]
+        self._collected = [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
     def had(self, call: FailedCall) -> None:
         """Show what the subject had when a call failed first, of the component that made it."""
         self.packed[call.component] = call.state
-        if call.wake_at is not None:
-            self.wakes[call.component] = call.wake_at
+        if call.next_timer is not None:
+            self.next_timers[call.component] = call.next_timer
 
     def store(self) -> None:
         """Pack what the callback changed: all of it or nothing."""
         key = self.subject.key
-        tables = batch_of(self.subject).columns.values()
+        tables = batch_of(self.subject).tables.values()
         packed = [(table, table.packed_now(key)) for table in tables if table.is_changed(key)]
-        for column, part in packed:
-            column.put(key, part)
+        for table, part in packed:
+            table.put(key, part)
 
     def timers(self) -> list[tuple[int, str]]:
         """The timers that the subject had, by time and tag. Looked up only where a callback failed: a key may have very
@@ -262,8 +269,8 @@ class _Before:
         """Undo what the callback did."""
         subject, batch = self.subject, batch_of(self.subject)
         batch.counts, batch.dropped = self._counts, self._dropped
-        for column in batch.columns.values():
-            column.undo(subject.key)
+        for table in batch.tables.values():
+            table.undo(subject.key)
         timers, changes = batch.timers, self._undone()
         for micros, tag, was_set in changes:
             if was_set:
@@ -272,7 +279,7 @@ class _Before:
                 timers.add(subject.key, micros, tag)
         timers.removed = self._removed
         for port, collected in zip(batch.ports.values(), self._collected, strict=True):
-            del port.wires[collected:]
+            del port.encoded_values[collected:]
 
 
 def _packed(parts: dict[str, Any]) -> bytes:

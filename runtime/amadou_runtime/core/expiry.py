@@ -11,42 +11,42 @@ _SWEEPS: Final = 8
 """How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
 
 
-def expired_keys(aging: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
+def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
     """The keys of which something is gone by a watermark, by spec; and those that did not age yet.
 
     :param aging: the specs with a time to live
     """
     if watermark is None:
         return {}
-    columns = {spec.name: group.columns[spec.name] for spec in aging if spec.name in group.columns}
+    tables = {spec.name: group.tables[spec.name] for spec in with_ttl if spec.name in group.tables}
     return {
-        name: [key for key in column.packed if column.expires.get(key, watermark) <= watermark]
-        for name, column in columns.items()
+        name: [key for key in table.packed if table.expires.get(key, watermark) <= watermark]
+        for name, table in tables.items()
     }
 
 
-def age(aging: list[Any], group: KeyGroup, watermark: int) -> None:
+def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
     """Let go what is gone by now, and was not at the times that were due."""
-    for spec in aging:
-        column = group.columns.get(spec.name)
-        if column is not None:
-            for state in column.states.values():
-                spec.age(state, watermark)
+    for spec in with_ttl:
+        table = group.tables.get(spec.name)
+        if table is not None:
+            for state in table.states.values():
+                spec.expire(state, watermark)
 
 
-def sweep(aging: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
+def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
     """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
     if subject.watermark is not None:
         subject.timestamp = subject.watermark  # what did not age yet begins to
-    for spec in aging:
+    for spec in with_ttl:
         for subject.key in expired.get(spec.name, ()):
             spec.clean_up(subject)
 
 
-def sweep_times(aging: list[Any], group: KeyGroup) -> Iterator[int]:
+def clean_up_times(with_ttl: list[Any], group: KeyGroup) -> Iterator[int]:
     """When the group must be called to be swept: each spec some time after its first part is gone."""
-    for spec in aging:
-        column = group.columns.get(spec.name)
-        if column is not None and column.expires:
+    for spec in with_ttl:
+        table = group.tables.get(spec.name)
+        if table is not None and table.expires:
             step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
-            yield -(-min(column.expires.values()) // step) * step
+            yield -(-min(table.expires.values()) // step) * step

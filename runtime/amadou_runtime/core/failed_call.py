@@ -21,7 +21,7 @@ class FailedCall(NamedTuple):
     :param arguments: the function's arguments after the subject
     :param watermark: the watermark of the batch, in microseconds
     :param state: what the component had of the subject, packed
-    :param wake_at: when it was to be woken
+    :param next_timer: when it was to be woken
     """
 
     key: Key
@@ -31,7 +31,7 @@ class FailedCall(NamedTuple):
     arguments: list[Any]
     watermark: int
     state: bytes
-    wake_at: int | None
+    next_timer: int | None
 
     def again(self, component: Component, batch: Batch) -> Callable[..., Any]:
         """A function of the subject that makes the call.
@@ -47,14 +47,16 @@ class FailedCall(NamedTuple):
         return again
 
     def _found(self, component: Component, batch: Batch) -> tuple[Callable[..., None], tuple[Any, ...]]:
-        column = batch.columns[self.component] = StateTable({self.key: self.state})
-        if self.wake_at is not None:
-            column.wakes[self.key] = self.wake_at
-        batch.firing_micros, batch.woken = self.micros, [self.component]
+        table = batch.tables[self.component] = StateTable({self.key: self.state})
+        if self.next_timer is not None:
+            table.next_timers[self.key] = self.next_timer
+        batch.firing_micros, batch.fired = self.micros, [self.component]
         subject: Subject = Subject(batch)
         subject.key, subject.timestamp = self.key, from_micros(self.micros)
         calls: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
-        component.woken(subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments)))
+        component.on_timer(
+            subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments))
+        )
         for call in calls:
             # NaN is unequal to itself
             if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):

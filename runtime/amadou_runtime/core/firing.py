@@ -12,7 +12,7 @@ from amadou.event_time import from_micros
 from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.key_group import KeyGroup
 
-Wakes: TypeAlias = dict[int, dict[Key, set[str]]]
+ComponentTimers: TypeAlias = dict[int, dict[Key, set[str]]]
 """By time and key, the components that have a timer."""
 
 
@@ -25,13 +25,13 @@ class Firing:
     :param waking: the timers of components
     """
 
-    def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], waking: Wakes) -> None:
+    def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], due_components: ComponentTimers) -> None:
         self._callbacks = callbacks
         self._subject = subject
         self._batch: Batch = batch_of(subject)
         self._due = due
-        self._waking = waking
-        self._times = sorted({*due, *waking})
+        self._waking = due_components
+        self._times = sorted({*due, *due_components})
         self.calls: dict[str, int] = {}
         """How often each callback was called."""
 
@@ -49,9 +49,9 @@ class Firing:
         while times:
             micros = batch.firing_micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
-            woken = self._waking.pop(micros, {})
-            for subject.key in in_key_order(woken):
-                fired += self._wake_at(micros, woken[subject.key])
+            with_timers = self._waking.pop(micros, {})
+            for subject.key in in_key_order(with_timers):
+                fired += self._fire_components(micros, with_timers[subject.key])
             if micros not in timers.plain and micros not in timers.tagged:
                 continue
             expired = (
@@ -79,7 +79,7 @@ class Firing:
             self.calls["on_timer_expired"] = expirations
         return fired
 
-    def _wake_at(self, micros: int, due: set[str]) -> int:
+    def _fire_components(self, micros: int, due: set[str]) -> int:
         """Wake a subject's components for which a time has come, and those that ask for it meanwhile.
 
         :param due: the components' names
@@ -87,24 +87,24 @@ class Firing:
         """
         callbacks, subject, batch = self._callbacks, self._subject, self._batch
         timestamp = subject.timestamp
-        woken = batch.woken = []
+        fired = batch.fired = []
         while due:
             name = min(due, key=callbacks.position) if len(due) > 1 else next(iter(due))
             due.remove(name)
-            if _wake_time(batch, subject.key, name) != micros:  # another one's callback has changed it
+            if _component_timer(batch, subject.key, name) != micros:  # another one's callback has changed it
                 continue
             if callbacks.stopwatch.turn_of != name:
                 callbacks.stopwatch.turn(name)
             self.calls[name] = self.calls.get(name, 0) + 1
-            woken.append(name)
+            fired.append(name)
             subject.timestamp, subject.timer_tag = timestamp, ""
-            callbacks.wake(name, subject, timestamp, callbacks.call)
+            callbacks.fire(name, subject, timestamp, callbacks.call)
             batch.stored.add(name)
-            due |= self._plan(micros, woken)
-        batch.woken = None
-        return len(woken)
+            due |= self._plan(micros, fired)
+        batch.fired = None
+        return len(fired)
 
-    def _plan(self, micros: int, woken: Collection[str]) -> set[str]:
+    def _plan(self, micros: int, fired: Collection[str]) -> set[str]:
         """Plan the wakes that a callback asked for and that the watermark has reached.
 
         :param micros: the time in hand
@@ -114,10 +114,10 @@ class Firing:
         batch, key, now = self._batch, self._subject.key, set()
         assert batch.watermark_micros is not None
         for name in batch.stored:
-            at = _wake_time(batch, key, name)
+            at = _component_timer(batch, key, name)
             if at is None or at > batch.watermark_micros:
                 continue
-            if at < micros or (at == micros and name in woken):
+            if at < micros or (at == micros and name in fired):
                 raise AssertionError(f"{name} asked to be woken at a time that has passed")
             if at == micros:
                 now.add(name)
@@ -129,24 +129,24 @@ class Firing:
         return now
 
 
-def waking(group: KeyGroup, watermark: int | None) -> Wakes:
+def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:
     """The components that a watermark wakes."""
-    found: Wakes = {}
+    found: ComponentTimers = {}
     if watermark is not None:
-        for name, column in group.columns.items():
-            for key, at in column.wakes.items():
+        for name, table in group.tables.items():
+            for key, at in table.next_timers.items():
                 if at <= watermark:
                     found.setdefault(at, {}).setdefault(key, set()).add(name)
     return found
 
 
-def _wake_time(batch: Batch, key: Key, name: str) -> int | None:
+def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
     """When a component wants to be woken for a subject."""
-    column = batch.columns.get(name)
-    if column is None:
+    table = batch.tables.get(name)
+    if table is None:
         return None
-    part = column.states.get(key)
-    return column.wakes.get(key) if part is None else part.wake_at
+    part = table.states.get(key)
+    return table.next_timers.get(key) if part is None else part.next_timer
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:

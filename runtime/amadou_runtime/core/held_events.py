@@ -11,7 +11,7 @@ from amadou_runtime.core.key_group import HeldEvents, KeyGroup
 from amadou_runtime.core.observer import HELD, Observer
 
 
-def admitted(
+def release_or_hold(
     group: KeyGroup,
     chunks: Sequence[Chunk],
     limits: Mapping[str, int],

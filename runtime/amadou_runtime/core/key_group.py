@@ -5,7 +5,7 @@ from itertools import chain, count
 from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
-from amadou import Component, Key, KeyedEvent, Whole
+from amadou import Component, Key, KeyedEvent, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
 from amadou.errors import SpecError, StateDecodeError
 from amadou_runtime.core.dependencies import Held
@@ -57,12 +57,12 @@ class KeyGroup:
         "_kept",
         "_retired",
         "_structures",
-        "columns",
         "dropped",
         "held",
         "in_memory",
         "lost",
         "run",
+        "tables",
         "timers",
         "wholes",
     )
@@ -83,9 +83,9 @@ class KeyGroup:
         """The components of which only the same run reads what is stored."""
         self.lost: dict[str, int] = {}
         """How many subjects lost their in-memory state, by component."""
-        self.columns: dict[str, StateTable] = {}
+        self.tables: dict[str, StateTable] = {}
         self.timers = Timers({}, {})
-        self.wholes: dict[str, Whole] = {}
+        self.wholes: dict[str, KeyGroupState] = {}
         """What components keep of all subjects at once; those have nothing in `columns`."""
         self.held: dict[str, HeldEvents] = {}
         """Events that wait, by source."""
@@ -94,25 +94,25 @@ class KeyGroup:
             if version != _VERSION:
                 why = f"this release reads version {_VERSION} of a key group's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            columns, alone, shared, tagged, wholes, in_memory, held, (structures, places) = rest
-            for name, at in zip(dict.fromkeys(chain(columns, wholes)), places, strict=True):
+            tables, alone, shared, tagged, wholes, in_memory, held, (structures, places) = rest
+            for name, at in zip(dict.fromkeys(chain(tables, wholes)), places, strict=True):
                 if at:
                     self._structures[name] = [structures[place] for place in at]
             stored_by, names = in_memory or (run, ())
             if run is None or run == stored_by:
                 self.run, self.in_memory = stored_by, frozenset(names)
             else:
-                self.lost = {name: _subjects(columns.pop(name, None), wholes.pop(name, None)) for name in names}
+                self.lost = {name: _subjects(tables.pop(name, None), wholes.pop(name, None)) for name in names}
             for name, fate in retired.items():
-                column, whole = columns.pop(name, None), wholes.pop(name, None)
+                table, whole = tables.pop(name, None), wholes.pop(name, None)
                 if fate == "drop":
-                    number = _subjects(column, whole)
+                    number = _subjects(table, whole)
                     self.dropped |= {name: number} if number else {}
                     continue
-                for kept, part in zip(self._kept, (column, whole), strict=True):
+                for kept, part in zip(self._kept, (table, whole), strict=True):
                     kept |= {name: part} if part else {}
             self.held = {source: HeldEvents(*of) for source, of in held.items()}
-            self.columns = {spec: _column(*column) for spec, column in columns.items()}
+            self.tables = {spec: _table(*table) for spec, table in tables.items()}
             self.timers = Timers(
                 {micros: {key: None} for micros, key in zip(*alone, strict=True)}
                 | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
@@ -122,8 +122,8 @@ class KeyGroup:
                 },
             )
             self.wholes = {
-                name: Whole(value, wake_at, _Several(one, number), layout)
-                for name, (value, wake_at, number, one, layout) in wholes.items()
+                name: KeyGroupState(value, next_timer, _Several(one, number), layout)
+                for name, (value, next_timer, number, one, layout) in wholes.items()
             }
 
     @property
@@ -131,39 +131,39 @@ class KeyGroup:
         """The names of what is kept as it is, since the job has no spec of that name any more."""
         return list(dict.fromkeys(chain(*self._kept)))
 
-    def gather(self, component: Component) -> Whole | None:
+    def as_columns(self, component: Component) -> KeyGroupState | None:
         """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
         whole, layout = self.wholes.get(component.name), component.layout
-        if self.timers.pending or not {*self.columns, *self.wholes} <= {component.name}:
+        if self.timers.pending or not {*self.tables, *self.wholes} <= {component.name}:
             return None
         self.take(component)
         if whole is not None and whole.layout != layout:
-            self.spread(component)
+            self.by_subject(component)
             whole = None
         if whole is None:
-            column = self.columns.get(component.name) or StateTable({})
-            values = dict(zip(column.packed, column.unpacked(), strict=True))
+            table = self.tables.get(component.name) or StateTable({})
+            values = dict(zip(table.packed, table.unpacked(), strict=True))
             if not component.is_plain or Envelope in map(type, values.values()):
                 values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
-            whole = component.gathered(values, min(column.wakes.values(), default=None))
+            whole = component.to_columns(values, min(table.next_timers.values(), default=None))
             if whole is None:
                 return None
             whole.layout = layout
-            self.columns.pop(component.name, None)
+            self.tables.pop(component.name, None)
             self.wholes[component.name] = whole
         return whole
 
-    def spread(self, component: Component) -> None:
+    def by_subject(self, component: Component) -> None:
         """Let what a component keeps as a whole be state of each subject again."""
         if component.name in self.wholes:
             self.take(component)
         whole = self.wholes.pop(component.name, None)
         if whole is not None and whole.value is not None:
-            assert whole.wake_at is not None
-            column = self.columns[component.name] = StateTable({})
-            for key, value, wake_at in component.spread(whole.value, whole.wake_at, whole.layout):
-                column.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
-                column.wakes[key] = wake_at
+            assert whole.next_timer is not None
+            table = self.tables[component.name] = StateTable({})
+            for key, value, next_timer in component.from_columns(whole.value, whole.next_timer, whole.layout):
+                table.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
+                table.next_timers[key] = next_timer
 
     def take(self, component: Component, key: Key | None = None) -> None:
         """Let a component have what is stored under its name. Declared ones were looked at when the run began; what was
@@ -204,7 +204,7 @@ class KeyGroup:
         """The subjects that have something under a name by now."""
         if name in self.wholes:
             return list(self.wholes[name].keys)
-        return (self.columns.get(name) or StateTable({})).keys()
+        return (self.tables.get(name) or StateTable({})).keys()
 
     def waiting(self) -> Held:
         """What is held, in figures."""
@@ -220,7 +220,7 @@ class KeyGroup:
         return len(set[Key]().union(*self._holders())) + several
 
     def _holders(self) -> Iterator[Iterable[Key]]:
-        yield from (column.packed for column in self.columns.values())
+        yield from (table.packed for table in self.tables.values())
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
         yield from (whole.keys for whole in self.wholes.values())
@@ -228,21 +228,23 @@ class KeyGroup:
     @property
     def pending(self) -> int:
         """Timers that are set, and times at which components are to be woken."""
-        wakes = sum(len(column.wakes) for column in self.columns.values())
-        return self.timers.pending + wakes + sum(len(whole.keys) for whole in self.wholes.values())
+        next_timers = sum(len(table.next_timers) for table in self.tables.values())
+        return self.timers.pending + next_timers + sum(len(whole.keys) for whole in self.wholes.values())
 
     def next_time(self) -> int | None:
         """When the next timer is due or the next component to be woken."""
-        wakes = (min(column.wakes.values()) for column in self.columns.values() if column.wakes)
-        wholes = (whole.wake_at for whole in self.wholes.values())
-        return min((time for time in (self.timers.next_time(), *wakes, *wholes) if time is not None), default=None)
+        next_timers = (min(table.next_timers.values()) for table in self.tables.values() if table.next_timers)
+        wholes = (whole.next_timer for whole in self.wholes.values())
+        return min(
+            (time for time in (self.timers.next_time(), *next_timers, *wholes) if time is not None), default=None
+        )
 
     def pack(self) -> bytes | None:
         """The group as it is stored; `None` where nothing is left."""
         timers = self.timers
-        columns = _columns_lists(self.columns) | self._kept[0]
+        tables = _tables_lists(self.tables) | self._kept[0]
         wholes = _wholes_lists(self.wholes) | self._kept[1]
-        if not (columns or timers.pending or wholes or self.held):
+        if not (tables or timers.pending or wholes or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
@@ -250,14 +252,14 @@ class KeyGroup:
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
         held = {source: list(of) for source, of in self.held.items()}
-        names = dict.fromkeys(chain(columns, wholes))
+        names = dict.fromkeys(chain(tables, wholes))
         self.in_memory &= names.keys()
         of_names = [self._structures.get(name, []) for name in names]
         places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
         structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
         times = _lists(alone), _lists(shared), _lists(tagged)
         in_memory = [self.run, sorted(self.in_memory)] if self.in_memory else []
-        return pack([_VERSION, columns, *times, wholes, in_memory, held, structures])
+        return pack([_VERSION, tables, *times, wholes, in_memory, held, structures])
 
 
 class _Several(Collection[Key]):
@@ -277,43 +279,43 @@ class _Several(Collection[Key]):
         raise NotImplementedError
 
 
-def _subjects(column: list[Any] | None, whole: list[Any] | None) -> int:
+def _subjects(table: list[Any] | None, whole: list[Any] | None) -> int:
     """Number of subjects that have something in a stored column or whole."""
-    return (len(column[0]) if column else 0) + (whole[2] if whole else 0)
+    return (len(table[0]) if table else 0) + (whole[2] if whole else 0)
 
 
-def _column(
+def _table(
     keys: list[Key],
     packed: list[bytes],
     expires: list[int | None] | None = None,
-    wakes: list[int | None] | None = None,
+    next_timers: list[int | None] | None = None,
 ) -> StateTable:
-    column = StateTable(dict(zip(keys, packed, strict=True)))
+    table = StateTable(dict(zip(keys, packed, strict=True)))
     if expires is not None:
-        column.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
-    if wakes is not None:
-        column.wakes = {key: at for key, at in zip(keys, wakes, strict=True) if at is not None}
-    return column
+        table.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
+    if next_timers is not None:
+        table.next_timers = {key: at for key, at in zip(keys, next_timers, strict=True) if at is not None}
+    return table
 
 
-def _columns_lists(columns: dict[str, StateTable]) -> dict[str, list[Any]]:
-    return {spec: _column_lists(column) for spec, column in columns.items() if column.packed}
+def _tables_lists(tables: dict[str, StateTable]) -> dict[str, list[Any]]:
+    return {spec: _table_lists(table) for spec, table in tables.items() if table.packed}
 
 
-def _wholes_lists(wholes: dict[str, Whole]) -> dict[str, list[Any]]:
+def _wholes_lists(wholes: dict[str, KeyGroupState]) -> dict[str, list[Any]]:
     return {
-        name: [whole.value, whole.wake_at, len(whole.keys), next(iter(whole.keys)), whole.layout]
+        name: [whole.value, whole.next_timer, len(whole.keys), next(iter(whole.keys)), whole.layout]
         for name, whole in wholes.items()
         if whole.value is not None
     }
 
 
-def _column_lists(column: StateTable) -> list[list[Any]]:
-    lists: list[Any] = _lists(column.packed)
-    if column.expires or column.wakes:
-        lists.append(list(map(column.expires.get, column.packed)) if column.expires else None)
-    if column.wakes:
-        lists.append(list(map(column.wakes.get, column.packed)))
+def _table_lists(table: StateTable) -> list[list[Any]]:
+    lists: list[Any] = _lists(table.packed)
+    if table.expires or table.next_timers:
+        lists.append(list(map(table.expires.get, table.packed)) if table.expires else None)
+    if table.next_timers:
+        lists.append(list(map(table.next_timers.get, table.packed)))
     return lists
 
 

@@ -38,7 +38,7 @@ class KeyedRecords(NamedTuple):
     oldest: int | None
     """The oldest one, where the source depends on others; else `None`."""
     letters: list[Any]
-    """Dead letters of records that could not be keyed, in wire form."""
+    """Dead letters of records that could not be keyed, encoded."""
     fallbacks: dict[str, int] = {}
     """How often the vectorised path failed, under ``key_event``."""
 

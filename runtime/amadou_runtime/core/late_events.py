@@ -42,19 +42,19 @@ class LateEvents:
                     self._not_delivered("dropped", run.source, event, watermark)
                     continue
                 try:
-                    wire = batch.ports[LATE_EVENTS].encode(LateEvent(self._job, run.source, *event, watermark))
+                    encoded = batch.ports[LATE_EVENTS].encode(LateEvent(self._job, run.source, *event, watermark))
                 except Exception as error:
                     self._bury_late(error, run.source, KeyedEvent(*event), watermark, batch.ports)
                     continue
-                batch.ports[LATE_EVENTS].wires.append(wire)
-                self._not_delivered("diverted", run.source, event, watermark, wire)
+                batch.ports[LATE_EVENTS].encoded_values.append(encoded)
+                self._not_delivered("diverted", run.source, event, watermark, encoded)
             if on_time:
                 left.append(Run.of(run.source, on_time))
         return left, late
 
-    def _not_delivered(self, outcome: str, source: str, event: Any, watermark: datetime, wire: Any = None) -> None:
+    def _not_delivered(self, outcome: str, source: str, event: Any, watermark: datetime, encoded: Any = None) -> None:
         if self._callbacks.observer is not None:
-            self._callbacks.observer.not_delivered(outcome, source, event, watermark, wire)
+            self._callbacks.observer.not_delivered(outcome, source, event, watermark, encoded)
 
     def _bury_late(
         self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
@@ -74,8 +74,8 @@ class LateEvents:
         )
         if self._callbacks.letters is None:
             raise failed
-        wire = self._callbacks.letters.of_late(source, event, watermark, failed)
-        ports[DEAD_LETTERS].wires.append(wire)
+        encoded = self._callbacks.letters.of_late(source, event, watermark, failed)
+        ports[DEAD_LETTERS].encoded_values.append(encoded)
         self._not_delivered("dropped", source, event, watermark)
         if self._callbacks.observer is not None:
-            self._callbacks.observer.failed(failed.error, [(DEAD_LETTERS, wire)])
+            self._callbacks.observer.failed(failed.error, [(DEAD_LETTERS, encoded)])

@@ -23,7 +23,7 @@ class Observer(Protocol):
     ) -> Callable[[Subject, datetime], Any]:
         """Return `on_timer_expired`, watched."""
 
-    def observed_wake(self, wake: Callable[..., None]) -> Callable[..., None]:
+    def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
         """Return the function that calls a component's timers, watched."""
 
     def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -36,11 +36,11 @@ class Observer(Protocol):
         """
 
     def not_delivered(
-        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
+        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
     ) -> None:
         """Note an event that does not reach `on_event`.
 
         :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for one that waits
         :param event: key, timestamp and value
-        :param wire: the encoded value for the port of late events, or `None`
+        :param encoded: the encoded value for the port of late events, or `None`
         """

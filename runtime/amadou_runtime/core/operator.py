@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Component, Counts, Events, Job, Key, Subject, check_ran
+from amadou import Component, Counts, EventColumns, Job, Key, Subject, check_ran
 from amadou.engine import Batch, KeylessSubject, Port, callbacks_of
 from amadou.errors import AmadouError, StateDecodeError
 from amadou.event_time import END_OF_TIME, from_micros
@@ -14,11 +14,11 @@ from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
-from amadou_runtime.core.expiry import age, expired_keys, sweep, sweep_times
+from amadou_runtime.core.expiry import clean_up, clean_up_times, expire, expired_keys
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error
-from amadou_runtime.core.firing import Firing, waking
-from amadou_runtime.core.held_events import admitted
+from amadou_runtime.core.firing import Firing, due_components
+from amadou_runtime.core.held_events import release_or_hold
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.observer import Observer
@@ -40,7 +40,7 @@ class ProcessedGroup(NamedTuple):
     next_timer: int | None
     """When the group must be called again at the latest, in microseconds of event time."""
     outputs: dict[str, list[Any]]
-    """What was collected into each port, in wire form."""
+    """What was collected into each port, encoded."""
     counts: Counts
     """What it came to, but for records, outputs and bytes of state, which are the engine's to count."""
     calls: dict[str, int]
@@ -138,7 +138,9 @@ class Operator:
                 except Exception as error:
                     raise self._callbacks.failed(error, callback, batch, change.source, None, change)
                 self.stopwatch.turn()
-        return Evaluation(decision, {name: port.wires for name, port in batch.ports.items() if port.wires}, calls)
+        return Evaluation(
+            decision, {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}, calls
+        )
 
     def process(
         self,
@@ -201,16 +203,16 @@ class Operator:
         """
         group = KeyGroup(state, self.run, self._job.retired)
         with callbacks_of(self._job.handler):
-            whole = group.gather(component)
+            whole = group.as_columns(component)
             if whole is None:
                 return None
             batch = self._batch(group, watermark, ())
             subject = Subject(batch)
             runs, count, late = self._admitted(group, chunks, limits, batch)
             fired = 0
-            if watermark is not None and whole.wake_at is not None and whole.wake_at <= watermark:
+            if watermark is not None and whole.next_timer is not None and whole.next_timer <= watermark:
                 self.stopwatch.turn(component.name)
-                fired = component.woken_all(subject, whole, watermark)
+                fired = component.on_timers(subject, whole, watermark)
             calls = {component.name: fired} if fired else {}
             if runs:
                 self.stopwatch.turn("on_event")
@@ -220,11 +222,11 @@ class Operator:
                 if watermark is not None and min(micros) < watermark:
                     late += sum(map(watermark.__gt__, micros))
                 subject.source = run.source
-                component.add_all(subject, whole, Events(run.keys, run.values, micros))
+                component.add_columns(subject, whole, EventColumns(run.keys, run.values, micros))
             self.stopwatch.turn()
-        if group.columns:  # the handler did more than it delegates
+        if group.tables:  # the handler did more than it delegates
             return None
-        return self._processed(group, batch, count, late, fired, calls, whole.wake_at)
+        return self._processed(group, batch, count, late, fired, calls, whole.next_timer)
 
     def per_event(
         self,
@@ -269,9 +271,9 @@ class Operator:
         runs, count, late = self._admitted(group, chunks, limits, batch)
         left = group.left_otherwise(callbacks.declared)
         self._spread(group, Subject(batch))
-        component_timers = waking(group, watermark)
-        aging = self._aging()
-        expired = expired_keys(aging, group, watermark) if aging else {}
+        component_timers = due_components(group, watermark)
+        with_ttl = self._with_ttl()
+        expired = expired_keys(with_ttl, group, watermark) if with_ttl else {}
         touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
         touched.update(*component_timers.values(), (call.key for call in failed))
         subject = Subject(batch)
@@ -286,32 +288,32 @@ class Operator:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
         if watermark is not None and fired:
-            aging = self._aging()  # a component may have been made
-            age(aging, group, watermark)
+            with_ttl = self._with_ttl()  # a component may have been made
+            expire(with_ttl, group, watermark)
             if callbacks.letters is not None:  # packed already: an event that fails brings back what has expired
-                expired = expired_keys(aging, group, watermark)
+                expired = expired_keys(with_ttl, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
             calls["on_event"] = count - late
         for run in runs:
             late += callbacks.process_events(run, subject)
         self.stopwatch.turn()
-        sweep(aging, expired, subject)
+        clean_up(with_ttl, expired, subject)
         self._store(group, runs, batch)
-        times = [time for time in (group.next_time(), *sweep_times(aging, group)) if time is not None]
+        times = [time for time in (group.next_time(), *clean_up_times(with_ttl, group)) if time is not None]
         return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
 
     def _admitted(
         self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], batch: Batch
     ) -> tuple[list[Run], int, int]:
         """Return the events to process, how many there were, and how many of them the job does not deliver."""
-        runs = admitted(group, chunks, limits, batch.watermark, self._callbacks.observer)
+        runs = release_or_hold(group, chunks, limits, batch.watermark, self._callbacks.observer)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
             runs, late = self._late.taken_out(runs, batch.watermark_micros, batch)
         return runs, count, late
 
-    def _aging(self) -> list[Any]:
+    def _with_ttl(self) -> list[Any]:
         """The specs with a time to live."""
         return [spec for spec in {**self._specs, **self._callbacks.components}.values() if spec.ttl is not None]
 
@@ -328,7 +330,7 @@ class Operator:
         for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
-        outputs = {name: port.wires for name, port in batch.ports.items() if port.wires}
+        outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         if group.retired and next_timer is None:
             next_timer = END_OF_TIME  # it is to be called when a job has the spec again
         held = group.waiting()
@@ -352,24 +354,24 @@ class Operator:
         watermark = subject.watermark_micros
         for name, whole in list(group.wholes.items()):
             component = self._callbacks.components.get(name)
-            wake_at = whole.wake_at
-            if component is None and watermark is not None and wake_at is not None and wake_at <= watermark:
-                subject.key, subject.timestamp = next(iter(whole.keys)), from_micros(wake_at)
+            next_timer = whole.next_timer
+            if component is None and watermark is not None and next_timer is not None and next_timer <= watermark:
+                subject.key, subject.timestamp = next(iter(whole.keys)), from_micros(next_timer)
                 component = self._callbacks.recovered(name, subject)
             if component is not None:
-                group.spread(component)
+                group.by_subject(component)
 
     def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
         """Let what older code left of the components that the handler declares be as its own, of all subjects: it is
         the same for those that are played one by one and at once.
         """
-        columns = {component: group.columns[component.name] for component in left if component.name in group.columns}
-        touched.update(*(column.packed for column in columns.values()))
+        tables = {component: group.tables[component.name] for component in left if component.name in group.tables}
+        touched.update(*(table.packed for table in tables.values()))
         subject.timestamp = subject.watermark or from_micros(0)
-        for component, column in columns.items():
-            for subject.key in list(column.packed):
+        for component, table in tables.items():
+            for subject.key in list(table.packed):
                 component.state_for(subject)
-            column.store()
+            table.store()
 
     def _batch(self, group: KeyGroup, watermark: int | None, touched: Collection[Key]) -> Batch:
         return Batch(
@@ -377,7 +379,7 @@ class Operator:
             self._has_timers,
             {name: Port(codec) for name, codec in self._codecs.items()},
             watermark,
-            group.columns,
+            group.tables,
             group.timers,
             touched,
             self._callbacks.components,
@@ -386,11 +388,11 @@ class Operator:
         )
 
     def _store(self, group: KeyGroup, runs: list[Run], batch: Batch) -> None:
-        for column in group.columns.values():
+        for table in group.tables.values():
             try:
-                column.store()
+                table.store()
             except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
-                key = column.unstored()[0]
+                key = table.unstored()[0]
                 source = next((run.source for run in runs if key in run.keys), None)
                 raise callback_error(
                     error,
@@ -409,6 +411,6 @@ def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]
         return dict(given[0])
     whole: dict[str, list[Any]] = {}
     for each in given:
-        for port, wires in each.items():
-            whole.setdefault(port, []).extend(wires)
+        for port, encoded_values in each.items():
+            whole.setdefault(port, []).extend(encoded_values)
     return whole

@@ -65,7 +65,7 @@ class Plan:
     others: Mapping[str, int]
 
 
-def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str]) -> Plan:
+def plan_of(letters: Iterable[Letter], job: Job, batch_local: frozenset[str] | set[str]) -> Plan:
     """How letters are replayed.
 
     :param noted: the ids of those that were
@@ -86,7 +86,7 @@ def plan_of(letters: Iterable[Letter], job: Job, noted: frozenset[str] | set[str
             others[f"{callback} without records, which could not be carried"] += 1
         else:
             found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
-    fresh = [letter for letter in found if letter.id not in noted]
+    fresh = [letter for letter in found if letter.id not in batch_local]
     return Plan(_steps(fresh), len(found) - len(fresh), others)
 
 
@@ -122,7 +122,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
         arguments,
         watermark,
         packed["state"][component],
-        packed["wakes"].get(component),
+        packed["next_timers"].get(component),
     )
 
 

@@ -55,8 +55,8 @@ class _SeveralCodecs:
     def encode(self, value: Any) -> list[Any]:
         return [codec.encode(value) for codec in self.codecs]
 
-    def decode(self, wire: Any) -> Any:
-        return self.codecs[0].decode(wire[0])
+    def decode(self, encoded: Any) -> Any:
+        return self.codecs[0].decode(encoded[0])
 
     def _encode_rows(self, rows: list[tuple[Any, ...]]) -> list[list[Any]]:
         encoded = [codec.encode_rows(rows) for codec in self.codecs]  # type: ignore[attr-defined]
@@ -70,9 +70,9 @@ class _SeveralWriters(SinkWriter):
         self._writers = writers
         self._apart = apart
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         for number, writer in enumerate(self._writers):
-            writer.write([wire[number] for wire in wires] if self._apart else wires)
+            writer.write([encoded[number] for encoded in encoded_values] if self._apart else encoded_values)
 
     def finish(self) -> Any:
         finished = [writer.finish() for writer in self._writers]

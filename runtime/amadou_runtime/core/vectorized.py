@@ -48,7 +48,7 @@ def vectorized_component(job: Job) -> Component | None:
         return None
     component = job.components.get(handler.delegates_to or "")
     alone = job.on_error == "fail" and not job.has_timers and job.specs.keys() == {handler.delegates_to}
-    return component if component is not None and component.at_once and alone else None
+    return component if component is not None and component.is_vectorized and alone else None
 
 
 def batch_keying(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import attrs
 
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
-from amadou.engine import DEAD_LETTERS, added, clock_time
+from amadou.engine import DEAD_LETTERS, clock_time, sum_counts
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
@@ -33,13 +33,13 @@ class BatchResult(NamedTuple):
 
     counts: Counts
     outputs: dict[str, list[Any]]
-    """What goes to each port, in wire form."""
+    """What goes to each port, encoded."""
     processed: ProcessedGroup
     evaluation: Evaluation
     newest: Newest
     """The newest event times that the batch brought."""
     letters: list[Any]
-    """Dead letters of records that could not be keyed, in wire form."""
+    """Dead letters of records that could not be keyed, encoded."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
     callback_calls: dict[str, int]
@@ -138,15 +138,15 @@ class Embedded:
         stages["playing"] = perf_counter() - began
         whole = Counts.total([*counts, processed.counts])
         keyed = {"key_event": sum(whole.records.values())} if whole.records else {}
-        calls = added((keyed, evaluation.calls, processed.calls))
+        calls = sum_counts((keyed, evaluation.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
-        seconds_by_callback = added(watch.take() for watch in watches)
+        seconds_by_callback = sum_counts(watch.take() for watch in watches)
         outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
         whole = attrs.evolve(
             whole,
-            outputs={port: len(wires) for port, wires in outputs.items()},
+            outputs={port: len(encoded_values) for port, encoded_values in outputs.items()},
             state_bytes=len(processed.state or b""),
         )
         return BatchResult(whole, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)

@@ -45,8 +45,8 @@ class LocalRunner:
         for group, events in self._keying.pack([record], 0).events.items():
             played = self._operator.process(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None)
             groups[group] = played.state
-            for port, wires in played.outputs.items():
-                outputs[port] += map(self._codecs[port].decode, wires)
+            for port, encoded_values in played.outputs.items():
+                outputs[port] += map(self._codecs[port].decode, encoded_values)
         self._groups |= groups
         return outputs
 

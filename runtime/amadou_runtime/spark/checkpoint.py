@@ -18,7 +18,7 @@ _FORMAT = 2
 
 
 @attrs.frozen
-class Identity:
+class CheckpointMetadata:
     """Whose a checkpoint is.
 
     :param job: the job's name
@@ -37,7 +37,7 @@ class Identity:
     streams: list[str]
 
 
-def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
+def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
     """Take a checkpoint for a job: read what stands there, or mark a new one. See `keep`, too.
 
     :param files: the checkpoint's
@@ -52,7 +52,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
         assert isinstance(job.key_groups, int)
-        identity = Identity(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
+        identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
         keep(files, identity)
     else:
         identity = _read(checkpoint, stored)
@@ -63,7 +63,7 @@ def claim(files: Files, job: Job, *, key_ranges: int) -> Identity:
     return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
 
 
-def keep(files: Files, identity: Identity) -> None:
+def keep(files: Files, identity: CheckpointMetadata) -> None:
     """Write down what a checkpoint is known by. What a job brings with it counts from its first batch on: code whose
     first batch fails leaves the checkpoint to the code before it.
     """
@@ -75,19 +75,19 @@ def last_batch(files: Files) -> int | None:
     return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
 
 
-def _read(checkpoint: str, stored: str) -> Identity:
+def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
     try:
         content = json.loads(stored)
         if content.pop("format") != _FORMAT:
             raise CheckpointError(checkpoint, f"{_FILE} is of another release of amadou")
-        return Identity(**content)
+        return CheckpointMetadata(**content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
             checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
         ) from error
 
 
-def _check(checkpoint: str, identity: Identity, job: Job, specs: dict[str, Structure]) -> None:
+def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[str, Structure]) -> None:
     if identity.job != job.name:
         raise CheckpointError(
             checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"

@@ -45,11 +45,11 @@ class OutputStage:
                     if summary.error is not None:
                         continue
                     began = perf_counter()
-                    for port, wires in row.outputs.items():
+                    for port, encoded_values in row.outputs.items():
                         if port not in writers:
                             writers[port] = self._open(port, number, part)
-                        writers[port].write(wires)
-                        written[port] = written.get(port, 0) + len(wires)
+                        writers[port].write(encoded_values)
+                        written[port] = written.get(port, 0) + len(encoded_values)
                     writing += perf_counter() - began
             if summary.error is None:
                 began = perf_counter()

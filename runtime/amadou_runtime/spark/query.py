@@ -18,7 +18,7 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.spark.checkpoint import Identity, absolute, claim, keep, last_batch
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
@@ -77,7 +77,7 @@ def start(
     own = own_session(spark, job.key_groups, checkpoint, conf)
     key_ranges = range_count(job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
     files = Files(own, checkpoint)
-    identity = claim(files, job, key_ranges=key_ranges)
+    identity = open_checkpoint(files, job, key_ranges=key_ranges)
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)
@@ -143,7 +143,7 @@ def run_query(
     running: RunningJob,
     keyed: list[Any],
     stage: StatefulStage,
-    identity: Identity,
+    identity: CheckpointMetadata,
     checkpoint: str,
     trigger: str | None,
 ) -> RunningJob:

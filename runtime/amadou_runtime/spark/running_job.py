@@ -21,7 +21,7 @@ from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.watermark import newest_of
-from amadou_runtime.spark.checkpoint import Identity
+from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
@@ -181,11 +181,11 @@ class RunningJob:
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
 
-    def committer(self, identity: Identity) -> Callable[[Any, int], None]:
+    def committer(self, identity: CheckpointMetadata) -> Callable[[Any, int], None]:
         """Return the function that Spark calls with each batch's results."""
         return partial(commit_batch, self._itself, identity)
 
-    def _commit_batch(self, identity: Identity, frame: Any, number: int) -> str | None:
+    def _commit_batch(self, identity: CheckpointMetadata, frame: Any, number: int) -> str | None:
         """Process and commit a batch.
 
         :returns: why it cannot be, if it cannot
@@ -241,7 +241,7 @@ class RunningJob:
             raise error_from(whole.error)
         return whole
 
-    def _commit(self, identity: Identity, whole: Summary, moment: BatchTime) -> dict[str, bool]:
+    def _commit(self, identity: CheckpointMetadata, whole: Summary, moment: BatchTime) -> dict[str, bool]:
         """Commit a batch: its outputs, then its time. Return which sources are down."""
         number = moment.number
         decision = evaluate(self._job, moment.dependency_state, newest_of(whole.newest), whole.oldest, number)
@@ -306,7 +306,7 @@ class RunningJob:
             self._on_report(batch)
 
 
-def commit_batch(itself: list[RunningJob], identity: Identity, frame: Any, number: int) -> None:
+def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:
     """What Spark calls for each batch. It keeps the error, which therefore has no frames that refer to the run."""
     failure = itself[0]._commit_batch(identity, frame, number)
     if failure is not None:

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from amadou import Counts
-from amadou.engine import added
+from amadou.engine import sum_counts
 from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import evaluate
 from amadou_runtime.core.events import Chunk
@@ -77,7 +77,7 @@ class StatefulStage:
             counts=Counts.total([processed.counts for processed in given]),
             stage_seconds={"playing": perf_counter() - began},
             callback_seconds=worker.operator.stopwatch.take(),
-            callback_calls=added((evaluation.calls, *(processed.calls for processed in given))),
+            callback_calls=sum_counts((evaluation.calls, *(processed.calls for processed in given))),
             failures=worker.operator.take_failures(),
         )
 

@@ -5,7 +5,7 @@ from typing import Any
 import attrs
 
 from amadou import Counts
-from amadou.engine import added
+from amadou.engine import sum_counts
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.watermark import Newest
@@ -18,7 +18,7 @@ class Summary:
     """What a part of a batch, or a whole one, gave."""
 
     outputs: dict[str, list[Any]] = attrs.field(factory=dict)
-    """What goes to each port, in wire form, on its way to the output stage."""
+    """What goes to each port, encoded, on its way to the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
     """What writers finished with, as pairs of part and message, by port."""
     counts: Counts = attrs.field(factory=Counts)
@@ -58,9 +58,9 @@ class Summary:
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
         self.counts = Counts.total((self.counts, other.counts))
-        self.stage_seconds = added((self.stage_seconds, other.stage_seconds))
-        self.callback_seconds = added((self.callback_seconds, other.callback_seconds))
-        self.callback_calls = added((self.callback_calls, other.callback_calls))
+        self.stage_seconds = sum_counts((self.stage_seconds, other.stage_seconds))
+        self.callback_seconds = sum_counts((self.callback_seconds, other.callback_seconds))
+        self.callback_calls = sum_counts((self.callback_calls, other.callback_calls))
         self.ranges |= other.ranges
         self.error = self.error or other.error
         for source, by_partition in other.newest.items():

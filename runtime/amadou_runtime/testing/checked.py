@@ -73,10 +73,10 @@ class CheckedOperator(Operator):
 def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
     """Return what a batch gave by name. State counts by what it shows: exact sums have several forms, say."""
     group = KeyGroup(processed.state)
-    group.spread(component)
+    group.by_subject(component)
     state = {
-        f"{name} of {key!r}": [component.shown_value(key, value), table.wakes.get(key)]
-        for name, table in group.columns.items()
+        f"{name} of {key!r}": [component.shown_value(key, value), table.next_timers.get(key)]
+        for name, table in group.tables.items()
         for key, value in zip(table.packed, table.unpacked(), strict=True)
     }
     return processed._asdict() | {"state": state}

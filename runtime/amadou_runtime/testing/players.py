@@ -61,7 +61,7 @@ def next_run(run: str) -> str:
 class ScriptedResult:
     """What a batch of a script gave.
 
-    :param letters: dead letters of records that could not be keyed, in wire form
+    :param letters: dead letters of records that could not be keyed, encoded
     :param counts: what callbacks and components counted
     :param dropped: how many events were dropped because they came too late
     :param trace: raw entries of the callbacks

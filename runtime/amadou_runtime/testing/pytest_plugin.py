@@ -71,7 +71,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.failed:
         runs = item.stash[_runs]
         for number, run in list(enumerate(runs, start=1))[-_RUNS:]:
-            report.sections.append((f"trace of test run {number}", run.told(_LINES)))
+            report.sections.append((f"trace of test run {number}", run.trace_text(_LINES)))
     return report
 
 

@@ -143,9 +143,9 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
             spec = job.specs.get(name)
             value = source.of(_stored_value(spec, packed["key"], part))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
-            wake = packed["wakes"].get(name)
-            woken = "" if wake is None else f", wake_at={source.of(from_micros(wake))}"
-            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{woken})")
+            timer = packed["next_timers"].get(name)
+            at = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
+            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{at})")
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
         if told["callback"] == "on_timer_expired":
             timers.append((timestamp, told["tag"]))

@@ -15,7 +15,7 @@ from amadou.errors import RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
-from amadou_runtime.spark.checkpoint import Identity
+from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.keying_stage import KEYED
@@ -148,7 +148,7 @@ class SparkPlayer:
         )
         keyed = rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = Identity(job.name, "test", 1, 1, {}, [])
+        identity = CheckpointMetadata(job.name, "test", 1, 1, {}, [])
         return run_query(running, [keyed], TracedStatefulStage(payload), identity, self._checkpoint, None)
 
     def _stop(self) -> None:

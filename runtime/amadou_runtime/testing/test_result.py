@@ -50,7 +50,7 @@ class TestResult:
             raise PortError(port, tuple(self._codecs))
         decode = self._codecs[port].decode
         raw = self._raw[self._new_from :] if new else self._raw
-        return [decode(wire) for entry in raw for name, wire in entry.outputs if name == port]
+        return [decode(encoded) for entry in raw for name, encoded in entry.outputs if name == port]
 
     @property
     def trace(self) -> list[TraceEntry]:
@@ -115,6 +115,6 @@ def named_spec(job: Job, spec: Any) -> Any:
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
     """A subject outside of any batch."""
-    subject = Subject(Batch(None, True, {}, None, group.columns, group.timers, touched=[key], keeper=group))
+    subject = Subject(Batch(None, True, {}, None, group.tables, group.timers, touched=[key], keeper=group))
     subject.key = key
     return subject

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from amadou import Codec, Component, DeadLetter, Handler, Job, Key, KeyedEvent, MemorySink, SinkBatch, SinkSpec, Subject
-from amadou.engine import DEAD_LETTERS, LATE_EVENTS, added, check_key, clock_time, declared_specs, pack, unpack
+from amadou.engine import DEAD_LETTERS, LATE_EVENTS, check_key, clock_time, declared_specs, pack, sum_counts, unpack
 from amadou.errors import AmadouError, CheckpointError
 from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
@@ -232,7 +232,7 @@ class TestRun:
         return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
 
     def set_state(
-        self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, wake_at: datetime | None = None
+        self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, next_timer: datetime | None = None
     ) -> "TestRun":
         """End the batch, if there is one, and put state in place.
 
@@ -241,7 +241,7 @@ class TestRun:
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
             such as a window, what it stores
         :param written: when it counts as written, needed for a spec with a `ttl`
-        :param wake_at: when a component is woken
+        :param next_timer: when a component is woken
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
@@ -251,7 +251,7 @@ class TestRun:
         def put(subject: Subject) -> None:
             subject.timestamp = from_micros(0) if written is None else written
             if isinstance(spec, Component):
-                spec.state_for(subject).store(value, None if wake_at is None else to_micros(wake_at))
+                spec.state_for(subject).store(value, None if next_timer is None else to_micros(next_timer))
             else:
                 spec.assign(subject, value)
 
@@ -310,7 +310,7 @@ class TestRun:
             ]
         )
 
-    def told(self, lines: int | None = None) -> str:
+    def trace_text(self, lines: int | None = None) -> str:
         """The callbacks so far as text, those of a batch that failed among them.
 
         :param lines: how many of the last lines, all of them without it
@@ -426,7 +426,7 @@ class TestRun:
             raise
         self._placed = None
         self._stored = self._current
-        self._counts = added((self._counts, played.counts))
+        self._counts = sum_counts((self._counts, played.counts))
         self._dropped += played.dropped
         self._watermark.observe(played.newest, self._now)
         self._watermark.hold(played.held)
@@ -434,21 +434,21 @@ class TestRun:
         self._letters = played.letter_count
         self._read |= {source for source, by_partition in records.items() if any(by_partition.values())}
         self._last_sources = list(self._job.sources)
-        trace = [self._undeliverable(wire) for wire in played.letters] + played.trace
+        trace = [self._undeliverable(encoded) for encoded in played.letters] + played.trace
         self._raw += trace
         self._state = played.state
         for port, sink in self._memory_sinks:
             if port not in self._codecs:  # of the handler in whose place another one is played
                 continue
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
-            sink.commit(into, [[wire for entry in trace for name, wire in entry.outputs if name == port]])
+            sink.commit(into, [[encoded for entry in trace for name, encoded in entry.outputs if name == port]])
         self._batches += 1
         if crash_after is not None:
             self._run = next_run(self._run)
 
-    def _undeliverable(self, wire: Any) -> RawEntry:
+    def _undeliverable(self, encoded: Any) -> RawEntry:
         """The trace entry of a record that could not be keyed."""
-        letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(wire)
+        letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(encoded)
         return RawEntry(
             "key_event",
             key=None,
@@ -456,7 +456,7 @@ class TestRun:
             watermark=None,
             source=letter.source,
             value=letter.record,
-            outputs=[(DEAD_LETTERS, wire)],
+            outputs=[(DEAD_LETTERS, encoded)],
             error=letter.error,
         )
 
@@ -475,8 +475,8 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
     """A key group's state after something was put into it."""
     group = KeyGroup(state)
     put(subject_of(group, key))
-    for column in group.columns.values():
-        column.store()
+    for table in group.tables.values():
+        table.store()
     return group.pack()
 
 

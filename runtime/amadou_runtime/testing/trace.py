@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from amadou import Call, DependencyChange, Key, KeyedEvent, Subject, Timer
+from amadou import DependencyChange, Invoke, Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, batch_of
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
@@ -133,7 +133,7 @@ class RawEntry:
 
     :param before: the subject's packed state by spec, and its timers
     :param after: likewise
-    :param outputs: pairs of port and wire form
+    :param outputs: pairs of port and encoded value
     """
 
     callback: str
@@ -157,7 +157,7 @@ class RawEntry:
     def of(cls, parts: list[Any]) -> "RawEntry":
         """The entry that `parts` gave."""
         entry = cls(*parts)
-        entry.outputs = [(port, wire) for port, wire in entry.outputs]
+        entry.outputs = [(port, encoded) for port, encoded in entry.outputs]
         return entry
 
 
@@ -196,12 +196,12 @@ class Trace:
 
         return observed
 
-    def observed_wake(self, wake: Callable[..., None]) -> Callable[..., None]:
+    def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
         """What wakes a component, watched."""
 
-        def observed(name: str, subject: Subject, timestamp: datetime, call: Call) -> None:
+        def observed(name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
             before = self._begin(subject, name, timestamp, None)
-            wake(name, subject, timestamp, call)
+            fire(name, subject, timestamp, call)
             self._end(subject, before)
 
         return observed
@@ -221,20 +221,20 @@ class Trace:
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """The last callback raised an error.
 
-        :param outputs: what it left, as pairs of port and wire form
+        :param outputs: what it left, as pairs of port and encoded value
         """
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
     def not_delivered(
-        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, wire: Any = None
+        self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
     ) -> None:
         """An event did not come to `on_event`.
 
         :param outcome: ``dropped`` or ``diverted`` for a late one, ``held`` for one that waits
         :param event: key, timestamp and value
-        :param wire: what went to the port of late events, or `None`
+        :param encoded: what went to the port of late events, or `None`
         """
-        outputs = [] if wire is None else [(LATE_EVENTS, wire)]
+        outputs = [] if encoded is None else [(LATE_EVENTS, encoded)]
         key, timestamp, value = event
         self._raw.append(RawEntry(outcome, key, timestamp, watermark, source, value, outputs=outputs))
 
@@ -254,16 +254,16 @@ class Trace:
         self._raw.append(
             RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
         )
-        return [len(port.wires) for port in batch_of(subject).ports.values()]
+        return [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
     def _end(self, subject: Subject, before: list[int]) -> None:
         entry = self._raw[-1]
         if entry.before is not None:
             entry.after = self._snapshot(subject)
         collected = [
-            (name, wire)
+            (name, encoded)
             for (name, port), start in zip(batch_of(subject).ports.items(), before, strict=True)
-            for wire in port.wires[start:]
+            for encoded in port.encoded_values[start:]
         ]
         if collected:
             entry.outputs = collected
@@ -271,9 +271,9 @@ class Trace:
     def _snapshot(self, subject: Subject) -> list[Any]:
         """A subject's packed state by spec, and its timers."""
         key, packed = subject.key, {}
-        for name, column in batch_of(subject).columns.items():
+        for name, table in batch_of(subject).tables.items():
             try:
-                part = column.packed_now(key)
+                part = table.packed_now(key)
             except AmadouError:  # what msgpack refuses is told where it is stored
                 continue
             if part is not None:
@@ -286,7 +286,7 @@ class Trace:
 def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:
     """A raw entry, decoded.
 
-    :param decoders: turns the wire form of each port's values back
+    :param decoders: turns the encoded form of each port's values back
     :param specs: the specs of state by name
     """
     before, after = (_moment(told, raw.key, specs) for told in (raw.before, raw.after))
@@ -300,7 +300,7 @@ def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], spe
         tag=raw.tag,
         before=before,
         after=before if raw.error is not None and after is None else after,
-        outputs=tuple((port, decoders[port](wire)) for port, wire in raw.outputs),
+        outputs=tuple((port, decoders[port](encoded)) for port, encoded in raw.outputs),
         error=raw.error,
     )
 

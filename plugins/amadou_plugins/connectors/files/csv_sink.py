@@ -55,10 +55,10 @@ class _CsvLines:
         self._file = file
         file.write((batch.codec if isinstance(batch.codec, _CsvCodec) else _JSON_TEXTS).header)
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         if not isinstance(self._batch.codec, _CsvCodec):
-            wires = [_JSON_TEXTS.encode(text.decode()) for text in json_lines(self._batch, wires)]
-        self._file.writelines(wires)
+            encoded_values = [_JSON_TEXTS.encode(text.decode()) for text in json_lines(self._batch, encoded_values)]
+        self._file.writelines(encoded_values)
 
     def end(self) -> None:
         pass
@@ -88,9 +88,9 @@ class _CsvCodec:
         except UnicodeEncodeError as error:
             raise EncodeError(value, self.type, str(error)) from error
 
-    def decode(self, wire: Any) -> Any:
+    def decode(self, encoded: Any) -> Any:
         """The line."""
-        return wire.decode()
+        return encoded.decode()
 
 
 def _cells_getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:

@@ -36,8 +36,8 @@ class _JsonLines:
         self._batch = batch
         self._file = file
 
-    def write(self, wires: Sequence[Any]) -> None:
-        self._file.write(b"\n".join([*json_lines(self._batch, wires), b""]))
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        self._file.write(b"\n".join([*json_lines(self._batch, encoded_values), b""]))
 
     def end(self) -> None:
         pass

@@ -51,9 +51,9 @@ class _LineCodec(JsonCodec):
             raise EncodeError(value, self.type, "it is more than one line: JsonLinesSink takes texts with line ends")
         return line
 
-    def decode(self, wire: Any) -> bytes:
+    def decode(self, encoded: Any) -> bytes:
         """The line."""
-        return bytes(wire)
+        return bytes(encoded)
 
 
 class _Lines:
@@ -61,8 +61,8 @@ class _Lines:
         self._batch = batch
         self._file = file
 
-    def write(self, wires: Sequence[Any]) -> None:
-        lines = wires if isinstance(self._batch.codec, _LineCodec) else self._encoded(wires)
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        lines = encoded_values if isinstance(self._batch.codec, _LineCodec) else self._encoded(encoded_values)
         if self._file.tell() == 0 and lines[0].startswith(BYTE_ORDER_MARK):
             self._file.write(BYTE_ORDER_MARK)  # readers drop one at a file's beginning
         self._file.write(b"\n".join([*lines, b""]))
@@ -70,9 +70,9 @@ class _Lines:
     def end(self) -> None:
         pass
 
-    def _encoded(self, wires: Sequence[Any]) -> list[bytes]:
+    def _encoded(self, encoded_values: Sequence[Any]) -> list[bytes]:
         try:
-            return [_ANY.encode(wire) for wire in wires]
+            return [_ANY.encode(encoded) for encoded in encoded_values]
         except EncodeError as error:
             told = f"LinesSink cannot write what the codec of the port {self._batch.port!r} gives"
             raise SinkError(f"{told}: {error}") from error

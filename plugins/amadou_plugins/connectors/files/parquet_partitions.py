@@ -81,9 +81,9 @@ class PartitionedWriter(SinkWriter):
         self._finished: list[Any] = []
         self._all: list[SinkWriter] = []
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         by_directory: dict[str, list[Any]] = {}
-        for row in wires:
+        for row in encoded_values:
             by_directory.setdefault(self._partitions.directory(row), []).append(row)
         for directory, rows in by_directory.items():
             writer = self._open.pop(directory, None) or self._opened(directory)

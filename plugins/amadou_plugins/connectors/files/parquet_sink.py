@@ -107,8 +107,10 @@ class _RowGroups:
         self._writer = ParquetWriter(file, self._codec.table([]).drop_columns(self._apart).schema)
         self._rows: list[Any] = []
 
-    def write(self, wires: Sequence[Any]) -> None:
-        self._rows += wires if self._own else [[text.decode()] for text in json_lines(self._batch, wires)]
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        self._rows += (
+            encoded_values if self._own else [[text.decode()] for text in json_lines(self._batch, encoded_values)]
+        )
         if len(self._rows) >= ROW_GROUP:
             self._write()
 

@@ -20,7 +20,7 @@ from amadou_plugins.connectors.files.path import is_remote, local_path
 class Content(Protocol):
     """Turns values into the bytes of one file."""
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         """Take values as the sink's codec encoded them, one at least."""
 
     def end(self) -> None:
@@ -173,15 +173,15 @@ class PartWriter(SinkWriter):
         self._file: IO[bytes] | None = None
         self._content: Content | None = None
 
-    def write(self, wires: Sequence[Any]) -> None:
-        if not wires:
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        if not encoded_values:
             return
         with self._files._told():
             if self._content is None:
                 os.makedirs(self._files.directory, exist_ok=True)
                 self._file = open(self._path, "xb")  # noqa: SIM115 - until finish
                 self._content = self._new_content(self._file)
-            self._content.write(wires)
+            self._content.write(encoded_values)
 
     def finish(self) -> list[str] | None:
         if self._file is None or self._content is None:

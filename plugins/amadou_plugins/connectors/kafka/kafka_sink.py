@@ -46,8 +46,8 @@ class _KeyedCodec:
             raise EncodeError(value, self._json.type, f"it has no {self._key!r} for the record's key") from error
         return [_key_bytes(key), self._json.encode(value)]
 
-    def decode(self, wire: Any) -> Any:
-        return self._json.decode(wire[1])
+    def decode(self, encoded: Any) -> Any:
+        return self._json.decode(encoded[1])
 
 
 def _key_bytes(key: Any) -> bytes | None:
@@ -134,20 +134,20 @@ class _KafkaWriter(SinkWriter):
         self._prefix = f"{batch.run}-{batch.port}-{batch.number}-{part}"
         self._seen: dict[str, int] = {}
 
-    def write(self, wires: Sequence[Any]) -> None:
+    def write(self, encoded_values: Sequence[Any]) -> None:
         produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
-        for key, value in self._records(wires):
+        for key, value in self._records(encoded_values):
             # By content, not by position: another order of a batch's results must not give other ids.
             digest = hashlib.blake2b(value, digest_size=8).hexdigest()
             count = seen[digest] = seen.get(digest, 0) + 1
             produce(topic, value, key, f"{prefix}-{digest}-{count}")
 
-    def _records(self, wires: Sequence[Any]) -> Any:
+    def _records(self, encoded_values: Sequence[Any]) -> Any:
         if isinstance(self._batch.codec, _KeyedCodec):
-            return wires
-        if wires and isinstance(wires[0], bytes):
-            return ((None, wire) for wire in wires)
-        return ((None, line) for line in json_lines(self._batch, wires))
+            return encoded_values
+        if encoded_values and isinstance(encoded_values[0], bytes):
+            return ((None, encoded) for encoded in encoded_values)
+        return ((None, line) for line in json_lines(self._batch, encoded_values))
 
     def finish(self) -> None:
         self._producer.flush()

@@ -121,8 +121,8 @@ class _PostgresWriter(SinkWriter):
         self._rows: list[str] = []
         self._begin()
 
-    def write(self, wires: Sequence[Any]) -> None:
-        for line in wires:
+    def write(self, encoded_values: Sequence[Any]) -> None:
+        for line in encoded_values:
             self._values.append(line)
             self._bytes += len(line)
             if len(self._values) == _VALUES_PER_ROW or self._bytes > _BYTES_PER_ROW:

@@ -4,9 +4,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from amadou import Events, KeyedEvent
+from amadou import EventColumns, KeyedEvent
 from amadou_plugins.aggregates._aggregate import Aggregate
-from amadou_plugins.aggregates._errors import AggregateError, NoAggregateError
+from amadou_plugins.aggregates._errors import AggregateError, NotAnAggregateError
 from amadou_plugins.aggregates._foreign import Foreign, missing_methods
 from amadou_plugins.aggregates._totals import Sum
 
@@ -23,28 +23,30 @@ def aggregate_of(value: Any) -> Aggregate[Any, Any]:
     if isinstance(value, Aggregate):
         return value
     if isinstance(value, Mapping):
-        return Several(value)
+        return CompositeAggregate(value)
     missing = missing_methods(value)
     if not missing:
         if isinstance(value, type):
             name = value.__name__
-            raise NoAggregateError(name, f"is a class: give an aggregate, such as {name}()")
+            raise NotAnAggregateError(name, f"is a class: give an aggregate, such as {name}()")
         return Foreign(value)
     given = f"{value!r} ({type(value).__name__})"
     if {"create", "add", "result"}.issubset(missing):
-        raise NoAggregateError(given, "is no aggregate: give one, such as Count(), or a mapping of names to aggregates")
+        raise NotAnAggregateError(
+            given, "is no aggregate: give one, such as Count(), or a mapping of names to aggregates"
+        )
     told = [f"{name} (or say mergeable = False)" if name == "merge" else name for name in missing]
-    raise NoAggregateError(given, f"is no aggregate: define {' and '.join(told)}, as the base class Aggregate tells")
+    raise NotAnAggregateError(given, f"is no aggregate: define {' and '.join(told)}, as the base class Aggregate tells")
 
 
 def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
     if not isinstance(value, Mapping):
-        raise NoAggregateError(f"{value!r} ({type(value).__name__})", "is no mapping of names to aggregates")
+        raise NotAnAggregateError(f"{value!r} ({type(value).__name__})", "is no mapping of names to aggregates")
     if not value:
-        raise NoAggregateError("an empty mapping", "of names to aggregates gives no results")
+        raise NotAnAggregateError("an empty mapping", "of names to aggregates gives no results")
     for name in value:
         if not isinstance(name, str):
-            raise NoAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is no text")
+            raise NotAnAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is no text")
     return {name: aggregate_of(part) for name, part in value.items()}
 
 
@@ -59,7 +61,7 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
     if layout is None:
         return list(column)
     if isinstance(layout, dict):
-        parts = aggregate.aggregates if isinstance(aggregate, Several) else {}
+        parts = aggregate.aggregates if isinstance(aggregate, CompositeAggregate) else {}
         columns = {
             name: accumulators_of(parts.get(name, aggregate), inner, column[name], number)
             for name, inner in layout.items()
@@ -73,17 +75,17 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
     )
 
 
-def forget_gone(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
+def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
     """Forget what an accumulator has under names that are gone: a name that comes back begins anew.
 
     :returns: whether there was any
     """
-    if not isinstance(aggregate, Several) or not isinstance(accumulator, dict):
+    if not isinstance(aggregate, CompositeAggregate) or not isinstance(accumulator, dict):
         return False
     gone = accumulator.keys() - aggregate.aggregates.keys()
     for name in gone:
         del accumulator[name]
-    forgotten = [forget_gone(aggregate.aggregates[name], part) for name, part in accumulator.items()]
+    forgotten = [forget_removed(aggregate.aggregates[name], part) for name, part in accumulator.items()]
     return bool(gone) or any(forgotten)
 
 
@@ -95,7 +97,7 @@ def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, 
 
 
 @attrs.frozen(repr=False)
-class Several(Aggregate[Accumulators, dict[str, Any]]):
+class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     """Several aggregates of the same events; gives a dict of their results, under the same names.
 
     It can be merged where each can, and depends on the order of the events where one does. What is kept follows the
@@ -197,7 +199,7 @@ class Several(Aggregate[Accumulators, dict[str, Any]]):
         at = list(at)
         return {name: part.taken(column[name], at) for name, part in self.aggregates.items()}
 
-    def add_each(self, column: dict[str, Any], at: Sequence[int], events: Events) -> None:
+    def add_each(self, column: dict[str, Any], at: Sequence[int], events: EventColumns) -> None:
         for name, part in self.aggregates.items():
             part.add_each(column[name], at, events)
 
