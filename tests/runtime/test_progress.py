@@ -5,21 +5,16 @@ from datetime import UTC, datetime, timedelta
 import attrs
 import pytest
 
+from amadou import Counts
 from amadou_runtime import Progress
 from amadou_runtime.command.progress_display import ProgressDisplay, progress_line
 
 PROGRESS = Progress(
     job="views",
     batches=1200,
-    events=5_000_000,
+    counts=Counts(events=5_000_000, state_bytes=5 * 1024 * 1024, keys=1000, late=3, timers_pending=4000),
     events_per_second=123_456.7,
     watermark=datetime(2025, 1, 1, 0, 1, tzinfo=UTC),
-    state_bytes=5 * 1024 * 1024,
-    keys=1000,
-    late=3,
-    dropped=0,
-    timers_pending=4000,
-    held=0,
     seconds=0.0,
 )
 LINE = (
@@ -38,7 +33,8 @@ def at(seconds: float) -> Progress:
 
 
 def test_held_events_are_told() -> None:
-    assert progress_line(attrs.evolve(PROGRESS, held=1500)).endswith("4,000 timers pending · 1,500 held")
+    counts = attrs.evolve(PROGRESS.counts, held={"views": 1000, "clicks": 500})
+    assert progress_line(attrs.evolve(PROGRESS, counts=counts)).endswith("4,000 timers pending · 1,500 held")
 
 
 def test_a_line_tells_where_a_run_stands() -> None:

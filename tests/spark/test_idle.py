@@ -64,7 +64,7 @@ def test_without_a_timeout_the_timers_of_an_idle_stream_wait_also_over_a_restart
     running.await_termination()
     assert (sink.records, running.summary.counts.timers_pending) == ([], 2)
     running, sink = begin({"records": ["a 0", "b 1"]}, idle_timeout=1)
-    assert running.progress.timers_pending == 2
+    assert running.progress.counts.timers_pending == 2
     wait_for(lambda: len(sink.records) == 2)
 
 

@@ -54,12 +54,12 @@ class Feed:
 
     def bring(self, text: str) -> None:
         """Bring a file and wait until it is played."""
-        before = self.running.progress.events
+        before = self.running.progress.counts.events
         hidden = self._directory / "in" / ".new"
         hidden.write_text(text)
         os.replace(hidden, self._directory / "in" / f"{self._files:03}.jsonl")
         self._files += 1
-        wait_for(lambda: self.running.progress.events == before + text.count("\n"))
+        wait_for(lambda: self.running.progress.counts.events == before + text.count("\n"))
         self.running.query.processAllAvailable()
 
     @property
@@ -107,7 +107,7 @@ def test_windows_in_memory_are_there_while_their_run_lasts(
     with feeding(spark, tmp_path, make()) as feed:
         for second in range(3):
             feed.bring(lines(second))
-        assert feed.running.progress.keys == KEYS
+        assert feed.running.progress.counts.keys == KEYS
         feed.bring(end())
         wait_for(lambda: len(feed.sink.records) == KEYS)
         assert feed.sums == {f"secret-{key}": 3 for key in range(KEYS)}

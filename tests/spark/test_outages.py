@@ -119,7 +119,9 @@ def test_no_event_is_late_and_no_window_comes_twice_when_broker_and_database_com
                 own_postgres.start()
                 time.sleep(CALM)
         expected = sum(sensors.brought.values())
-        wait_for(lambda: (running.progress.events, running.progress.timers_pending) == (expected, 0), running)
+        wait_for(
+            lambda: (running.progress.counts.events, running.progress.counts.timers_pending) == (expected, 0), running
+        )
     finally:
         running.stop()
     found = windows(own_postgres)

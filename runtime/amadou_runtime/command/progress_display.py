@@ -73,6 +73,7 @@ def progress_line(progress: Progress) -> str:
     """A run's progress in a line: what is looked at most comes first, for a narrow terminal cuts off the rest."""
     minutes, seconds = divmod(int(progress.seconds), 60)
     hours, minutes = divmod(minutes, 60)
+    counts, held = progress.counts, sum(progress.counts.held.values())
     elapsed = f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
     return " · ".join(
         (
@@ -80,10 +81,10 @@ def progress_line(progress: Progress) -> str:
             f"{progress.batches:,} batches",
             f"{progress.events_per_second:,.0f} events/s",
             f"watermark {shown_watermark(progress.watermark)}",
-            f"state {_shown_bytes(progress.state_bytes)} of {progress.keys:,} keys",
-            f"{progress.late:,} late" + (f" ({progress.dropped:,} dropped)" if progress.dropped else ""),
-            f"{progress.timers_pending:,} timers pending",
-            *([f"{progress.held:,} held"] if progress.held else []),
+            f"state {_shown_bytes(counts.state_bytes)} of {counts.keys:,} keys",
+            f"{counts.late:,} late" + (f" ({counts.dropped:,} dropped)" if counts.dropped else ""),
+            f"{counts.timers_pending:,} timers pending",
+            *([f"{held:,} held"] if held else []),
             *([f"{progress.lag:,} records behind"] if progress.lag else []),
             *_held_back(progress),
         )

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import attrs
 
-from amadou import PartitionReport
+from amadou import Counts, PartitionReport
 
 
 @attrs.frozen
@@ -14,30 +14,18 @@ class Progress:
 
     :param job: the job's name
     :param batches: how many batches were completed
-    :param events: how many events were processed
+    :param counts: what they came to
     :param events_per_second: lately
     :param watermark: the last one
-    :param state_bytes: stored, over all key groups
-    :param keys: keys that have state or timers
-    :param late: late events so far
-    :param dropped: events that were dropped so far because they came too late
-    :param timers_pending: timers that are set and not due
-    :param held: events that wait for a source that is down
     :param partitions: where each partition of the sources stands
     :param seconds: since the start of the run
     """
 
     job: str
     batches: int
-    events: int
+    counts: Counts
     events_per_second: float
     watermark: datetime | None
-    state_bytes: int
-    keys: int
-    late: int
-    dropped: int
-    timers_pending: int
-    held: int
     seconds: float
     partitions: Sequence[PartitionReport] = ()
 

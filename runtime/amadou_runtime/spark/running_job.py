@@ -99,19 +99,12 @@ class RunningJob:
     def progress(self) -> Progress:
         """Where the run stands now."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
-        counts = self._summary.counts
         return Progress(
             job=self._job.name,
             batches=self._summary.batches,
-            events=counts.events,
+            counts=self._summary.counts,
             events_per_second=(after - before) / (until - since) if until > since else 0.0,
             watermark=self._summary.watermark,
-            state_bytes=counts.state_bytes,
-            keys=counts.keys,
-            late=counts.late,
-            dropped=counts.dropped,
-            timers_pending=counts.timers_pending,
-            held=sum(counts.held.values()),
             partitions=self._partitions,
             seconds=time.monotonic() - self._started,
         )
