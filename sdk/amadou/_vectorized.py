@@ -25,8 +25,8 @@ class VectorizedHandler(Handler[K]):
         return self
 
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
-        """Return keys, timestamps and values of many records, of which each is one event. A run calls it in the place
-        of `key_event`. Where it raises, `key_event` tells which record is to blame.
+        """Return keys, timestamps and values of many records, of which each is one event. A run that processes events
+        by columns calls it in the place of `key_event`. Where it raises, `key_event` tells which record is to blame.
 
         :returns: columns of what `key_event` would give; `None` to have that called
         """

@@ -54,9 +54,11 @@ def vectorized_component(job: Job) -> Component | None:
 def batch_keying(
     job: Job, key_event: Callable[[Any], Any]
 ) -> Callable[[list[Any]], tuple[list[Key], list[datetime], list[Any]] | None] | None:
-    """Return the handler's `key_batch` where it stands for a source's `key_event`."""
+    """Return the handler's `key_batch` where it stands for a source's `key_event`. Without a component that takes
+    columns it is not worth its while (see the benchmarks).
+    """
     handler = job.handler
-    if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event:
+    if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event or not vectorized_component(job):
         return None
     return handler.key_batch if _stands_for(handler, "key_batch", "key_event") else None
 
