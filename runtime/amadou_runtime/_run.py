@@ -74,7 +74,7 @@ def run(
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
-    """The job as it is played, and its plugins."""
+    """The job as it is processed, and its plugins."""
     plugins = plugins_of(job.plugins)
     return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
 
@@ -100,12 +100,12 @@ def _run_on_spark(
     with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
         if flush and checkpoint is None:
             checkpoint = temporary
-        play = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
-        running = play()
+        process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
+        running = process()
         _follow(running, stop, on_progress)
         if not flush or stop.is_set():
             return running.summary
-        flushing = play(flushes=running)
+        flushing = process(flushes=running)
         _follow(flushing, stop, on_progress)
         return running.summary.then(flushing.summary)
 
@@ -204,7 +204,7 @@ def replay(
         spark = session(job.name, master=master, conf=settings)
         plan = plan_of(letters, job, noted_letters(spark, checkpoint))
         summary, count = None, 0
-        # Where a replay was cut short, what it had noted is still to be played.
+        # Where a replay was cut short, what it had noted is still to be processed.
         for step in plan.steps or ([[]] if plan.before else []):
             running = start_on_spark(
                 job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step

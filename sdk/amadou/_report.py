@@ -144,8 +144,8 @@ class BatchReport:
     :param watermark: the watermark that it was played under; `None` before the first
     :param seconds: how long it was played and committed
     :param completed: when it was completed, by the clock
-    :param stage_seconds: how long each stage took: `keying` (records to packed events), `playing` (timers and events,
-        with state unpacked and packed), `writing` (outputs to the sinks' writers) and `committing`
+    :param stage_seconds: how long each stage took: `keying` (records to packed events), `processing` (timers and
+        events, with state unpacked and packed), `writing` (outputs to the sinks' writers) and `committing`
     :param callback_seconds: how long callbacks took, with the loop that calls them, which is some tenths of a
         microsecond a call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that was woken,
         with the functions that it called. What takes many at once counts as the callback that it stands for

@@ -111,7 +111,7 @@ def test_a_run_comes_to_the_same_figures(engine: Any) -> None:
     assert reports.counts == COUNTS
     assert reports.added("callback_calls") == CALLS
     assert {callback for callback, seconds in reports.added("callback_seconds").items() if seconds > 0} == {*CALLS}
-    stages = {"keying", "playing", "writing", "committing"}
+    stages = {"keying", "processing", "writing", "committing"}
     assert {stage for stage, seconds in reports.added("stage_seconds").items() if seconds > 0} == stages
     assert [batch.number for batch in reports.batches] == [0, 1]
     assert [batch.watermark for batch in reports.batches] == [None, at(150)]

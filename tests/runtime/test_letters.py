@@ -79,7 +79,7 @@ def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path
     sinks = {LATE_EVENTS: JsonLinesSink(str(tmp_path / "late"))}
     engine = Embedded(job(MemorySink(), sinks=sinks, late_events="divert"))
     watermark = int(NOON.timestamp()) * 1_000_000
-    played = engine.play(
+    played = engine.process(
         {"records": [("", [late, late._replace(key="a"), KeyedEvent("b", NOON, "keep")])]}, watermark, 0
     )
     assert (played.counts.late, len(played.outputs[LATE_EVENTS])) == (2, 1)
@@ -90,4 +90,4 @@ def test_a_late_event_that_its_sink_cannot_carry_becomes_a_letter(tmp_path: Path
 
     without = Job("odd", Failing(), {"records": MemorySource()}, {"seen": MemorySink(), **sinks}, late_events="divert")
     with pytest.raises(CallbackError, match=rf"late_events failed(.|\n)*{LONG}"):
-        Embedded(without).play({"records": [("", [late])]}, watermark, 0)
+        Embedded(without).process({"records": [("", [late])]}, watermark, 0)

@@ -129,7 +129,7 @@ def test_callbacks_are_counted_and_timed() -> None:
     for batch in (first, second):
         assert batch.callback_seconds.keys() == batch.callback_calls.keys()
         assert 0 < sum(batch.callback_seconds.values()) < sum(batch.stage_seconds.values()) < batch.seconds
-        assert [*batch.stage_seconds] == ["keying", "playing", "writing", "committing"]
+        assert [*batch.stage_seconds] == ["keying", "processing", "writing", "committing"]
 
 
 class Windows(Handler):

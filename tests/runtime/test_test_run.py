@@ -350,7 +350,7 @@ def test_a_block_closes_its_run() -> None:
 
 
 def test_what_a_test_run_does_not_take_is_told() -> None:
-    with pytest.raises(TypeError, match="a test run plays a Job, not "):
+    with pytest.raises(TypeError, match="a test run processes a Job, not "):
         TestRun(Adder())  # type: ignore[arg-type]
     run = TestRun(Job("adder", Adder(), {"in": MemorySource()}, {"sums": MemorySink(), "notes": MemorySink()}))
     with pytest.raises(TypeError, match="add_records takes several records, and add_record one, such as b'abc'"):

@@ -51,7 +51,7 @@ def run_job(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="embedded: play what the sources have now, in this process, without Java.")
+        Engine, typer.Option(help="embedded: process what the sources have now, in this process, without Java.")
     ] = Engine.SPARK,
     once: Annotated[
         bool, typer.Option("--once", help="End when what is there now is processed, also with unbounded sources.")

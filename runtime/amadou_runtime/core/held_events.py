@@ -1,4 +1,4 @@
-"""Which events of a batch are played, and which wait for other sources (`DependsOn`)."""
+"""Which events of a batch are processed, and which wait for other sources (`DependsOn`)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,7 +18,7 @@ def release_or_hold(
     watermark: datetime | None,
     observer: Observer | None,
 ) -> list[Run]:
-    """The events that may be played, those that were held among them, in their order; the group holds the others.
+    """The events that may be processed, those that were held among them, in their order; the group holds the others.
 
     :param chunks: the batch's events
     :param limits: see `Decision`
@@ -27,13 +27,13 @@ def release_or_hold(
     """
     if not limits and not group.held:
         return in_order(chunks)
-    played: list[Chunk] = []
+    processed: list[Chunk] = []
     waiting: dict[str, list[bytes]] = {source: [] for source in group.held}
     for chunk in sorted(chunks):
         if chunk.source in limits or chunk.source in waiting:
             waiting.setdefault(chunk.source, []).append(chunk.events)
         else:
-            played.append(chunk)
+            processed.append(chunk)
     for source, packed in waiting.items():
         held = group.held.pop(source, HeldEvents(0, 0, []))
         limit, known = limits.get(source), 0
@@ -41,8 +41,8 @@ def release_or_hold(
             known, packed, held = held.number, held.packed + packed, HeldEvents(0, 0, [])
         if limit is not None and packed:
             (run,) = in_order(_chunks(source, packed))
-            play, wait, fresh = _split(run, limit, known)
-            packed = [pack_events(play)] if play else []
+            process, wait, fresh = _split(run, limit, known)
+            packed = [pack_events(process)] if process else []
             if wait:
                 oldest = min([*([held.oldest] if held.number else []), *map(to_micros, wait[1::3])])
                 held = HeldEvents(held.number + len(wait) // 3, oldest, [*held.packed, pack_events(wait)])
@@ -51,8 +51,8 @@ def release_or_hold(
                     observer.not_delivered(HELD, source, event, watermark)
         if held.number:
             group.held[source] = held
-        played += _chunks(source, packed)
-    return in_order(played)
+        processed += _chunks(source, packed)
+    return in_order(processed)
 
 
 def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
@@ -65,17 +65,17 @@ def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list
 
     :param known: how many of the first ones did
     """
-    play: list[Any] = []
+    process: list[Any] = []
     wait: list[Any] = []
     fresh = []
     waiting = set()
     events = zip(run.keys, run.timestamps, run.values, strict=True)
     for position, (event, micros) in enumerate(zip(events, run.micros, strict=True)):
         if micros <= limit and event[0] not in waiting:
-            play += event
+            process += event
             continue
         waiting.add(event[0])
         wait += event
         if position >= known:
             fresh.append(event)
-    return play, wait, fresh
+    return process, wait, fresh

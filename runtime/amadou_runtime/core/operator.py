@@ -363,7 +363,7 @@ class Operator:
 
     def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
         """Let what older code left of the components that the handler declares be as its own, of all subjects: it is
-        the same for those that are played one by one and at once.
+        the same for those that are processed one by one and at once.
         """
         tables = {component: group.tables[component.name] for component in left if component.name in group.tables}
         touched.update(*(table.packed for table in tables.values()))

@@ -74,7 +74,7 @@ class Embedded:
         """Begin another run, which loses the in-memory state of the one before."""
         self._operator.run = run
 
-    def play(
+    def process(
         self,
         records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
         watermark: int | None,
@@ -98,12 +98,12 @@ class Embedded:
         collects = gc.isenabled()
         gc.disable()
         try:
-            return self._play(records, watermark, now, number, dependency_state)
+            return self._process(records, watermark, now, number, dependency_state)
         finally:
             if collects:
                 gc.enable()
 
-    def _play(
+    def _process(
         self,
         records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
         watermark: int | None,
@@ -115,7 +115,7 @@ class Embedded:
         counts: list[Counts] = []
         newest: Newest = {}
         oldest: dict[str, int] = {}
-        stages = {"keying": 0.0, "playing": 0.0}
+        stages = {"keying": 0.0, "processing": 0.0}
         self._take_failures()  # those of a batch that failed
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
@@ -135,7 +135,7 @@ class Embedded:
         decision = evaluation.decision
         processed = self._operator.process(self.state, chunks, watermark, decision.limits)
         check_held(self._job, processed.held, decision.down)
-        stages["playing"] = perf_counter() - began
+        stages["processing"] = perf_counter() - began
         whole = Counts.total([*counts, processed.counts])
         keyed = {"key_event": sum(whole.records.values())} if whole.records else {}
         calls = sum_counts((keyed, evaluation.calls, processed.calls))
@@ -184,7 +184,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
-        batch = engine.play(records, watermark.follow(now), now, number, dependency_state)
+        batch = engine.process(records, watermark.follow(now), now, number, dependency_state)
         log_changes(job, batch.evaluation.decision.changes)
         committing = write_outputs(job, run, number, batch.outputs)
         watermark.observe(batch.newest, now)

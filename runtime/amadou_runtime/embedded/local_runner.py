@@ -43,9 +43,9 @@ class LocalRunner:
         groups: dict[int, bytes | None] = {}
         outputs: dict[str, list[Any]] = {port: [] for port in self._codecs}
         for group, events in self._keying.pack([record], 0).events.items():
-            played = self._operator.process(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None)
-            groups[group] = played.state
-            for port, encoded_values in played.outputs.items():
+            processed = self._operator.process(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None)
+            groups[group] = processed.state
+            for port, encoded_values in processed.outputs.items():
                 outputs[port] += map(self._codecs[port].decode, encoded_values)
         self._groups |= groups
         return outputs

@@ -2,8 +2,8 @@
 
 Spark's own watermark is not used: it counts milliseconds, knows no idle sources, and forgets at a restart how far each
 source had come. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch it writes
-down beside Spark's own files how far each source came, so that a run that resumes, or plays the last batch again, has
-the same watermarks.
+the progress of each source beside Spark's own files. So a run that resumes, or processes the last batch again, has the
+same watermarks.
 """
 
 import json
@@ -159,7 +159,7 @@ class RunClock:
             began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
             if self._notes_beginnings:
                 self._files.write(name, json.dumps(began))
-        else:  # it is played again, by the same clock and under the same watermark
+        else:  # it is processed again, by the same clock and under the same watermark
             began = json.loads(kept)
             self._now = began["now"]
             self._watermark.follow(self._now, reading)

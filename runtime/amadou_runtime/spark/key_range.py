@@ -58,7 +58,7 @@ class RangeStatus:
 class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
-    Key groups are many, so that the subjects of one fit the processor's cache while it is played, and ranges few.
+    Key groups are many, so that the subjects of one fit the processor's cache while it is processed, and ranges few.
     Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held,
     the names of what is retired]}, run that stored it]``, compressed.
     """
@@ -94,13 +94,13 @@ class KeyRange:
         for group, kept in self._groups.items():
             if self._is_called(kept, operator, watermark, limits):
                 by_group.setdefault(group, [])
-        played = {}
+        processed = {}
         for group in sorted(by_group):
             before = self._groups.pop(group, None)
-            after = played[group] = operator.process(before and before.state, by_group[group], watermark, limits)
+            after = processed[group] = operator.process(before and before.state, by_group[group], watermark, limits)
             self._keep(group, after)
         self._run = operator.run
-        return played
+        return processed
 
     def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
         """Return whether a batch without events concerns a key group."""
@@ -120,13 +120,13 @@ class KeyRange:
 
         :param again: what is replayed, by key group
         """
-        played = []
+        processed = []
         for group, replayed in sorted(again.items()):
             before = self._groups.pop(group, None)
             after = operator.replay(before and before.state, replayed, watermark, limits)
             self._keep(group, after)
-            played.append(after)
-        return played
+            processed.append(after)
+        return processed
 
     def _keep(self, group: int, after: ProcessedGroup) -> None:
         if after.state is not None:

@@ -24,7 +24,7 @@ class LostTasks:
         self._looked_at = -1
 
     def warn(self, spark: Any, number: int) -> None:
-        """Look for what failed since the last call, in the thread that plays the batch.
+        """Look for what failed since the last call, in the thread that processes the batch.
 
         :param spark: the session of the batch's frame
         :param number: the batch's number

@@ -2,7 +2,7 @@
 
 The letters of a batch are noted in a file of the checkpoint, which a stream of their own reads: how far Spark has read
 it is in the checkpoint with everything else, so that a letter counts once, however often a run is killed. Every later
-run of the checkpoint has the stream, and plays what is noted and was not played.
+run of the checkpoint has the stream, and processes what is noted and was not processed.
 """
 
 from collections.abc import Iterator, Sequence

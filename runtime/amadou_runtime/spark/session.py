@@ -18,7 +18,7 @@ from amadou_runtime.spark.java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
-"""Spark's master URL for test runs, which try nothing twice: a crash that a script plays would come again."""
+"""Spark's master URL for test runs, which try nothing twice: a crash that a script processes would come again."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"

@@ -70,12 +70,12 @@ class StatefulStage:
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
         replayed = key_range.replay(worker.operator, again, time.watermark, limits)
-        played = key_range.process(worker.operator, chunks, time.watermark, limits)
-        given = [*replayed, *played.values()]
+        processed = key_range.process(worker.operator, chunks, time.watermark, limits)
+        given = [*replayed, *processed.values()]
         return Summary(
             outputs=together((evaluation.outputs, *(processed.outputs for processed in given))),
             counts=Counts.total([processed.counts for processed in given]),
-            stage_seconds={"playing": perf_counter() - began},
+            stage_seconds={"processing": perf_counter() - began},
             callback_seconds=worker.operator.stopwatch.take(),
             callback_calls=sum_counts((evaluation.calls, *(processed.calls for processed in given))),
             failures=worker.operator.take_failures(),

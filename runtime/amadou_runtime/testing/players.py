@@ -1,4 +1,4 @@
-"""The engines as a test run sees them: they play a script batch by batch."""
+"""The engines as a test run sees them: they process a script batch by batch."""
 
 import copy
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ScriptedBatch:
     :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
     :param now: the time of the clock in microseconds
-    :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and played again
+    :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and processed again
     :param put: the key group's state, empty for none, instead of what the batch before left
     :param number: the batch's number
     :param dependency_state: see `Decision.state`, of the batch before
@@ -84,9 +84,9 @@ class ScriptedResult:
 
 
 class Player(Protocol):
-    """An engine that plays a script."""
+    """An engine that processes a script."""
 
-    def play(self, batch: ScriptedBatch) -> ScriptedResult:
+    def process(self, batch: ScriptedBatch) -> ScriptedResult:
         """Play one batch."""
 
     def restart(self, job: Job) -> None:
@@ -112,31 +112,31 @@ class EmbeddedPlayer:
         self._job = job
         self._begin()
 
-    def play(self, batch: ScriptedBatch) -> ScriptedResult:
+    def process(self, batch: ScriptedBatch) -> ScriptedResult:
         if batch.put is not None:
             self._engine.state = batch.put or None
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
             batch = batch.after_crash()
         self._trace.take()
-        played = self._play(batch)
+        result = self._process(batch)
         return ScriptedResult(
-            played.letters,
-            played.counts.counters,
-            played.counts.dropped,
+            result.letters,
+            result.counts.counters,
+            result.counts.dropped,
             self._trace.take(),
-            played.newest,
+            result.newest,
             self._engine.state,
-            played.processed.held,
-            played.evaluation.decision.state,
+            result.processed.held,
+            result.evaluation.decision.state,
             self._engine.letters,
         )
 
-    def _play(self, batch: ScriptedBatch) -> BatchResult:
+    def _process(self, batch: ScriptedBatch) -> BatchResult:
         self._engine.begin(batch.run)
         self._engine.letters = batch.letter_count
         records = {source: sorted(by_partition.items()) for source, by_partition in batch.records.items()}
-        return self._engine.play(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
+        return self._engine.process(records, batch.watermark, batch.now, batch.number, batch.dependency_state)
 
     def failed(self) -> list[RawEntry]:
         return self._trace.take()
@@ -163,7 +163,7 @@ class EmbeddedPlayer:
         before = self._engine.state
         self._trace.crash_after = after
         with suppress(SimulatedCrash):
-            self._play(batch)
+            self._process(batch)
         self._engine.state = before
         self._begin_again()
 
@@ -189,7 +189,7 @@ class BothPlayer:
         self._embedded = embedded
         self._spark = spark
 
-    def play(self, batch: ScriptedBatch) -> ScriptedResult:
+    def process(self, batch: ScriptedBatch) -> ScriptedResult:
         embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
@@ -239,6 +239,6 @@ def _for_worker(job: Job) -> Job:
 
 def _outcome(player: Player, batch: ScriptedBatch) -> ScriptedResult | AmadouError:
     try:
-        return player.play(batch)
+        return player.process(batch)
     except AmadouError as error:
         return error

@@ -86,7 +86,7 @@ class SparkPlayer:
         self._running = self._start(job)
         atexit.register(self.close)
 
-    def play(self, batch: ScriptedBatch) -> ScriptedResult:
+    def process(self, batch: ScriptedBatch) -> ScriptedResult:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
         self._whole = Summary()
@@ -97,7 +97,7 @@ class SparkPlayer:
             for record in brought
         ]
         self._bring(batch, rows)
-        if self._has_failed:  # Spark plays the batch that failed again, with what is in its file now
+        if self._has_failed:  # Spark processes the batch that failed again, with what is in its file now
             self.restart(self._job)
         self._has_failed = True
         if batch.crash_after is not None:

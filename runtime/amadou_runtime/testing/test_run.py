@@ -1,4 +1,4 @@
-"""`TestRun`: a job's script, played in milliseconds."""
+"""`TestRun`: runs a job's script in milliseconds."""
 
 import sys
 import uuid
@@ -35,8 +35,8 @@ ENGINES = ("embedded", "spark", "both")
 class Defaults:
     """What the pytest plugin sets for all test runs.
 
-    :param engine: where runs are played that do not name an engine
-    :param made: takes each run that begins to play
+    :param engine: where runs are processed that do not name an engine
+    :param made: takes each run that begins to process
     """
 
     engine: str = "embedded"
@@ -54,9 +54,9 @@ class TestRun:
 
     A script is a sequence of batches. Records go into the batch in hand; `add_watermark`, `end_batch` and
     `advance_processing_time` end it. At the beginning of each batch timers fire up to its watermark, then its events
-    run (`semantics.md` 2–7). The clock stands still but for `advance_processing_time`. The job's sources and sinks are
-    left alone, but for a `MemorySink`, which gets what is collected; so is its handler: a copy of it is played, as in a
-    worker.
+    run (`semantics.md` 2–7). The clock stands still but for `advance_processing_time`. A test run does not touch the
+    job's sources, sinks and handler: it uses a copy of the handler, as a worker does, and only a `MemorySink` gets the
+    collected values.
 
     ::
 
@@ -66,10 +66,10 @@ class TestRun:
         assert run.run().records("sums") == [...]
 
     :param job: the job
-    :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` plays the same script on real Spark;
-        `"both"` plays it on either and fails where they differ. Without it what pytest was told with
+    :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` processes the same script on real Spark;
+        `"both"` processes it on either and fails where they differ. Without it what pytest was told with
         `--amadou-engine`, else embedded
-    :param handler: a handler, or its class, that is played in the place of the job's, such as a fake
+    :param handler: a handler, or its class, that is processed in the place of the job's, such as a fake
     :param params: values of the job's parameters by name; those that only sources and sinks use need none
     :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
     :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
@@ -95,7 +95,7 @@ class TestRun:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
         if not isinstance(job, Job):
-            raise TypeError(f"a test run plays a Job, not {shown_value(job)}")
+            raise TypeError(f"a test run processes a Job, not {shown_value(job)}")
         self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
@@ -103,11 +103,9 @@ class TestRun:
         """The job after the restarts of the script so far."""
         self._take(self._next)
         self._known = self._current = self._stored = with_structures({}, described(self._job))
-        """The structures of what will be stored when the script is played, of what the code in hand stores, and of what
-        is stored.
-        """
+        """The structures of what the script will store, of what the code in hand stores, and of what is stored."""
         self.engine = engine or defaults.engine
-        """Where the script is played."""
+        """The engine that runs the script."""
         self._spark = spark
         self._script: list[tuple[Records, Callable[[], None], int | None]] = []
         self._batch: Records = {}
@@ -224,7 +222,7 @@ class TestRun:
         return self._end_batch(restart)
 
     def crash(self, after: int | None = None) -> "TestRun":
-        """End the batch, which is cut short by a crash and then played again.
+        """End the batch, which is cut short by a crash and then processed again.
 
         :param after: after how many callbacks the crash comes; at the end of the batch without it, or where there are
             fewer. `key_event` does not count
@@ -274,22 +272,22 @@ class TestRun:
         player = self._player = self._player or self._new_player()
         while self._script:
             records, boundary, crash_after = self._script.pop(0)
-            self._play(player, records, crash_after)
+            self._process(player, records, crash_after)
             boundary()
         if self._batch or self._at_boundary:
             batch, self._batch = self._batch, {}
             self._at_boundary = False
-            self._play(player, batch)
+            self._process(player, batch)
         if flush:
             self._watermark.raise_to(END_OF_TIME)
-            self._play(player, {})
+            self._process(player, {})
         watermark = self._watermark.follow(self._now)
         before, self._played = self._played, len(self._raw)
         counted = self._counts, self._dropped
         return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
 
     def snapshot(self) -> bytes:
-        """State, timers, watermark, clock and the number of dead letters after what was played, for
+        """State, timers, watermark, clock and the number of dead letters after what was processed, for
         `TestRun(snapshot=…)`.
 
         Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
@@ -323,7 +321,7 @@ class TestRun:
     def close(self) -> None:
         """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`
         goes on with what is stored, as after a restart. `with TestRun(job) as run:` closes at the end of the block, as
-        tests of Hypothesis need it, which play many runs.
+        tests of Hypothesis need it, which make many runs.
         """
         if self._player is not None:
             player, self._player = self._player, None
@@ -405,7 +403,7 @@ class TestRun:
         self._job = job
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
-    def _play(self, player: Player, records: Records, crash_after: int | None = None) -> None:
+    def _process(self, player: Player, records: Records, crash_after: int | None = None) -> None:
         batch = ScriptedBatch(
             self._run,
             records,
@@ -419,26 +417,26 @@ class TestRun:
         )
         self._failed = []
         try:
-            played = player.play(batch)
+            result = player.process(batch)
         except AmadouError:
             self._failed = player.failed()
             self._known = self._stored  # code whose first batch fails leaves the state to the code before it
             raise
         self._placed = None
         self._stored = self._current
-        self._counts = sum_counts((self._counts, played.counts))
-        self._dropped += played.dropped
-        self._watermark.observe(played.newest, self._now)
-        self._watermark.hold(played.held)
-        self._dependency_state = played.dependency_state
-        self._letters = played.letter_count
+        self._counts = sum_counts((self._counts, result.counts))
+        self._dropped += result.dropped
+        self._watermark.observe(result.newest, self._now)
+        self._watermark.hold(result.held)
+        self._dependency_state = result.dependency_state
+        self._letters = result.letter_count
         self._read |= {source for source, by_partition in records.items() if any(by_partition.values())}
         self._last_sources = list(self._job.sources)
-        trace = [self._undeliverable(encoded) for encoded in played.letters] + played.trace
+        trace = [self._undeliverable(encoded) for encoded in result.letters] + result.trace
         self._raw += trace
-        self._state = played.state
+        self._state = result.state
         for port, sink in self._memory_sinks:
-            if port not in self._codecs:  # of the handler in whose place another one is played
+            if port not in self._codecs:  # of the handler in whose place another one is processed
                 continue
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(into, [[encoded for entry in trace for name, encoded in entry.outputs if name == port]])
@@ -481,7 +479,7 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
 
 
 def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
-    """The job as a test run plays it.
+    """The job as a test run processes it.
 
     :param handler: takes the place of the job's own; what it declares is not retired yet
     """
