@@ -69,7 +69,7 @@ def reproduce(
     force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
     param: ParamOption = None,
 ) -> None:
-    """Write a pytest file that processes dead letters again and fails with the same errors, until they are mended."""
+    """Write a pytest file that replays dead letters and fails with the same errors, until they are mended."""
     from amadou_runtime.core.dead_letter_files import read_letters
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 

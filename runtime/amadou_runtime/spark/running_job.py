@@ -184,8 +184,8 @@ class RunningJob:
         :returns: why it cannot be, if it cannot
         """
         if self._stopping:
-            # The next run processes this batch, which is planned and not begun. Interrupted in the middle, it would leave
-            # a stack overflow on the console, from Spark's way of reading errors.
+            # The next run processes this batch, which has not begun. Interrupted in the middle, it would leave a stack
+            # overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             return "the run was asked to end"
         self._tell_spark_progress()

@@ -21,7 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--amadou-engine",
         choices=ENGINES,
         default="embedded",
-        help="Where test runs are processed that do not name an engine: embedded (the default), spark, or both, which "
+        help="The engine of test runs that name none: embedded (the default), spark, or both, which "
         "fails where they differ.",
     )
 
@@ -46,7 +46,7 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         torn_down = yield
     finally:
-        errors += _close_all(item)  # what fixtures processed while they went
+        errors += _close_all(item)  # of runs that fixtures made while they ended
     if errors:
         raise errors[0]
     return torn_down
