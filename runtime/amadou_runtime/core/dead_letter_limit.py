@@ -25,8 +25,8 @@ def note_failure(failures: Failures, callback: str, error: str) -> None:
 
     :param error: its type and text, as a dead letter has it
     """
-    batch_local = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
-    batch_local[0] += 1
+    found = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
+    found[0] += 1
 
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
@@ -35,8 +35,8 @@ def all_failures(parts: Iterable[Failures]) -> Failures:
     for part in parts:
         for callback, kinds in part.items():
             for kind, (number, example) in kinds.items():
-                batch_local = whole.setdefault(callback, {}).setdefault(kind, [0, example])
-                batch_local[0] += number
+                found = whole.setdefault(callback, {}).setdefault(kind, [0, example])
+                found[0] += number
     return whole
 
 

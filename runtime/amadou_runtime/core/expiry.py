@@ -14,7 +14,7 @@ _SWEEPS: Final = 8
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
     """The keys of which something is gone by a watermark, by spec; and those that did not age yet.
 
-    :param aging: the specs with a time to live
+    :param with_ttl: the specs with a time to live
     """
     if watermark is None:
         return {}

@@ -22,7 +22,7 @@ class Firing:
     :param callbacks: the handler's
     :param subject: stands for each subject in turn
     :param due: the times of the handler's timers, in microseconds
-    :param waking: the timers of components
+    :param due_components: the timers of components
     """
 
     def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], due_components: ComponentTimers) -> None:
@@ -30,7 +30,7 @@ class Firing:
         self._subject = subject
         self._batch: Batch = batch_of(subject)
         self._due = due
-        self._waking = due_components
+        self._components = due_components
         self._times = sorted({*due, *due_components})
         self.calls: dict[str, int] = {}
         """How often each callback was called."""
@@ -49,7 +49,7 @@ class Firing:
         while times:
             micros = batch.firing_micros = heappop(times)
             subject.timestamp = timestamp = from_micros(micros)
-            with_timers = self._waking.pop(micros, {})
+            with_timers = self._components.pop(micros, {})
             for subject.key in in_key_order(with_timers):
                 fired += self._fire_components(micros, with_timers[subject.key])
             if micros not in timers.plain and micros not in timers.tagged:
@@ -108,7 +108,7 @@ class Firing:
         """Plan the wakes that a callback asked for and that the watermark has reached.
 
         :param micros: the time in hand
-        :param woken: the subject's components that were woken at it
+        :param fired: the subject's components whose timer of that time has fired
         :returns: those that ask for that time itself
         """
         batch, key, now = self._batch, self._subject.key, set()
@@ -122,9 +122,9 @@ class Firing:
             if at == micros:
                 now.add(name)
                 continue
-            if at not in self._waking:
+            if at not in self._components:
                 heappush(self._times, at)
-            self._waking.setdefault(at, {}).setdefault(key, set()).add(name)
+            self._components.setdefault(at, {}).setdefault(key, set()).add(name)
         batch.stored.clear()
         return now
 

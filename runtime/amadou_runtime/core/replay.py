@@ -65,10 +65,10 @@ class Plan:
     others: Mapping[str, int]
 
 
-def plan_of(letters: Iterable[Letter], job: Job, batch_local: frozenset[str] | set[str]) -> Plan:
+def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[str]) -> Plan:
     """How letters are replayed.
 
-    :param noted: the ids of those that were
+    :param replayed: the ids of those that were
     :raises LoadError: they are of another job, or cannot be replayed into this one
     """
     found, others = [], Counter[str]()
@@ -86,7 +86,7 @@ def plan_of(letters: Iterable[Letter], job: Job, batch_local: frozenset[str] | s
             others[f"{callback} without records, which could not be carried"] += 1
         else:
             found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
-    fresh = [letter for letter in found if letter.id not in batch_local]
+    fresh = [letter for letter in found if letter.id not in replayed]
     return Plan(_steps(fresh), len(found) - len(fresh), others)
 
 

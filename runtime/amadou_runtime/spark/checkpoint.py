@@ -25,7 +25,7 @@ class CheckpointMetadata:
     :param run: names the life of the checkpoint; see `SinkBatch`
     :param key_groups: how many key groups there are, frozen by the first run
     :param key_ranges: how many ranges of key groups there are, likewise
-    :param specs: the structures that each state spec has had, by name; see `_state_schema`
+    :param specs: the structures that each state spec has had, by name; see `core.state_schema`
     :param streams: the streams of sources that earlier runs read
     """
 

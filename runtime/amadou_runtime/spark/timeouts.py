@@ -13,7 +13,7 @@ timers, in every batch. So Spark's event time is a count of batches, a milliseco
    the offsets of that batch, as Spark does before it begins one.
 4. Where nothing comes for long and the job has an `idle_timeout`, its watermark rises with the clock. The driver writes
    when the next timer is due into a file (`WakeUp`). A source of its own (`wake_source`) reads the file and brings an
-   empty row for each range, which is a batch like any other.
+   empty row for each range. These rows carry no event time: they only call the ranges.
 """
 
 import json
