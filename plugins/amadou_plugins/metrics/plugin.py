@@ -11,11 +11,11 @@ def amadou_register_metrics() -> Iterable[Metric]:
         Metric("amadou_batches", "Batches completed.", "counter", lambda batch: 1),
         Metric("amadou_batch_seconds", "Time of batches, by the clock.", "counter", lambda batch: batch.seconds),
         Metric("amadou_records", "Records read.", "counter", lambda batch: batch.counts.records, "source"),
-        Metric("amadou_events", "EventColumns processed.", "counter", lambda batch: batch.counts.events),
-        Metric("amadou_late_events", "EventColumns behind the watermark.", "counter", lambda batch: batch.counts.late),
+        Metric("amadou_events", "Events processed.", "counter", lambda batch: batch.counts.events),
+        Metric("amadou_late_events", "Events behind the watermark.", "counter", lambda batch: batch.counts.late),
         Metric(
             "amadou_dropped_events",
-            "EventColumns dropped because they came too late.",
+            "Events dropped because they came too late.",
             "counter",
             lambda batch: batch.counts.dropped,
         ),
@@ -41,7 +41,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_held",
-            "EventColumns that wait for a source that is down.",
+            "Events that wait for a source that is down.",
             "gauge",
             lambda batch: batch.counts.held,
             "source",
