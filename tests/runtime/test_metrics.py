@@ -223,7 +223,7 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     ("metrics", "why"),
     [
         (
-            [Metric("amadou_events", "EventColumns.", "counter", lambda batch: 1)],
+            [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
             "amadou_events is that of the plugin metrics",
         ),
         (["events"], "it gave 'events', which is no amadou.Metric"),

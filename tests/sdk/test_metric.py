@@ -21,7 +21,7 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
     ],
 )
 def test_a_metric_that_prometheus_would_refuse_is_refused(given: dict[str, Any], why: str) -> None:
-    usual: dict[str, Any] = {"name": "events", "help": "EventColumns.", "kind": "counter", "read": lambda batch: 1}
+    usual: dict[str, Any] = {"name": "events", "help": "Events.", "kind": "counter", "read": lambda batch: 1}
     Metric(**usual)
     with pytest.raises(ValueError, match=why):
         Metric(**{**usual, **given})
