@@ -143,7 +143,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
     """State of a list for each subject.
 
     :param type: the type of the items, any that `codec_for` supports
-    :param ttl: event time after which an item expires unless it is written again (`semantics.md` 16)
+    :param ttl: duration in event time after which an item expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
     :param codec: turns items into what msgpack carries, for types that `codec_for` does not support
     :param version: the version of the type of items; above zero with `migrate`

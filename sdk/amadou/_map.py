@@ -180,7 +180,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
     :param key_type: any hashable type that `codec_for` supports
     :param value_type: any type that `codec_for` supports
-    :param ttl: event time after which an entry expires unless it is written again (`semantics.md` 16)
+    :param ttl: duration in event time after which an entry expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
     :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not support
     :param codec: the same for values

@@ -119,7 +119,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
 
     :param type: any type that `codec_for` supports
     :param default: the value of `.value` while nothing is set; `None` without it
-    :param ttl: event time after which a value expires unless it is written again (`semantics.md` 16)
+    :param ttl: duration in event time after which a value expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
     :param codec: turns values into what msgpack carries, for types that `codec_for` does not support
     :param version: the version of the type; above zero with `migrate`
