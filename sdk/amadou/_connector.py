@@ -13,8 +13,8 @@ class PartitionOffset:
 
     :param read: the position after the last record that the batch reads, as a number that grows with each record
     :param end: the position after the last record that existed when the batch was planned
-    :param back: the clock time since which the source can be reached again after an outage: during the outage the
-        partition does not count as idle
+    :param back: the clock time since which the source can be reached again after an outage; the partition does not
+        count as idle before
     """
 
     read: int

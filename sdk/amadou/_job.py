@@ -179,8 +179,7 @@ class Job:
 
     @property
     def idle_after(self) -> dict[str, timedelta]:
-        """The `idle_timeout` of each source that has one; without one, the default of components with state in memory.
-        """
+        """The `idle_timeout` of each source that has one; for others, that of components with state in memory."""
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
         timeouts = {source: _of(source, self.idle_timeout) or default for source in self.sources}
