@@ -24,10 +24,10 @@ class Port:
 
 
 class Keeper(Protocol):
-    """Keeps the stored state of components, including those that were made at run time."""
+    """Knows the stored state of components, including those that were made at run time."""
 
     def take(self, component: Any, key: Key) -> None:
-        """Give a component the state that is stored under its name.
+        """Let a component use the state that is stored under its name.
 
         :param key: the current key
         :raises StateDecodeError: the component cannot read the state
@@ -45,7 +45,7 @@ class Batch:
     :param touched: the keys that have events or due timers
     :param components: the known components, by name
     :param job: the job's name
-    :param keeper: gives components the state that is stored under their names; without it they get any state
+    :param keeper: checks components against the state stored under their names; without it any component may use it
     """
 
     __slots__ = (

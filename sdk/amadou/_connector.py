@@ -69,9 +69,9 @@ class Source:
 
         :param spark: the `SparkSession`
         :param reader: the `DataStreamReader` to use; it carries the name by which Spark knows the source. For a source
-            that defines `partition_offsets`, its option `NEWEST_OPTION` is the path of a local file with the newest
-            event time of each partition after each batch, as a JSON object of microseconds since 1970 by name. The
-            stream's planner may use it to read the partition furthest behind first
+            that defines `partition_offsets`, its option `NEWEST_OPTION` is the path of a local file. After each batch
+            the file has the newest event time of each partition, as a JSON object of microseconds since 1970 by name.
+            The stream's planner may use it to read the partition furthest behind first
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
         :returns: a frame with the columns `record` (the input of `to_records`), `partition` (a string) and `position`

@@ -318,8 +318,8 @@ def _one_form(key: Any) -> Any:
     return key
 
 
-# A cache of its own, apart from that of timers: handlers write under a minute and set a timer for its end in turns. It
-# compares by identity, since `truncate` returns the same object for neighbouring events.
+# Separate from the cache for timers, since handlers write under a minute and set a timer for its end by turns. Compared
+# by identity, since `truncate` returns the same object for neighbouring events.
 _last_key: tuple[Any, int] = (None, 0)
 
 

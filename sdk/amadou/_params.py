@@ -16,8 +16,8 @@ T = TypeVar("T")
 @attrs.frozen
 class Param:
     """A setting that is set at deployment: by `amadou run … -p NAME=VALUE`, else by the environment variable `NAME`,
-    else by the default. It may stand for any attribute of a handler and any setting of a connector or a job, and for
-    the values of a setting that is a mapping.
+    else by the default. It may be the value of a handler's attribute, or of a setting of a connector or a job. In a
+    setting that is a mapping it may be one of the values.
 
     :param name: the name on the command line and in the environment
     :param default: the value if none is given; without a default the setting must be given

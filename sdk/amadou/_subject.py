@@ -32,7 +32,7 @@ class Subject(Generic[K_co]):
     __slots__ = ("_batch", "_tables", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
     key: K_co
-    """The key, with the type that `key_event` gave it."""
+    """The key, of the type that `key_event` returned."""
     timestamp: datetime
     """The time of the current event or timer, in UTC."""
     source: str | None
@@ -97,7 +97,7 @@ class Subject(Generic[K_co]):
         return self._timers.discard(self.key, to_micros(timestamp), tag)
 
     def timers(self) -> list[Timer]:
-        """The pending timers of this key, by timestamp and tag."""
+        """Return the pending timers of this key, by timestamp and tag."""
         return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
 
     @property
