@@ -47,8 +47,8 @@ def codec_for(type_: Any) -> Codec[Any]:
     """Return the codec of a type.
 
     Scalars (`str`, `int`, `float`, `bool`, `bytes`) are checked and not converted; neither are `datetime` (decoded in
-    UTC), `date`, `timedelta`, `Decimal` and `UUID`. Cattrs converts enums, typed containers, `Optional`, unions,
-    `Literal`, attrs classes, dataclasses and named tuples. `Any`, bare containers and type variables carry whatever
+    UTC), `date`, `timedelta`, `Decimal` and `UUID`. Enums, typed containers, `Optional`, unions, `Literal`, attrs
+    classes, dataclasses and named tuples go through cattrs. `Any`, bare containers and type variables carry whatever
     msgpack does, attrs classes and dataclasses included.
 
     :raises UnsupportedTypeError: the type is not one of these; its message has the reason

@@ -61,7 +61,7 @@ class Source:
         raise NotImplementedError
 
     def records_by_partition(self) -> Iterable[tuple[str, Iterable[Any]]]:
-        """Return the records of `records` in runs of one partition each, with the partition's name."""
+        """Return the records of `records` in stretches of one partition each, with the partition's name."""
         return [("", self.records())]
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:

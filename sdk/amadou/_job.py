@@ -451,7 +451,7 @@ def _in_place_of_yield(callback: str) -> str:
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return names in a circle, where each needs the next one, from the first back to the first; empty without one."""
+    """Return names in a circle: each needs the next one, and the first is also the last. Empty without a circle."""
     for first in needs:
         paths = [[first]]
         while paths:

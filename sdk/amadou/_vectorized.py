@@ -17,8 +17,8 @@ class VectorizedHandler(Handler[K]):
     """
 
     delegates_to: str | None = None
-    """The name of the `Component` to which `on_event` passes every event, if it does nothing else. If the handler has no
-    other state and no timers, a run passes a vectorised component the events of many keys in one call."""
+    """The name of the `Component` to which `on_event` passes every event, if it does nothing else. A run passes a
+    vectorised component the events of many keys in one call, if the handler has no other state and no timers."""
 
     def for_job(self, job: "Job") -> "VectorizedHandler[K]":
         """Return the handler that a run of the job uses: itself, or a copy that depends on the job's settings."""
