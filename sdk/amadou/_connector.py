@@ -145,9 +145,9 @@ class Sink:
     """The base class of sinks, which write the values of a port.
 
     Writers in the workers write a batch in parts; then the batch is committed in one place. A batch whose commit did
-    not finish is processed again with the same number. A sink is exactly-once if repeated commits of a batch have the
-    effect of one. A port may have several sinks: where two of them share a place, such as a database, each must
-    distinguish its own batches, for instance by the table.
+    not finish is processed again with the same number. The second `commit` must then leave what a single one leaves:
+    this makes a sink exactly-once. A port may have several sinks: where two of them share a place, such as a database,
+    each must distinguish its own batches, for instance by the table.
     """
 
     guarantee: str = "at-least-once"

@@ -22,7 +22,7 @@ some threads. Lists and dicts alone may be nested 1,024 deep, msgpack's own boun
 TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
 _NO_SUCH_TIME: Final = "a time in it is before the year 1 or after the year 9999 in UTC"
 _LONG_TIME: Final = b"\xc7\x0c\xff"
-"""First bytes of a time before 1970 or after 2514 in msgpack: only some of those times cannot be read back."""
+"""First bytes of a time before 1970 or after 2514 in msgpack: of all times, only some of these cannot be read back."""
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
 

@@ -15,8 +15,8 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Param:
-    """A setting whose value is given at deployment: by `amadou run … -p NAME=VALUE`, else by the environment variable `NAME`,
-    else by the default. It may be the value of a handler's attribute, or of a setting of a connector or a job. In a
+    """A setting with a value from the deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`,
+    else the default. It may be the value of a handler's attribute, or of a setting of a connector or a job. In a
     setting that is a mapping it may be one of the values.
 
     :param name: the name on the command line and in the environment
