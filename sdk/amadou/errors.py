@@ -18,7 +18,7 @@
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
     ├── RecoverError           a window or join of an earlier run is due, and the handler has none of that name
-    ├── SpecError              a spec has wrong settings
+    ├── SpecError              a spec has invalid settings
     ├── CodecError
     │   ├── UnsupportedTypeError   no codec can be made for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
@@ -32,7 +32,7 @@
     ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
     ├── VectorizedPathError    a test run had different results by columns and event by event
-    ├── PlatformError          Java or pyspark is missing, or has the wrong version
+    ├── PlatformError          Java or pyspark is missing, does not start, or has the wrong version
     └── RunError               the engine failed, and the handler is not the cause
 """
 
@@ -346,7 +346,7 @@ class RecoverError(AmadouError):
 
 
 class SpecError(AmadouError):
-    """A spec has wrong settings."""
+    """A spec has invalid settings."""
 
 
 class CodecError(AmadouError):
@@ -473,7 +473,7 @@ class CheckpointError(AmadouError):
 
 
 class PlatformError(AmadouError):
-    """Java or pyspark is missing, or has the wrong version."""
+    """Java or pyspark is missing, does not start, or has the wrong version."""
 
 
 class TooManyDeadLettersError(AmadouError):

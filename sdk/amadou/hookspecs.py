@@ -3,9 +3,9 @@
 Hooks are called in the order in which plugins are loaded: amadou's own, then the entry points of installed packages,
 then those that the job names. `register` hooks add to amadou, `prepare` hooks change a run, and the others observe it.
 
-A plugin that fails does not affect the others: it is skipped, with a warning that names it. Three failures end the run,
-since it would not be the run that was asked for: an error in a `prepare` hook, a plugin of the job that cannot be
-loaded, and an `AmadouError` that a plugin raises on purpose in `amadou_run_started`.
+A plugin that fails does not affect the others: amadou skips the part that fails, with a warning that names the plugin.
+Three failures end the run, since it would not be the run that was asked for: an error in a `prepare` hook, a plugin of
+the job that cannot be loaded, and an `AmadouError` that a plugin raises on purpose in `amadou_run_started`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
