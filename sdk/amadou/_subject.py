@@ -52,7 +52,7 @@ class Subject(Generic[K_co]):
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark of this batch: no timer at or before it stays pending. `None` before the first one."""
+        """The watermark of this batch: timers at or before it fire before its events. `None` before the first one."""
         return self._batch.watermark
 
     @property
