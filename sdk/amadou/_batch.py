@@ -1,4 +1,4 @@
-"""What all subjects of a key group share while a batch is processed."""
+"""The data that all subjects of a key group share while a batch is processed."""
 
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
@@ -10,7 +10,7 @@ from amadou.event_time import from_micros
 
 
 class Port:
-    """What has been collected into one port, encoded, and how values get there.
+    """The encoded values collected into one port, and the functions that encode them.
 
     :param codec: the port's `Codec`; may have `encode_rows`, which encodes many tuples of the type's fields in one call
     """
@@ -24,28 +24,28 @@ class Port:
 
 
 class Keeper(Protocol):
-    """Knows what components stored, also those that were made at run time."""
+    """Knows the stored state of components, including those that were made at run time."""
 
     def take(self, component: Any, key: Key) -> None:
-        """Let a component have what is stored under its name.
+        """Let a component use the state that is stored under its name.
 
-        :param key: the key in hand
-        :raises StateDecodeError: it cannot read it
+        :param key: the current key
+        :raises StateDecodeError: the component cannot read the state
         """
 
     def noun_of(self, name: str) -> str:
-        """What messages call the component that stored something under a name."""
+        """Return the noun in messages for the component that stored state under a name."""
 
 
 class Batch:
-    """What all subjects of one key group share while a batch is processed.
+    """The data that all subjects of one key group share while a batch is processed.
 
     :param handler: the handler
-    :param columns: state by spec name
+    :param tables: state by spec name
     :param touched: the keys that have events or due timers
-    :param components: the components that are known, by name
+    :param components: the known components, by name
     :param job: the job's name
-    :param keeper: lets components have what is stored under their names; anything without it
+    :param keeper: checks components against the state stored under their names; without it any component may use it
     """
 
     __slots__ = (
@@ -89,18 +89,19 @@ class Batch:
         self.job = job
         self.counts: dict[str, int] = {}
         self.dropped = 0
-        """How many events were dropped because they came too late."""
+        """Number of events dropped because they came too late."""
         self.last_dropped: KeyedEvent[Any] | None = None
         self.firing_micros: int | None = None
-        """The time of the timers in hand, in microseconds; `None` while there are none."""
+        """The time of the timers that fire now, in microseconds; `None` while none do."""
         self.fired: list[str] | None = None
-        """The components of the key in hand that were woken at that time, the one in hand last, if there is one."""
+        """The current key's components that fired at that time; the last one is the component that fires now, if any.
+        """
         self.stored: set[str] = set()
-        """The components that stored something since the callback in hand began, while timers fire."""
+        """The components that stored state since the current callback began, while timers fire."""
         self.fed_by: dict[Key, dict[str, frozenset[str]]] = {}
-        """The components that gave something to others at a flush, also by way of others, by key and taker."""
+        """The components that fed others at a flush, directly or through others, by key and receiver."""
         self.is_replay = False
-        """Whether callbacks are played again that failed in earlier batches."""
+        """`True` while callbacks that failed in earlier batches are replayed."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

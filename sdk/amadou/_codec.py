@@ -16,46 +16,46 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """Turns values of one type into what msgpack carries, and back.
+    """Encodes values of one type as values that msgpack carries, and decodes them.
 
-    What `encode` returns must share nothing that can change with the value, and `decode` must make a new value: this
-    is what keeps state free of aliasing (`semantics.md` 14).
+    The result of `encode` must share no mutable object with the value, and `decode` must make a new value: this keeps
+    state free of aliasing (`semantics.md` 14).
     """
 
     def encode(self, value: T) -> Any:
-        """The encoded form of a value: `None`, `bool`, `int`, `float`, `str`, `bytes`, aware datetimes in UTC, `date`,
-        `timedelta`, `Decimal`, `UUID`, and lists and dicts of those.
+        """Return the encoded form of a value: `None`, `bool`, `int`, `float`, `str`, `bytes`, aware datetimes in UTC,
+        `date`, `timedelta`, `Decimal`, `UUID`, and lists and dicts of those.
 
         :raises EncodeError: the value does not fit the type
         """
 
     def decode(self, encoded: Any) -> T:
-        """The value of a encoded value.
+        """Return the value of an encoded form.
 
-        :raises StateDecodeError: the encoded value does not fit the type
+        :raises StateDecodeError: the encoded form does not fit the type
         """
 
 
 SCALARS: Final = (str, int, float, bool, bytes)
 LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
-"""Types whose values are their own encoded value; `UUID` too, which `_structured` adds since it is slow to import."""
+"""Types whose values are their own encoded form; `_structured` adds `UUID`, since it is slow to import."""
 SEQUENCES: Final = (list, set, frozenset, tuple)
 CONTAINERS: Final = (*SEQUENCES, dict)
 
 
 def codec_for(type_: Any) -> Codec[Any]:
-    """The codec of a type.
+    """Return the codec of a type.
 
-    Scalars (`str`, `int`, `float`, `bool`, `bytes`) are checked and go through with no conversion; `datetime` (comes
-    back in UTC), `date`, `timedelta`, `Decimal` and `UUID` likewise. Enums, typed containers, `Optional`, unions,
-    `Literal`, attrs classes, dataclasses and named tuples go through cattrs; `Any`, bare containers and type variables
-    carry whatever msgpack does, attrs classes and dataclasses included.
+    Scalars (`str`, `int`, `float`, `bool`, `bytes`) are checked and not converted; neither are `datetime` (decoded in
+    UTC), `date`, `timedelta`, `Decimal` and `UUID`. Enums, typed containers, `Optional`, unions, `Literal`, attrs
+    classes, dataclasses and named tuples go through cattrs. `Any`, bare containers and type variables carry whatever
+    msgpack does, attrs classes and dataclasses included.
 
-    :raises UnsupportedTypeError: for any other type, with the reason
+    :raises UnsupportedTypeError: the type is not one of these; its message has the reason
     """
     try:
         return _codec_for(type_)
-    except TypeError:  # not hashable, so no type
+    except TypeError:  # not hashable, so not a type
         raise UnsupportedTypeError(type_, "it is not a type") from None
 
 
@@ -71,7 +71,7 @@ def _codec_for(type_: Any) -> Codec[Any]:
 
 
 def is_bare(type_: Any) -> bool:
-    """Whether a type says nothing of what is inside."""
+    """Return `True` for a type that does not declare the types inside it."""
     return type_ in CONTAINERS or type_ is Any or type_ is object or isinstance(type_, TypeVar)
 
 
@@ -92,7 +92,7 @@ class _LeafCodec(Generic[T]):
 
 
 class AnyCodec:
-    """Packs values whose class is not declared; the bytes tell the classes."""
+    """Packs values whose class is not declared; the bytes contain the classes."""
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
@@ -113,12 +113,12 @@ class AnyCodec:
 
 
 def leaf_to_wire(value: Any, type_: Any) -> Any:
-    """A value of one of the `LEAVES`, checked, as exactly that type."""
+    """Return a checked value of one of the `LEAVES`, as exactly that type."""
     if isinstance(value, type_) and not (type_ is date and isinstance(value, datetime)):
         if type_ is datetime:
             if value.utcoffset() is None:
                 raise NaiveTimestampError(value)
-            # equal to, but cheaper than, a conversion where there is nothing to convert
+            # a datetime that needs no conversion skips it, which is cheaper
             return value if value.tzinfo is UTC and type(value) is datetime else _exact_datetime(value)
         if type_ is str and not value.isascii():
             check_text(value)
@@ -132,7 +132,7 @@ def leaf_to_wire(value: Any, type_: Any) -> Any:
 
 
 def check_text(value: str) -> None:
-    """Raise an `EncodeError` where UTF-8 cannot carry a text, which holds half of a surrogate pair."""
+    """Raise an `EncodeError` for a text that UTF-8 cannot carry, since it contains half of a surrogate pair."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -140,7 +140,7 @@ def check_text(value: str) -> None:
 
 
 def leaf_from_wire(encoded: Any, type_: Any) -> Any:
-    """The value of one of the `LEAVES` from its encoded form."""
+    """Return the value of one of the `LEAVES` from its encoded form."""
     if type(encoded) is type_:
         return encoded
     if type_ is float and type(encoded) is int:
@@ -156,7 +156,7 @@ def _exact_datetime(value: datetime) -> datetime:
 
 
 def _exact_leaf(value: Any, type_: Any) -> Any:
-    """The value of a subclass (`StrEnum`, `numpy.float64`, …) as its base type."""
+    """Return a value of a subclass (`StrEnum`, `numpy.float64`, …) as its base type."""
     if type_ is date:
         return date(value.year, value.month, value.day)
     if type_ is timedelta:

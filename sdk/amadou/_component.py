@@ -1,4 +1,4 @@
-"""What acts inside a handler by itself: windows, joins and what else is made of state and times."""
+"""The base of windows, joins and other parts of a handler that have state and timers of their own."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,38 +15,38 @@ from amadou._subject import Subject
 from amadou.event_time import LAST_TIME
 
 Invoke: TypeAlias = Callable[..., None]
-"""``call(subject, function, *arguments)`` runs a function of the user's as ``function(subject, *arguments)``."""
+"""``call(subject, function, *arguments)`` runs a user function as ``function(subject, *arguments)``."""
 
 _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=None)
 
 
 class Component(StateSpec[ComponentState]):
-    """The base of what acts inside a handler by itself: it has a value for each subject, and is woken at times.
+    """The base class of components: parts of a handler, such as windows, with a value and a timer for each subject.
 
-    Declared on the handler's class like other specs, or made at run time with a `name=`; the handler's callbacks call
-    its methods. It wakes before the handler's own timers of the same time, and times that have passed come in their
-    order, those that are asked for meanwhile among them. At the same time the components of a subject wake in the order
-    in which the handler declares them, then those that were made at run time by their names.
+    A component is declared on the handler's class like other specs, or made at run time with a `name=`. The handler's
+    callbacks call its methods. Its timers fire before the handler's own timers of the same time. Due times are
+    processed in order, including those that are set in the meantime. At the same time, a subject's components fire in
+    the order in which the handler declares them; components made at run time follow, by name.
 
-    :param name: the name that its state is stored under; the attribute's name without it
-    :param ttl: after how long without being written, in event time, a subject's value is gone (`semantics.md` 16); it
-        is woken for it before, where it is to be
-    :param version: the version of what it stores; above zero with `migrate`
-    :param migrate: what `_migrated` makes of what an older version stored goes by it (`semantics.md` 17, 28)
+    :param name: the name that its state is stored under; by default the attribute's name
+    :param ttl: duration in event time after which a subject's value expires unless it is written again
+        (`semantics.md` 16); a timer that is due by then fires first
+    :param version: the version of its stored state; above zero with `migrate`
+    :param migrate: the function by which `migrated` converts the state of an older version (`semantics.md` 17, 28)
     """
 
     noun: ClassVar[str] = "component"
-    """What messages call it."""
+    """The noun for it in messages."""
     has_timers = True
     needs_sources: tuple[str, ...] = ()
-    """The sources of the job that it cannot do without."""
+    """Names of the job's sources that it needs."""
     diverts = False
-    """Whether it gives late events to `Subject.divert`."""
+    """`True` if it passes late events to `Subject.divert`."""
     drops_late = False
-    """Whether it gives late events to `Subject.drop`."""
+    """`True` if it passes late events to `Subject.drop`."""
     in_memory = False
-    """Whether only the run that stored its state reads it. The next run begins without, and counts the keys that lost
-    something as ``<name>.lost``."""
+    """`True` if only the run that stored its state reads it. The next run starts without that state, and counts the
+    keys that lost some as ``<name>.lost``."""
 
     def __init__(
         self,
@@ -62,64 +62,66 @@ class Component(StateSpec[ComponentState]):
             known[name] = self
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
-        """Called when a time has come that was asked for. Stores when the next one is, if there is one.
+        """Called when the component's timer fires. It stores the time of the next timer, if there is one.
 
-        :param timestamp: the time; the subject's watermark may be far past it
-        :param call: runs a function of the user's. Where that fails, in a job that goes on, what it did is undone, and
-            nothing else: state that is at hand must be looked up again after it
+        :param timestamp: the timer's time; the subject's watermark may be far past it
+        :param call: runs a user function. If the function fails in a job that goes on, only its own changes are undone:
+            look up state objects again after the call
         """
         raise NotImplementedError
 
     @property
     def layout(self) -> Any:
-        """What the form of a `KeyGroupState` depends on besides the component's class, in terms of msgpack. State of
-        another layout is converted by `from_columns` before it is used.
+        """The settings that the form of a `KeyGroupState` depends on besides the component's class, as msgpack carries
+        them. State of another layout is converted by `from_columns` before it is used.
         """
         return None
 
     @property
     def is_vectorized(self) -> bool:
-        """Whether it can take in the events of a whole key group at once, as the `delegates_to` of a handler that has
-        no other state and no timers: it has `to_columns`, `from_columns`, `add_columns` and `on_timers`.
+        """`True` if it can process the events of a whole key group at once, as the `delegates_to` of a handler without
+        other state and timers. It then has `to_columns`, `from_columns`, `add_columns` and `on_timers`.
         """
         return False
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
-        """What is kept of subjects as a whole, the opposite of `from_columns`.
+        """Convert per-key state to key-group state, the opposite of `from_columns`.
 
-        :param next_timer: when the component is to be woken for the first of them
-        :returns: `None` where it cannot be a whole
+        :param next_timer: time of the first of the subjects' timers
+        :returns: the state; `None` if it cannot be converted
         """
         raise NotImplementedError
 
     def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
-        """The value of each subject in a `KeyGroupState`, and when the component is to be woken for it.
+        """Return the key, the value and the timer of each subject in a `KeyGroupState`.
 
-        :param layout: the one that it was stored with
+        :param layout: the layout that the state was stored with
         """
         raise NotImplementedError
 
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
-        """Take in events of many subjects, to the same effect as one after the other in their order.
+        """Process events of many subjects, with the same effect as one after the other in their order.
 
-        :param subject: its key and timestamp are to be set before a function of the user's sees it
+        :param subject: the subject for user functions; set its key and timestamp before they get it
         """
         raise NotImplementedError
 
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        """Do what `on_timer` does for every subject and time up to a watermark, in the order of times and keys.
+        """Fire the timers of all subjects up to a watermark, in the order of times and keys, as `on_timer` does.
 
-        :param watermark: in microseconds
-        :returns: how many calls of `on_timer` it stands for
+        :param watermark: the watermark in microseconds
+        :returns: the number of calls of `on_timer` that it replaces
         """
         raise NotImplementedError
 
     def reached(self, subject: Subject) -> int | None:
-        """The time up to which all has come that the component takes in, in microseconds; `None` before the first
-        watermark. It is the watermark for the batch's events. What is due comes before them, in the order of its times:
-        then it is the time in hand, or just before it while the component may still be woken at that time. What a
-        component gives itself at a flush, by way of others or not, comes too late: else it would go on to the end of
-        time. What a replayed timer gives comes after all that was due, as events do.
+        """Return the time up to which the component's input is complete, in microseconds; `None` before the first
+        watermark.
+
+        For the batch's events this is the watermark. Due timers fire before those events, in the order of their times.
+        While they fire, it is the current time, or just before it while the component may still fire at that time. At a
+        flush, values that a component feeds to itself, directly or through others, are late: otherwise the flush would
+        go on to the end of time. Values from a replayed timer come after all due timers, as events do.
         """
         batch = subject._batch
         if batch.firing_micros is None or batch.is_replay:
@@ -130,8 +132,8 @@ class Component(StateSpec[ComponentState]):
         return batch.firing_micros - (not is_over)
 
     def _has_fed(self, giver: str, subject: Subject) -> bool:
-        """Whether the component in hand has something of this one, by way of others or not. If it has not, note that it
-        feeds this one.
+        """Return `True` if the component that fires has input from this one, directly or through others. If not, record
+        that it feeds this one.
         """
         fed_by = subject._batch.fed_by.setdefault(subject.key, {})
         givers = fed_by.get(giver, frozenset()) | {giver}
@@ -141,12 +143,12 @@ class Component(StateSpec[ComponentState]):
         return False
 
     def fired_before(self, subject: Subject) -> str | None:
-        """The name of the component in hand, where this one was woken before it at the same time."""
+        """Return the name of the component that fires now, if this one fired before it at the same time."""
         fired = subject._batch.fired or []
         return fired[-1] if self.name in fired[:-1] and fired[-1] != self.name else None
 
     def shown_value(self, key: Key, value: Any) -> Any:
-        """A subject's value for people, such as in the messages of failing tests."""
+        """Return a subject's value for people, such as in the messages of failing tests."""
         return value
 
     def state_for(self, subject: Subject) -> ComponentState:
@@ -177,8 +179,8 @@ class Component(StateSpec[ComponentState]):
         return repr(self) if type(self).__repr__ is not object.__repr__ else ""
 
     def structure(self) -> dict[str, Any]:
-        """What is stored under it: its ``kind``, ``noun`` and ``version``, its ``settings``, texts by name of which
-        none may change, and its ``aggregate``, where it has one.
+        """Return a description of the stored state: its ``kind``, ``noun`` and ``version``, its ``settings`` as texts
+        by name, none of which may change, and its ``aggregate``, if it has one.
         """
         return {**super().structure(), "noun": self.noun, "settings": {}}
 
@@ -189,7 +191,7 @@ class Component(StateSpec[ComponentState]):
         return type(self)
 
     def loaded(self, state: ComponentState) -> ComponentState:
-        """Called for what is stored of a subject, before anything else sees it. It may change it and set `changed`."""
+        """Called with a subject's stored state before anything else sees it. It may change it and mark it changed."""
         return state
 
     def _state(self, key: Key, encoded: Any) -> ComponentState:
@@ -201,7 +203,7 @@ class Component(StateSpec[ComponentState]):
 
 @contextmanager
 def known_components(known: dict[str, Component]) -> Iterator[None]:
-    """Note the components that are made in the meantime, by name."""
+    """Record the components that are made meanwhile, by name."""
     token = _known.set(known)
     try:
         yield
@@ -210,15 +212,15 @@ def known_components(known: dict[str, Component]) -> Iterator[None]:
 
 
 class ComponentCallbacks(Protocol):
-    """The callback of a handler that makes windows or joins while a run goes on. A handler need not inherit from this
-    class; one that does lets type checkers check the signature.
+    """The callback of a handler that makes windows or joins at run time. A handler need not inherit from this class; if
+    it does, type checkers check the signature.
     """
 
     def on_recover_window(self, name: str, subject: Subject[Any]) -> Any:
-        """Called where a window or join is due that was made while the run went on, and is not made yet in this worker:
-        after a restart, or where a key comes to another worker.
+        """Called when a window or join that was made at run time is due but does not exist in this worker: after a
+        restart, or when a key moves to another worker.
 
-        :param name: its name
-        :returns: the window or join, of that name, and made as it was: one that cannot read what is stored ends the
-            run. One that is made here need not be returned
+        :param name: the name of the window or join
+        :returns: the window or join of that name, made as before: one that cannot read the stored state ends the run.
+            One that is made in this callback need not be returned
         """

@@ -1,4 +1,4 @@
-"""What a component keeps: of one subject, or of all subjects of a key group."""
+"""The state of a component: of one subject, or of all subjects of a key group."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ComponentState:
-    """What a component keeps of a subject: a value, and when the component wants to be woken for it."""
+    """A component's state of one subject: a value, and the time of its next timer."""
 
     __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "next_timer", "value")
 
@@ -29,14 +29,16 @@ class ComponentState:
         if encoded is not MISSING and spec.ttl is not None:
             self._written, encoded = encoded
         self.value: Any = None if encoded is MISSING else encoded
-        """What was stored last, `None` for nothing: what plain msgpack carries. Changing it in place stores nothing."""
+        """The value that was stored last, as plain msgpack carries it; `None` for nothing. Changing it in place stores
+        nothing.
+        """
         self.next_timer: int | None = None
-        """When the component is woken, in microseconds since 1970."""
+        """The time of the component's timer, in microseconds since 1970."""
 
     @property
     def batch_local(self) -> Any:
-        """What the component notes for the batch's events, or for the time in hand while what is due is woken; `None`
-        before. It is not kept.
+        """A value of the component for the batch's events, or for the current time while due timers fire; `None` before
+        it is set. It is not stored.
         """
         at, value = self._table.batch_local.get(self._key, (None, None))
         return value if at == self._batch.firing_micros else None
@@ -56,12 +58,12 @@ class ComponentState:
         return self._subject._batch
 
     def store(self, value: Any, next_timer: int | None, *, renews: bool = True) -> None:
-        """Keep a value. Nothing stays of a subject without one.
+        """Store a value. A subject without a value keeps no state.
 
-        :param value: what plain msgpack carries, `None` for nothing
-        :param next_timer: when to call `Component.on_timer`, in microseconds since 1970: after `Component.reached`, or
-            in `on_timer` after the time in hand
-        :param renews: whether it counts as written now, for a `ttl`: not what is left after a wake
+        :param value: a value that plain msgpack carries, `None` for nothing
+        :param next_timer: time to call `Component.on_timer`, in microseconds since 1970: after `Component.reached`, or
+            in `on_timer` after the current time
+        :param renews: `True` if the value counts as written now, for a `ttl`; `False` for a rest that a timer leaves
         """
         self.value = value
         self.next_timer = None if value is None else next_timer
@@ -73,18 +75,18 @@ class ComponentState:
             self._batch.stored.add(self._spec.name)
 
     def mark_changed(self) -> None:
-        """Let it be stored again, such as after a `Component.loaded` that changed the value."""
+        """Mark the state to be stored again, such as after a `Component.loaded` that changed the value."""
         self._changed = True
 
     @property
     def has_ttl(self) -> bool:
-        """Whether the value is gone some time after it was written."""
+        """`True` if the value expires."""
         return self._spec.ttl is not None
 
     def is_expired(self, now: int) -> bool:
-        """Whether its time to live is over.
+        """Return `True` if the value's time to live is over.
 
-        :param now: in microseconds since 1970
+        :param now: the time in microseconds since 1970
         """
         life = self._spec.ttl
         return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
@@ -102,9 +104,7 @@ class ComponentState:
 
 
 class KeyGroupState:
-    """What a component keeps of all subjects of a key group, as one value, and when it wants to be woken for the first
-    of them.
-    """
+    """A component's state of all subjects of a key group: one value, and the time of the first of their timers."""
 
     __slots__ = ("batch_local", "keys", "layout", "next_timer", "value")
 
@@ -112,21 +112,21 @@ class KeyGroupState:
         self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Any = None
     ) -> None:
         self.value = value
-        """What plain msgpack carries, `None` for nothing."""
+        """The value, as plain msgpack carries it; `None` for nothing."""
         self.next_timer = next_timer
-        """In microseconds since 1970."""
+        """The time of the first timer, in microseconds since 1970."""
         self.keys = keys
-        """The subjects that it is about."""
+        """The subjects that the value holds."""
         self.layout = layout
-        """The component's `layout` when it was stored."""
+        """The component's `layout` when the value was stored."""
         self.batch_local: Any = None
-        """What the component notes for the rest of the batch; it is not kept."""
+        """A value of the component for the rest of the batch; it is not stored."""
 
     def store(self, value: Any, next_timer: int | None, keys: Collection[Key]) -> None:
-        """Keep a value.
+        """Store a value.
 
-        :param value: what plain msgpack carries, `None` for nothing
-        :param next_timer: when to wake the component, after the watermark
-        :param keys: the subjects that it is about, each of which has one time to wake
+        :param value: a value that plain msgpack carries, `None` for nothing
+        :param next_timer: time of the first timer, after the watermark
+        :param keys: the subjects that the value holds, each with one timer
         """
         self.value, self.next_timer, self.keys = value, next_timer, keys

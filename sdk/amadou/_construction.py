@@ -1,4 +1,4 @@
-"""How objects of attrs classes and dataclasses are made anew from the values of their fields."""
+"""Makes objects of attrs classes and dataclasses again from the values of their fields."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_origin, get_type_hints
@@ -9,9 +9,9 @@ from amadou.fields import Field, field_types, fields_of
 
 
 def resolved_annotations(class_: type) -> dict[str, Any]:
-    """The types of a class's fields by name. What is quoted is looked up, and replaced for all that ask the class.
+    """Return the types of a class's fields by name. Quoted annotations are resolved, and replaced on the class itself.
 
-    :raises NameError: there is no such type
+    :raises NameError: a quoted type does not exist
     """
     hints = get_type_hints(class_, include_extras=True)
     if attrs.has(class_):
@@ -28,22 +28,22 @@ def made_fields(type_: Any) -> dict[str, Any]:
 
 
 def is_needed(class_: type, field: Field) -> bool:
-    """Return `True` for a field that an object would lack if it were made without it."""
+    """Return `True` for a field that an object lacks if it is made without a value for it."""
     return field.default is attrs.NOTHING and not (field.alias is None and _acts(class_))
 
 
 def is_plain(type_: Any) -> bool:
-    """Whether calling an attrs class or a dataclass with the values of its fields gives an object with these values,
-    and does nothing else.
+    """Return `True` for an attrs class or a dataclass whose call with the values of its fields makes an object with
+    these values, and does nothing else.
     """
     class_ = get_origin(type_) or type_
     return not (_acts(class_) or _checks(class_) or made_fields(type_))
 
 
 def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
-    """A function that makes an object of an attrs class or a dataclass from the values of its fields by name, as far as
-    they are known. Where an attrs class has converters or validators, they do not run for these values, which went
-    through them when the first object was made.
+    """Return a function that makes an object of an attrs class or a dataclass from the known values of its fields, by
+    name. Converters and validators of an attrs class do not run for these values: they ran when the first object was
+    made.
     """
     if _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
         return lambda parts: _filled(class_, parts)
@@ -52,12 +52,12 @@ def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
 
 
 _UNKNOWN_TO_FIELDS: Final = {"__attrs_pre_init__", "__attrs_init__"}
-"""What classes have that are made of more than their fields: a start of their own, or an `__init__` of their own."""
+"""Attributes of classes that are made of more than their fields: a pre-init hook, or an `__init__` of their own."""
 _CACHED_HASH: Final = "_attrs_cached_hash"
 
 
 def _acts(class_: type) -> bool:
-    """Whether a class does more at an object's making than to take its fields."""
+    """Return `True` for a class that runs its own code when an object is made."""
     return any(hasattr(class_, name) for name in ("__post_init__", "__attrs_post_init__"))
 
 
@@ -66,7 +66,9 @@ def _checks(class_: type) -> bool:
 
 
 def _filled(class_: type, parts: Mapping[str, Any]) -> Any:
-    """What the `__init__` of an attrs class does, without validators and the converters of what is known."""
+    """Make an object as the `__init__` of an attrs class does, without validators, and without converters for known
+    values.
+    """
     value = class_.__new__(class_)  # type: ignore[call-overload]
     for of in attrs.fields(class_):
         if of.name in parts:

@@ -1,4 +1,4 @@
-"""msgpack as amadou speaks it: exact types, and extensions for what msgpack lacks."""
+"""The msgpack encoding of amadou: exact types, and extensions for types that msgpack lacks."""
 
 import importlib
 import threading
@@ -16,23 +16,23 @@ from amadou.event_time import MICROSECOND
 _TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)
 
 MAX_NESTING: Final = 64
-"""How deep tuples, sets and classes may be nested in one another: reading each takes 45 kB of the stack, of which some
-threads have 8 MB. Lists and dicts alone: 1,024, msgpack's own bound.
+"""Maximum nesting of tuples, sets and classes in one another: reading each takes 45 kB of the stack, which has 8 MB in
+some threads. Lists and dicts alone may be nested 1,024 deep, msgpack's own bound.
 """
 TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
 _NO_SUCH_TIME: Final = "a time in it is before the year 1 or after the year 9999 in UTC"
 _LONG_TIME: Final = b"\xc7\x0c\xff"
-"""How a time before 1970 or after 2514 begins in msgpack: only among those are some that cannot be read back."""
+"""First bytes of a time before 1970 or after 2514 in msgpack: of all times, only some of these cannot be read back."""
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
 
 
 class Envelope(NamedTuple):
-    """Stored state of a spec that counts versions or whose parts age."""
+    """Stored state of a spec with a version or a ttl."""
 
     version: int
     aged: bool
-    """Whether each part is a pair of when it was written, in microseconds, and its encoded form."""
+    """`True` if each part is a pair: the time it was written, in microseconds, and its encoded form."""
     encoded: Any
 
 
@@ -40,10 +40,10 @@ _known_types: dict[str, type] = {}
 
 
 def pack(value: Any) -> bytes:
-    """The msgpack bytes of a value.
+    """Return the msgpack bytes of a value.
 
-    :raises EncodeError: something in it cannot be carried
-    :raises NaiveTimestampError: it holds a datetime without a zone
+    :raises EncodeError: msgpack cannot carry a part of the value
+    :raises NaiveTimestampError: the value contains a datetime without a zone
     """
     try:
         packed: bytes = _packer.pack(value)
@@ -51,7 +51,7 @@ def pack(value: Any) -> bytes:
             _check_times(packed)
     except RecursionError as error:
         _packer.reset()
-        if is_nested():  # told of the whole value, once
+        if is_nested():  # reported once, for the whole value
             raise
         raise EncodeError(value, Any, TOO_DEEP) from error
     except (ValueError, OverflowError) as error:
@@ -65,9 +65,9 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """The value that `pack` turned into these bytes.
+    """Return the value that `pack` turned into these bytes.
 
-    :raises StateDecodeError: it cannot be made of them
+    :raises StateDecodeError: the bytes cannot be unpacked
     """
     try:
         return msgpack.unpackb(data, ext_hook=_from_extension, **_UNPACK_OPTIONS)
@@ -78,27 +78,27 @@ def unpack(data: bytes) -> Any:
 
 
 def unpack_all(joined: bytes) -> list[Any]:
-    """The values of packed bytes that stand one behind the other; far cheaper than unpacking each alone."""
+    """Return the values of concatenated packed bytes; far cheaper than unpacking each alone."""
     unpacker = msgpack.Unpacker(ext_hook=_from_extension, max_buffer_size=0, **_UNPACK_OPTIONS)
     unpacker.feed(joined)
     return list(unpacker)
 
 
 def unpack_times(data: bytes) -> list[int]:
-    """A packed list of timestamps as microseconds since 1970."""
+    """Return a packed list of timestamps as microseconds since 1970."""
     return [nanos // 1000 for nanos in msgpack.unpackb(data, timestamp=2)]
 
 
 def know_types(types: Mapping[str, type]) -> None:
-    """Tell which classes stand behind names that cannot be imported, such as those of a `__main__` script, and forget
-    those of before.
+    """Register the classes of names that cannot be imported, such as those of a `__main__` script, in place of those
+    registered before.
     """
     _known_types.clear()
     _known_types.update(types)
 
 
 def type_reference(type_: type) -> str:
-    """The name under which values of a class are packed."""
+    """Return the name under which values of a class are packed."""
     return f"{type_.__module__}:{type_.__qualname__}"
 
 
@@ -109,7 +109,7 @@ def _to_extension(value: Any) -> Any:
     if kind is Envelope:
         return msgpack.ExtType(_ENVELOPE, pack_nested(list(value)))
     if kind is set or kind is frozenset:
-        # in the order of the packed members, which is the same in each process
+        # sorted by packed members, since that order is the same in each process
         members = b"".join(sorted(map(pack_nested, value)))
         header = _new_packer().pack_array_header(len(value))
         return msgpack.ExtType(_SET if kind is set else _FROZENSET, header + members)
@@ -146,14 +146,14 @@ def _to_extension(value: Any) -> Any:
 
 
 def pack_nested(value: Any) -> bytes:
-    """Pack while another value is being packed."""
+    """Pack a value inside another one that is being packed."""
     return nested(_new_packer().pack, value)  # type: ignore[no-any-return]
 
 
 def nested(function: Callable[[Any], Any], value: Any) -> Any:
-    """Call a function for what is inside a value, and count how deep that is.
+    """Call a function for a value inside another one, and count the depth of nesting.
 
-    :raises RecursionError: deeper than `MAX_NESTING`
+    :raises RecursionError: the value is nested deeper than `MAX_NESTING`
     """
     if _nesting.depth == MAX_NESTING:
         raise RecursionError(TOO_DEEP)
@@ -165,7 +165,7 @@ def nested(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_nested() -> bool:
-    """Whether it is the inside of a value that is in hand."""
+    """Return `True` while a value inside another one is encoded or decoded."""
     return _nesting.depth > 0
 
 
@@ -177,7 +177,7 @@ _nesting = _Nesting()
 
 
 def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
-    """Pack an object by its codec, which may call `pack` while the packer is busy: it has one buffer."""
+    """Pack an object by its codec, which may call `pack` while the packer is busy: a packer has only one buffer."""
     global _packer
     reference, codec, value = parts
     busy, _packer = _packer, _new_packer()
@@ -188,7 +188,7 @@ def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
 
 
 def _check_times(packed: bytes) -> None:
-    """Raise an `OverflowError` where a packed time cannot be read back."""
+    """Raise an `OverflowError` for a packed time that cannot be read back."""
 
     def inside(code: int, data: bytes) -> None:
         if code in (_TUPLE, _SET, _FROZENSET, _ENVELOPE, _OBJECT):

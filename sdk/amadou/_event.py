@@ -9,7 +9,7 @@ from amadou._encoding import MAX_NESTING
 from amadou.errors import KeyTypeError
 
 Key: TypeAlias = str | bytes | int | tuple[Any, ...]
-"""What a key may be: text, bytes, an integer, or a tuple of those. `1`, `"1"` and `b"1"` are three keys."""
+"""The type of a key: text, bytes, an integer, or a tuple of those. `1`, `"1"` and `b"1"` are three keys."""
 
 K = TypeVar("K", bound=Key, default=Any)
 K_co = TypeVar("K_co", bound=Key, covariant=True, default=Any)
@@ -20,13 +20,13 @@ T = TypeVar("T")
 # A named tuple, not attrs: one is made for every record in `key_event` and one for every call of `on_event`, and a
 # frozen attrs class takes three times as long to make.
 class KeyedEvent(NamedTuple, Generic[V_co, K_co]):
-    """An event, with the key of the subject that it belongs to and the time at which it happened.
+    """An event with the key of its subject and the time at which it happened.
 
-    Its type may name that of the value, `KeyedEvent[View]`, and that of the key after it, `KeyedEvent[View, str]`.
+    Its type may name the type of the value, `KeyedEvent[View]`, and of the key, `KeyedEvent[View, str]`.
 
-    :param key: a `str`, `bytes`, `int` or a tuple of those; it comes back with the type that it went in with
-    :param timestamp: an aware datetime; microseconds are kept, the zone comes back as UTC
-    :param value: anything that msgpack and the codecs can carry, attrs classes and dataclasses among them
+    :param key: a `str`, `bytes`, `int` or a tuple of those; callbacks get it with the same type
+    :param timestamp: an aware datetime; microseconds are kept, callbacks get it in UTC
+    :param value: any value that msgpack and the codecs can carry, including attrs classes and dataclasses
     """
 
     key: K_co
@@ -40,7 +40,7 @@ _new_event: Callable[[Any], KeyedEvent[Any]] = partial(tuple.__new__, KeyedEvent
 def keyed_events(
     keys: Iterable[Key], timestamps: Iterable[datetime], values: Iterable[Any]
 ) -> Iterator[KeyedEvent[Any]]:
-    """Events of their columns, made at a third of the cost of calling the class for each."""
+    """Return the events of columns, at a third of the cost of calling the class for each."""
     return map(_new_event, zip(keys, timestamps, values, strict=True))
 
 
@@ -65,10 +65,10 @@ def _check_parts(parts: tuple[Any, ...], key: Any, depth: int) -> None:
 
 
 def in_key_order(items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
-    """Keys, or what has them, in the order in which their timers fire (`semantics.md` 6); those of several types by
-    type.
+    """Return keys, or items with keys, in the order in which their timers fire (`semantics.md` 6). Keys of several
+    types are ordered by type.
 
-    :param key: gives an item's key
+    :param key: a function that returns an item's key
     """
     items = list(items)
     try:
@@ -78,7 +78,7 @@ def in_key_order(items: Iterable[T], key: Callable[[T], Any] | None = None) -> l
 
 
 def _sortable(key: Any) -> Any:
-    """A stand-in for a key that can be compared with those of keys of other types."""
+    """Return a sort key that can be compared between keys of several types."""
     if type(key) is tuple:
         return ("tuple", tuple(_sortable(part) for part in key))
     return (type(key).__name__, key)

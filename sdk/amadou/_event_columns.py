@@ -1,4 +1,4 @@
-"""Events as columns, for components that take many at a time."""
+"""Events as columns, for components that process many at a time."""
 
 from collections.abc import Iterable, Iterator
 from itertools import compress
@@ -14,7 +14,7 @@ from amadou.event_time import from_micros
 class EventColumns:
     """Events of many subjects and of one source, as columns.
 
-    :param micros: their timestamps in microseconds since 1970
+    :param micros: timestamps in microseconds since 1970
     """
 
     keys: list[Key]
@@ -25,16 +25,19 @@ class EventColumns:
         return len(self.keys)
 
     def each(self) -> Iterator[KeyedEvent[Any]]:
-        """The events one by one."""
+        """Return the events one by one."""
         return keyed_events(self.keys, map(from_micros, self.micros), self.values)
 
     def where(self, chosen: Iterable[Any]) -> "EventColumns":
-        """The events for which something is true."""
+        """Return the events at the positions where `chosen` is true."""
         chosen = list(chosen)
         return EventColumns(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
     def by(self, labels: list[Any]) -> dict[Any, "EventColumns"]:
-        """The events by what they are labelled with."""
+        """Return the events by label.
+
+        :param labels: a label for each event
+        """
         if len(set(labels)) == 1:
             return {labels[0]: self}
         found: dict[Any, EventColumns] = {}
@@ -48,7 +51,7 @@ class EventColumns:
         return found
 
     def between(self, start: int, end: int) -> "EventColumns":
-        """The events of some positions."""
+        """Return the events at the positions from `start` up to, but not including, `end`."""
         if (start, end) == (0, len(self)):
             return self
         return EventColumns(self.keys[start:end], self.values[start:end], self.micros[start:end])

@@ -32,7 +32,7 @@ def _timeout(value: Any) -> Any:
 
 
 def _letter_bound(value: Any) -> Any:
-    """A number as an `int`, which a `Param` with `type=float` is not; 1.0 could be the share of all, too."""
+    """Return a whole number as an `int`, such as from a `Param` with `type=float`; 1.0 stays: it may mean a share."""
     return int(value) if type(value) is float and value.is_integer() and value != 1 else value
 
 
@@ -44,7 +44,7 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
-# What a converter takes is what type checkers let a job be given.
+# Type checkers take the parameter types of these converters as those of the job's arguments.
 def _sources(value: Mapping[str, Source]) -> Mapping[str, Source]:
     frozen: Mapping[str, Source] = _frozen_mapping(value)
     return frozen
@@ -66,11 +66,11 @@ def _of(source: str, given: Any) -> Any:
 
 
 _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
-"""The settings of a job that give it ports of its own, by port."""
+"""The job settings that add ports of amadou's own, by port."""
 
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
-"""What is in memory is to be closed within 10 seconds of when it would have been in a stream that goes on."""
+"""Windows in memory are to close at most 10 seconds later than they would in a stream that goes on."""
 
 
 _BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | float | Param]
@@ -78,44 +78,44 @@ _BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | floa
 
 @attrs.frozen(eq=False)
 class Job:
-    """A handler with its sources and sinks: what is tested, described, run and submitted.
+    """A handler with its sources and sinks: the unit that is tested, described, run and submitted.
 
-    Construction looks at everything that can be known before a record comes, and names every mistake at once.
+    The constructor checks everything that can be checked before the first record, and reports all mistakes at once.
 
-    :param name: names the job in checkpoints, outputs and the Spark UI
+    :param name: the job's name in checkpoints, outputs and the Spark UI
     :param handler: an instance of a `Handler`
     :param sources: the sources by name; events carry the name as `subject.source`
-    :param sinks: a sink for each port (`SinkSpec`) of the handler, or a list of several, by the port's name. Each of
-        several gets every value, and keeps its own guarantee
-    :param watermark_delay: how far the watermark stays behind the newest event (`semantics.md` 2), a `timedelta` or
-        seconds; or by source, where those that are not named have none
-    :param idle_timeout: after how long without records a source no longer holds the watermark back, a `timedelta` or
-        seconds; or by source, where those that are not named are waited for. When all sources are idle, the watermark
-        rises with the clock (`semantics.md` 3). Without it nothing moves while nothing comes; but 5 seconds for a
-        handler with windows in memory
-    :param late_events: `"deliver"` hands events behind the watermark to `on_event` like any other, `"drop"` only counts
-        them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
+    :param sinks: a sink, or a list of sinks, for each port (`SinkSpec`) of the handler, by the port's name. Each sink
+        of a list gets every value, and keeps its own guarantee
+    :param watermark_delay: distance of the watermark behind the newest event (`semantics.md` 2), a `timedelta` or
+        seconds; or by source, with none for sources that are not named
+    :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back, a
+        `timedelta` or seconds; or by source, with the default for sources that are not named. When all sources are
+        idle, the watermark advances with the clock (`semantics.md` 3). By default sources are always waited for, and
+        the watermark stands still without records; for a handler with windows in memory the default is 5 seconds
+    :param late_events: `"deliver"` passes events behind the watermark to `on_event` like any other, `"drop"` only
+        counts them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
         complete batch (`semantics.md` 18); `"dead_letter"` undoes the failing callback alone, sends a `DeadLetter` to
-        the sink `dead_letters` and goes on (`semantics.md` 19). Without such a sink, or one for `late_events`, a run
-        keeps them as JSON lines in its checkpoint
-    :param max_dead_letters: how many dead letters a job with `on_error="dead_letter"` takes, over all runs of a
-        checkpoint: one more ends the run before anything of that batch counts. A share below 1 bounds which part of
-        the calls of each callback may fail, once ten have: records in `key_event`, events in `on_event`, timers, the
-        times at which a window closes. Without it there is no bound
-    :param max_ahead: how far ahead of the clock an event may be, a `timedelta` or seconds; one that is further ahead
-        is an error of its record (`semantics.md` 4). Without it one absurd timestamp makes all other events late
-    :param retired: what becomes of state of specs that the handler no longer declares, by name. `"drop"` removes it
+        the sink `dead_letters` and goes on (`semantics.md` 19). A run without such a sink, or without one for
+        `late_events`, writes them as JSON lines to its checkpoint
+    :param max_dead_letters: bound on the dead letters of a job with `on_error="dead_letter"`, over all runs of a
+        checkpoint: one more ends the run before anything of that batch counts. A share below 1 bounds the failing part
+        of the calls of each callback, once ten have failed: records in `key_event`, events in `on_event`, timers, the
+        times at which a window closes. By default there is no bound
+    :param max_ahead: bound on an event's time ahead of the clock, a `timedelta` or seconds; an event further ahead is
+        an error of its record (`semantics.md` 4). Without a bound one absurd timestamp makes all other events late
+    :param retired: policy for the state of specs that the handler no longer declares, by name. `"drop"` removes it
         when its key group is next processed, at the latest when one of its windows is due, and counts the keys as
-        ``<name>.dropped``; `"keep"` leaves it as it is until a handler declares the spec again. Without it other state
-        stays, too, and a window that is due ends the run
-    :param key_groups: into how many groups keys are spread, frozen by the first run of a checkpoint. The subjects of a
-        group are loaded together, and fit a processor's cache where groups are many: 256 was the best from 1,000 keys
-        to 1,000,000. No more than that many cores can share the job
+        ``<name>.dropped``; `"keep"` leaves it as it is until a handler declares the spec again. State that is not named
+        stays, too, but a window that is due ends the run
+    :param key_groups: number of groups that keys are spread over, fixed by the first run of a checkpoint. The subjects
+        of a group are loaded together, and fit a processor's cache if there are many groups: 256 was the best from
+        1,000 keys to 1,000,000. At most that many cores can share the job
     :param plugins: modules, ``module:attribute``, or objects with hooks (`amadou.hookspecs`) that are loaded for this
-        job, after those that are installed
-    :param dependencies: which sources need others to be up to date, and wait while those are down; see `DependsOn`
-    :raises JobError: with one sentence for each mistake
+        job, after the installed ones
+    :param dependencies: sources that need others to be up to date, and wait while those are down; see `DependsOn`
+    :raises JobError: the job has mistakes; one sentence for each
     """
 
     name: str
@@ -136,7 +136,8 @@ class Job:
     component_order: Sequence[str] = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(lambda self: tuple(self.components), takes_self=True)
     )
-    """The names of the handler's components as it declares them: a class that travels to Spark's workers loses that."""
+    """The names of the handler's components in the order of their declaration, which a class loses on its way to
+    Spark's workers."""
 
     def __attrs_post_init__(self) -> None:
         self.validate()
@@ -162,13 +163,13 @@ class Job:
 
     @property
     def ports(self) -> dict[str, SinkSpec[Any]]:
-        """The output ports by name: the handler's, and those of late events and dead letters where there are any."""
+        """The output ports by name: the handler's, and those for late events and dead letters if the job has them."""
         ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
         return ports | self._own_ports()
 
     @property
     def all_sinks(self) -> list[tuple[str, Sink]]:
-        """Every sink with the name of its port, which comes once for each of its sinks."""
+        """Every sink with the name of its port; a port with several sinks appears once for each."""
         return [(port, sink) for port, given in self.sinks.items() for sink in _several(given)]
 
     @property
@@ -178,9 +179,7 @@ class Job:
 
     @property
     def idle_after(self) -> dict[str, timedelta]:
-        """The `idle_timeout` of each source that has one; where there is none, that of components which keep their
-        state in memory.
-        """
+        """The `idle_timeout` of each source that has one; for others, that of components with state in memory."""
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
         timeouts = {source: _of(source, self.idle_timeout) or default for source in self.sources}
@@ -197,22 +196,22 @@ class Job:
 
     @property
     def has_timers(self) -> bool:
-        """Whether the handler defines `on_timer_expired`."""
+        """`True` if the handler defines `on_timer_expired`."""
         return type(self.handler).on_timer_expired is not Handler.on_timer_expired
 
     @property
     def params(self) -> list[Param]:
-        """The deployment parameters that the job takes."""
+        """The deployment parameters of the job."""
         sinks = [sink for _, sink in self.all_sinks]
         return params_of((self, self.handler, *self.sources.values(), *sinks, *self.dependencies))
 
     def with_params(self, given: Mapping[str, str] = MappingProxyType({}), *, connectors: bool = True) -> "Job":
-        """The job with each `Param` replaced by its value.
+        """Return the job with each `Param` replaced by its value.
 
-        :param given: texts by name, as on the command line; the environment and the defaults serve the rest
-        :param connectors: whether sources and sinks need their values, too. Without it a `Param` of theirs that has
-            none stays, as in a test run, which reads and writes nothing
-        :raises ParamError: some are missing, cannot be read, or are not this job's
+        :param given: texts by name, as on the command line; the others come from the environment and the defaults
+        :param connectors: `True` if sources and sinks need their values, too. Otherwise a `Param` of theirs without a
+            value stays, as in a test run, which reads and writes nothing
+        :raises ParamError: parameters are missing, cannot be read, or do not belong to this job
         """
         known = {param.name for param in self.params}
         problems = [
@@ -238,9 +237,9 @@ class Job:
         return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks, dependencies=dependencies)
 
     def validate(self) -> None:
-        """Look for mistakes. Called on construction.
+        """Check the job. Called on construction.
 
-        :raises JobError: with one sentence for each mistake
+        :raises JobError: the job has mistakes; one sentence for each
         """
         problems = [
             *self._setting_problems(),
@@ -294,7 +293,7 @@ class Job:
         return problems
 
     def _by_source(self, setting: str) -> list[tuple[str, Any]]:
-        """The values of a setting that may be given by source, and what to call them."""
+        """Return the values of a setting that may be given by source, each with its name in messages."""
         given = getattr(self, setting)
         if not isinstance(given, Mapping):
             return [(setting, given)]
@@ -422,7 +421,7 @@ class Job:
 
 
 def _several(sinks: Any) -> tuple[Any, ...]:
-    """The sinks of a port, which may be one."""
+    """Return the sinks of a port, which may be a single one."""
     return sinks if isinstance(sinks, tuple) else (sinks,)
 
 
@@ -443,7 +442,7 @@ def _callbacks(handler: type) -> list[str]:
 
 
 def _in_place_of_yield(callback: str) -> str:
-    """What to do in a callback in place of a yield."""
+    """Return the advice for a callback with a yield."""
     if callback in ("open", "close"):
         return "open() prepares and close() cleans up; take the yield out"
     if callback in ("for_job", "key_batch", "on_recover_window"):
@@ -452,7 +451,7 @@ def _in_place_of_yield(callback: str) -> str:
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Names of which each needs the next one and the last one the first; empty where there are none."""
+    """Return names in a circle: each needs the next one, and the first is also the last. Empty without a circle."""
     for first in needs:
         paths = [[first]]
         while paths:
@@ -466,7 +465,7 @@ def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def _timer_setters(handler: type) -> list[str]:
-    """The methods of a handler's own classes that call `set_timer`, as far as it can be seen."""
+    """Return the methods of a handler's own classes that call `set_timer`, as far as their code shows."""
     found: dict[str, Any] = {}
     for owner in reversed(handler.__mro__):
         if owner not in (Handler, object):
@@ -479,7 +478,7 @@ def _timer_setters(handler: type) -> list[str]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """A function's code and that of the functions in it."""
+    """Return a function's code and the code of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):

@@ -15,11 +15,11 @@ T = TypeVar("T")
 
 
 class ListState(MutableSequence[T]):
-    """A list of a subject. Items are decoded when they are touched, not when the subject is loaded.
+    """A subject's state of a list. Items are decoded when they are accessed, not when the subject is loaded.
 
-    What its own methods change is stored; an item that was read and then changed in place is not (`semantics.md` 14).
-    Reading and writing raise `EncodeError` for an item that does not fit the spec, and `StateDecodeError` where what is
-    stored does not fit it.
+    Changes by its own methods are stored; an item that is read and then changed in place is not (`semantics.md` 14).
+    Reading and writing raise `EncodeError` for an item that does not fit the spec, and `StateDecodeError` where a
+    stored item does not fit it.
     """
 
     __slots__ = ("_changed", "_items", "_key", "_spec")
@@ -72,17 +72,17 @@ class ListState(MutableSequence[T]):
         self._changed = True
 
     def append(self, value: T) -> None:
-        """Add an item to the end. No other item is looked at."""
+        """Add an item to the end. No other item is read."""
         self._items.append(self._wire_of(value))
         self._changed = True
 
     def extend(self, values: Iterable[T]) -> None:
-        """Add items to the end, all of them or none."""
+        """Add items to the end: all of them or none."""
         self._items.extend([self._wire_of(value) for value in values])
         self._changed = True
 
     def clear(self) -> None:
-        """Forget every item."""
+        """Remove every item."""
         if self._items:
             self._items.clear()
             self._changed = True
@@ -94,7 +94,7 @@ class ListState(MutableSequence[T]):
         return list(self)
 
     def _stored(self) -> Any:
-        return self._items or MISSING  # an empty list is no state (`semantics.md` 15)
+        return self._items or MISSING  # an empty list is not stored (`semantics.md` 15)
 
     def _wire_of(self, value: T) -> Any:
         spec = self._spec
@@ -115,7 +115,7 @@ class ListState(MutableSequence[T]):
 
 
 class _AgingListState(ListState[T]):
-    """The encoded form of an item is a pair; see `StateSpec`."""
+    """A `ListState` with a ttl: each encoded item is a pair; see `StateSpec`."""
 
     __slots__ = ("_subject", "_valid_until")
     has_ttl = True
@@ -142,13 +142,13 @@ class _AgingListState(ListState[T]):
 class ListSpec(StateSpec[ListState[T]], Generic[T]):
     """State of a list for each subject.
 
-    :param type: the type of the items, any that `codec_for` knows
-    :param ttl: after how long without being written, in event time, an item is gone (`semantics.md` 16)
-    :param name: the name that the state is stored under; the attribute's name without it
-    :param codec: turns items into what msgpack carries, for types that `codec_for` does not know
+    :param type: the type of the items, any that `codec_for` supports
+    :param ttl: duration in event time after which an item expires unless it is written again (`semantics.md` 16)
+    :param name: the name that the state is stored under; by default the attribute's name
+    :param codec: turns items into what msgpack carries, for types that `codec_for` does not support
     :param version: the version of the type of items; above zero with `migrate`
-    :param migrate: from an item that an older version stored, as msgpack carries it, and that version, to an item
-        (`semantics.md` 17)
+    :param migrate: a function of an item that an older version stored, as msgpack carries it, and of that version; it
+        returns the new item (`semantics.md` 17)
     """
 
     _usage = "state_for(subject).append(…)"
@@ -156,9 +156,9 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
     _operators = {**OPERATORS, "__iadd__": "{}.extend(…)"}
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
-    """Turns an item into its encoded form."""
+    """Encodes an item."""
     decode: Callable[[Any], Any]
-    """Turns the encoded form of an item back."""
+    """Decodes an item."""
 
     def __init__(
         self,
@@ -174,7 +174,7 @@ class ListSpec(StateSpec[ListState[T]], Generic[T]):
         self._set_ttl(name, ttl, version, migrate)
         self._codec = codec
         self.scalar = type if codec is None and type in SCALARS else None
-        """The type of items that are their own encoded value, where they are."""
+        """The type of items, if an item is its own encoded value."""
         self._defer()
 
     def _state(self, key: Key, items: Any) -> ListState[T]:

@@ -20,11 +20,11 @@ V = TypeVar("V")
 
 
 class MapState(MutableMapping[K, V]):
-    """A mapping of a subject. Entries are decoded when they are touched, not when the subject is loaded.
+    """A subject's state of a mapping. Entries are decoded when they are accessed, not when the subject is loaded.
 
-    What its own methods change is stored; a value that was read and then changed in place is not (`semantics.md` 14).
+    Changes by its own methods are stored; a value that is read and then changed in place is not (`semantics.md` 14).
     Iteration is in the order of insertion. Reading and writing raise `EncodeError` for a key or value that does not
-    fit the spec, and `StateDecodeError` where what is stored does not fit it.
+    fit the spec, and `StateDecodeError` where a stored key or value does not fit it.
     """
 
     __slots__ = ("_changed", "_entries", "_key", "_spec")
@@ -36,7 +36,7 @@ class MapState(MutableMapping[K, V]):
         self._entries = entries
         self._changed = False
 
-    # The methods that run once an event do not call one another, and scalars take no call at all.
+    # For speed, methods that run once per event do not call one another, and scalars are encoded without a call.
 
     def __getitem__(self, key: K) -> V:
         encoded = self._entries.get(self._key_wire(key), MISSING)
@@ -79,7 +79,7 @@ class MapState(MutableMapping[K, V]):
         key_wire = key if type(key) is spec.scalar_key else self._key_wire(key)
         encoded = self._entries.get(key_wire, MISSING)
         if encoded is not MISSING:
-            # before anything is removed: what cannot be read must stay
+            # decode before removing anything: an entry that cannot be decoded must stay
             value = encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
             del self._entries[key_wire]
             self._changed = True
@@ -108,7 +108,7 @@ class MapState(MutableMapping[K, V]):
         return len(self._entries)
 
     def clear(self) -> None:
-        """Forget every entry."""
+        """Remove every entry."""
         if self._entries:
             self._entries.clear()
             self._changed = True
@@ -121,7 +121,7 @@ class MapState(MutableMapping[K, V]):
         return dict(self)
 
     def _stored(self) -> Any:
-        return self._entries or MISSING  # an empty map is no state (`semantics.md` 15)
+        return self._entries or MISSING  # an empty map is not stored (`semantics.md` 15)
 
     def _key_wire(self, key: K) -> Any:
         try:
@@ -149,7 +149,7 @@ class MapState(MutableMapping[K, V]):
 
 
 class _AgingMapState(MapState[K, V]):
-    """The encoded form of a value is a pair; see `StateSpec`."""
+    """A `MapState` with a ttl: each encoded value is a pair; see `StateSpec`."""
 
     __slots__ = ("_subject", "_valid_until")
     has_ttl = True
@@ -178,15 +178,15 @@ class _AgingMapState(MapState[K, V]):
 class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     """State of a mapping for each subject.
 
-    :param key_type: any type that `codec_for` knows and that is hashable
-    :param value_type: any type that `codec_for` knows
-    :param ttl: after how long without being written, in event time, an entry is gone (`semantics.md` 16)
-    :param name: the name that the state is stored under; the attribute's name without it
-    :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not know
+    :param key_type: any hashable type that `codec_for` supports
+    :param value_type: any type that `codec_for` supports
+    :param ttl: duration in event time after which an entry expires unless it is written again (`semantics.md` 16)
+    :param name: the name that the state is stored under; by default the attribute's name
+    :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not support
     :param codec: the same for values
     :param version: the version of the type of values; above zero with `migrate`
-    :param migrate: from a value that an older version stored, as msgpack carries it, and that version, to a value
-        (`semantics.md` 17)
+    :param migrate: a function of a value that an older version stored, as msgpack carries it, and of that version; it
+        returns the new value (`semantics.md` 17)
     """
 
     _usage = "state_for(subject)[…] = …"
@@ -194,13 +194,13 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     _operators = OPERATORS
     _functions = ("encode_key", "decode_key", "encode_value", "decode_value")
     encode_key: Callable[[Any], Any]
-    """Turns a key into its encoded form."""
+    """Encodes a key."""
     decode_key: Callable[[Any], Any]
-    """Turns the encoded form of a key back."""
+    """Decodes a key."""
     encode_value: Callable[[Any], Any]
-    """Turns a value into its encoded form."""
+    """Encodes a value."""
     decode_value: Callable[[Any], Any]
-    """Turns the encoded form of a value back."""
+    """Decodes a value."""
 
     def __init__(
         self,
@@ -220,9 +220,9 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         self._key_codec = key_codec
         self._codec = codec
         self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
-        """The type of keys that are their own encoded value, where they are."""
+        """The type of keys, if a key is its own encoded value."""
         self.scalar_value = value_type if codec is None and value_type in SCALARS else None
-        """The type of values that are their own encoded value, where they are."""
+        """The type of values, if a value is its own encoded value."""
         self._defer()
 
     def _state(self, key: Key, entries: Any) -> MapState[K, V]:
@@ -254,8 +254,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         return encoded if len(left) == len(encoded) else left
 
     def _resolve(self) -> None:
-        # The encoded form of a key must be hashable and must tell apart what Python keeps apart: scalars are their own,
-        # datetimes are microseconds (hashing a datetime costs more than all the rest), anything else is packed.
+        # An encoded key must be hashable, and keys that differ in Python must differ encoded. Scalars are their own
+        # encoded form, datetimes are microseconds (hashing a datetime costs more than all the rest), others are packed.
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             self.encode_key, self.decode_key = _datetime_key, from_micros
         else:
@@ -293,7 +293,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _LARGE = Decimal("1E+30")
-"""From where on a decimal's zeros are left to its exponent."""
+"""The size from which a decimal's trailing zeros stay in its exponent."""
 
 
 def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
@@ -304,7 +304,7 @@ def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
 
 
 def _one_form(key: Any) -> Any:
-    """A key, or its encoded form, in the form of all that are equal to it: packed, they would be told apart."""
+    """Return the one form of all keys, or encoded keys, that are equal: their packed bytes would differ."""
     kind = type(key)
     if kind is float:
         return key or 0.0
@@ -318,8 +318,8 @@ def _one_form(key: Any) -> Any:
     return key
 
 
-# Apart from the one of timers: writing under a minute and setting a timer for its end take turns. By identity, as
-# `truncate` gives the same object for neighbouring events.
+# Separate from the cache for timers, since handlers write under a minute and set a timer for its end by turns. Compared
+# by identity, since `truncate` returns the same object for neighbouring events.
 _last_key: tuple[Any, int] = (None, 0)
 
 

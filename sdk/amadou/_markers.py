@@ -1,7 +1,7 @@
-"""The markers of a plugin, and how to write one.
+"""The markers of plugins, and a guide to writing a plugin.
 
 A plugin is a module, or an object, with functions that are marked with `hookimpl` and named as in `amadou.hookspecs`.
-Each takes the parameters that it needs of those that its hook has::
+Each function takes any of its hook's parameters::
 
     from amadou import hookimpl
     from my_company.sinks import PagerSink
@@ -14,17 +14,17 @@ Each takes the parameters that it needs of those that its hook has::
     def amadou_run_failed(run, error):
         page(f"{run.job.name} failed: {error}")
 
-It is found where its package names it as an entry point of the group ``amadou``::
+amadou finds a plugin if its package names it as an entry point of the group ``amadou``::
 
     [project.entry-points.amadou]
     pager = "my_company.plugin"
 
-or where a job names it: `Job(…, plugins=["my_company.plugin"])`. A class becomes an object of it, made without
-arguments. ``amadou plugins`` lists what is loaded. Plugins are loaded in the driver alone; the connectors and codecs
-that a job uses travel to the workers with it, as its handler does.
+or if a job names it: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou makes an object of it
+without arguments. ``amadou plugins`` lists the loaded plugins. Plugins are loaded in the driver alone; the connectors
+and codecs that a job uses travel to the workers with it, as its handler does.
 
-- The environment variable ``AMADOU_PLUGINS_OFF`` turns plugins from entry points off: ``all``, or names with commas
-  between them.
+- The environment variable ``AMADOU_PLUGINS_OFF`` turns plugins from entry points off: ``all``, or names separated by
+  commas.
 - ``AMADOU_TRACE_PLUGINS=1`` prints each call of a hook, with the plugin that answers, to standard error.
 """
 
@@ -35,6 +35,6 @@ import pluggy
 PROJECT: Final = "amadou"
 
 hookspec: Final = pluggy.HookspecMarker(PROJECT)
-"""Marks a hook. Only amadou's own `hookspecs` has some."""
+"""Marks a hook. Only amadou's own `hookspecs` uses it."""
 hookimpl: Final = pluggy.HookimplMarker(PROJECT)
 """Marks a plugin's function for a hook."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class MemorySource(Source):
-    """Records in memory, for tests and notebooks, on every engine.
+    """A source of records in memory, for tests and notebooks, on every engine.
 
     :param records: any Python values; on Spark they must be picklable
     :param key_event: turns records into events, instead of the handler's own
@@ -37,8 +37,8 @@ class MemorySource(Source):
         )
 
     def _write(self, directory: "Path") -> None:
-        """Write the records that are not there yet."""
-        # here, since they would be a tenth of what it takes to import amadou
+        """Write the records that are not written yet."""
+        # imported here, since they would take a tenth of the time to import amadou
         import base64
         import pickle
 
@@ -47,13 +47,13 @@ class MemorySource(Source):
         if len(self._records) > written or not written:
             added = self._records[written:]
             text = b"".join(base64.b64encode(pickle.dumps(record)) + b"\n" for record in added)
-            beside = directory / ".new"  # what is cut short, as on a full disk, must not count as written
+            beside = directory / ".new"  # a partial write, as on a full disk, must not count as written
             beside.write_bytes(text)
             beside.replace(directory / f"records-{len(added):09}-at-{written:09}.txt")
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[Any]:
-        """The records of cells."""
+        """Return the records of cells."""
         import base64
         import pickle
 
@@ -64,7 +64,7 @@ class MemorySource(Source):
 
 
 class MemorySink(Sink):
-    """Keeps what was collected, for tests and notebooks, on every engine. Exactly-once."""
+    """A sink that keeps the collected values in memory, for tests and notebooks, on every engine. Exactly-once."""
 
     guarantee = "exactly-once"
 
@@ -73,11 +73,11 @@ class MemorySink(Sink):
 
     @property
     def records(self) -> list[Any]:
-        """The values collected, batch by batch."""
+        """The collected values, batch by batch."""
         return [value for batch in self._batches.values() for value in batch]
 
     def clear(self) -> None:
-        """Forget what was collected."""
+        """Remove the collected values."""
         self._batches.clear()
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
@@ -88,16 +88,16 @@ class MemorySink(Sink):
         self._batches[batch.run, batch.port, batch.number] = [decode(encoded) for part in parts for encoded in part]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_batches": {}}  # what was collected stays with the driver
+        return {"_batches": {}}  # the collected values stay in the driver
 
     def __repr__(self) -> str:
         return f"MemorySink({len(self.records)} records)"
 
 
 def local_directory(checkpoint: str, who: str) -> "Path":
-    """The checkpoint as a local path.
+    """Return the checkpoint as a local path.
 
-    :raises SourceError: it is elsewhere
+    :raises SourceError: the checkpoint is not local
     """
     from pathlib import Path
 

@@ -22,16 +22,16 @@ def _not_job(_: Any, __: Any, label: str | None) -> None:
 
 @attrs.frozen
 class Metric:
-    """A figure of runs, read from their batches; see `amadou.hookspecs.amadou_register_metrics`.
+    """A metric of runs, read from their batches; see `amadou.hookspecs.amadou_register_metrics`.
 
-    :param name: in the terms of Prometheus: small letters and underscores, the unit at the end (``_seconds``,
-        ``_bytes``), and no ``_total``
-    :param help: what it is, in a sentence
-    :param kind: `"counter"` for what batches add up to, `"gauge"` for what stands after a batch
-    :param read: gives what a batch adds, or what stands after it: a number, or numbers by the label's values; `None`
-        for nothing
-    :param label: what several numbers are told apart by, such as ``port``; `None` for a single number
-    :raises ValueError: one of them cannot be used
+    :param name: a name by the rules of Prometheus: small letters and underscores, the unit at the end (``_seconds``,
+        ``_bytes``), and without ``_total``
+    :param help: a sentence that describes it
+    :param kind: `"counter"` for a sum over batches, `"gauge"` for a value after a batch
+    :param read: a function of a batch that returns the counter's increase or the gauge's value: a number, or numbers by
+        the label's values; `None` for nothing
+    :param label: the label that distinguishes several numbers, such as ``port``; `None` for a single number
+    :raises ValueError: an argument cannot be used
     """
 
     name: str = attrs.field(validator=[_NAME, _not_total])

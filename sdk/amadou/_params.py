@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Param:
-    """A setting that is given at deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`, else
-    the default. It may stand wherever a handler's attribute, a connector or a job takes a setting, and as a value where
-    that is a mapping.
+    """A setting with a value from the deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`,
+    else the default. It may be the value of a handler's attribute, or of a setting of a connector or a job. In a
+    setting that is a mapping it may be one of the values.
 
     :param name: the name on the command line and in the environment
-    :param default: the value where none is given; without it the setting must be given
+    :param default: the value if none is given; without a default the setting must be given
     :param type: turns the text into the value: `str`, `int`, `float`, `bool` (true, false, yes, no, 1, 0),
         `timedelta` (in seconds), or any function of a text
-    :param secret: the value is a `Secret`, which logs, errors, `describe` and dead letters do not show
+    :param secret: `True` makes the value a `Secret`, which logs, errors, `describe` and dead letters do not show
     """
 
     name: str
@@ -32,9 +32,9 @@ class Param:
     secret: bool = attrs.field(default=False, kw_only=True)
 
     def value(self, given: Mapping[str, str]) -> Any:
-        """The setting's value.
+        """Return the setting's value.
 
-        :raises ParamError: it is not given, or its text cannot be read
+        :raises ParamError: the setting is not given, or its text cannot be read
         """
         text = given.get(self.name, os.environ.get(self.name))
         if text is None:
@@ -44,7 +44,7 @@ class Param:
                 )
             return self._given(self.default)
         if self.secret:
-            Secret(text)  # from now on no error tells it
+            Secret(text)  # from now on no error shows it
         try:
             return self._given(_READERS.get(self.type, self.type)(text))
         except (ValueError, TypeError, ArithmeticError) as error:
@@ -68,7 +68,7 @@ _READERS: dict[Any, Callable[[str], Any]] = {bool: _read_bool, timedelta: lambda
 
 
 def settings_of(holder: Any) -> dict[str, Any]:
-    """The settings of a connector, handler or job by attribute: its own, and parameters that stand on its class."""
+    """Return the settings of a connector, handler or job by attribute: its own, and the parameters on its class."""
     if attrs.has(type(holder)):
         return {field.name: getattr(holder, field.name) for field in attrs.fields(type(holder))}
     declared = {name: value for owner in reversed(type(holder).__mro__) for name, value in vars(owner).items()}
@@ -77,14 +77,14 @@ def settings_of(holder: Any) -> dict[str, Any]:
 
 
 def params_of(holders: Iterable[Any]) -> list[Param]:
-    """The parameters among the settings of some connectors, handlers or jobs."""
+    """Return the parameters among the settings of connectors, handlers or jobs."""
     return [param for holder in holders for setting in settings_of(holder).values() for param in _params_in(setting)]
 
 
 def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
-    """The holder itself where it has no parameters, else a copy with their values in place.
+    """Return a copy of the holder with the values of its parameters; the holder itself if it has none.
 
-    :param problems: takes one sentence for each parameter without a usable value
+    :param problems: a list to which one sentence is added for each parameter without a usable value
     """
     values = {}
     for attribute, setting in settings_of(holder).items():

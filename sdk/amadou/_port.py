@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class SinkSpec(Spec, Generic[T]):
-    """An output port. A handler has any number of them; `Job(sinks=…)` says where each leads.
+    """An output port. A handler may have any number of ports; `Job(sinks=…)` connects each to its sinks.
 
-    :param type: the type of what is collected; any that `codec_for` knows
-    :param name: the port's name; the attribute's name without it
-    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know; or the name of one
-        that a plugin registers, such as ``"json"``
+    :param type: the type of the collected values, any that `codec_for` supports
+    :param name: the port's name; by default the attribute's name
+    :param codec: turns values into what msgpack carries, for types that `codec_for` does not support; or the name of a
+        codec that a plugin registers, such as ``"json"``
     """
 
     _usage = _removal = "collect(subject, …)"
@@ -28,7 +28,7 @@ class SinkSpec(Spec, Generic[T]):
         self.codec = codec
 
     def collect(self, subject: Subject, value: T) -> None:
-        """Give a value to the port. It leaves with the batch: once, or not at all where the batch fails.
+        """Emit a value to the port. It goes out with the batch: once, or not at all if the batch fails.
 
         :raises EncodeError: the value does not fit the port's type, or the sink cannot carry it
         :raises PortError: the job has no sink for this port
@@ -42,15 +42,15 @@ class SinkSpec(Spec, Generic[T]):
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
 
     def collect_rows(self, subject: Subject, rows: list[tuple[Any, ...]]) -> None:
-        """Give values of a named tuple's class to the port as plain tuples: as `collect` does, and faster where the
-        sink's codec has `encode_rows`.
+        """Emit values of a named tuple class as plain tuples: the same as `collect`, and faster where the sink's codec
+        has `encode_rows`.
 
         :raises EncodeError: a value does not fit the port's type, or the sink cannot carry it
         :raises PortError: the job has no sink for this port
         """
         port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
         if port is not None and port.encode_rows is not None:
-            with suppress(EncodeError):  # one by one tells which
+            with suppress(EncodeError):  # encoding one by one finds the value that fails
                 port.encoded_values += port.encode_rows(rows)
                 return
         for row in rows:
@@ -68,7 +68,7 @@ class SinkSpec(Spec, Generic[T]):
 
 
 def declared_specs(handler: Any) -> dict[str, Any]:
-    """The specs of a handler by attribute: its classes' first, then those that the instance was given."""
+    """Return the specs of a handler by attribute: first those of its classes, then those of the instance."""
     found: dict[str, Any] = {}
     for owner in reversed(type(handler).__mro__):
         found.update(vars(owner))

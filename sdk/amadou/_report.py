@@ -1,4 +1,4 @@
-"""What runs tell about themselves: to those who start them, and to plugins."""
+"""Reports of runs, for their callers and for plugins."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ N = TypeVar("N", int, float)
 
 
 def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
-    """Several counts by name as one."""
+    """Return the sum of several counts by name."""
     whole: dict[str, N] = {}
     for part in counts:
         for name, count in part.items():
@@ -24,23 +24,23 @@ def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
 
 @attrs.frozen
 class Counts:
-    """What a batch, or a run so far, came to.
+    """The counts of a batch, or of a run so far.
 
-    :param records: how many were read, by source
-    :param events: how many were processed
-    :param late: how many of them were behind the watermark
-    :param dropped: how many events were dropped because they came too late: by the job, or by components such as
-        windows. An event that several windows drop counts once
-    :param timers_set: how many timers callbacks set that were not set already
-    :param timers_fired: how many timers fired, and how many times components were woken
-    :param outputs: values that were collected, by port
-    :param counters: what callbacks and components counted (`Subject.count`), by name
-    :param vectorized_fallbacks: how often a vectorised path failed and amadou used the slow one, by component; of
-        records under ``key_event``. Each is an error of amadou or of the component
-    :param keys: keys that have state or timers afterwards
-    :param timers_pending: timers that are set and not due afterwards, and times at which components are to be woken
-    :param state_bytes: what is stored afterwards
-    :param held: events that wait afterwards for a source that is down, by source (`DependsOn`)
+    :param records: number of records read, by source
+    :param events: number of events processed
+    :param late: number of those events that were behind the watermark
+    :param dropped: number of events dropped because they came too late: by the job, or by components such as windows.
+        An event that several windows drop counts once
+    :param timers_set: number of timers that callbacks set and that were not set already
+    :param timers_fired: number of timers that fired, those of components included
+    :param outputs: number of values collected, by port
+    :param counters: counters of callbacks and components (`Subject.count`), by name
+    :param vectorized_fallbacks: number of times a vectorised path failed and amadou used the slow one, by component;
+        for records under ``key_event``. Each is an error of amadou or of the component
+    :param keys: number of keys with state or timers afterwards
+    :param timers_pending: number of timers pending afterwards, those of components included
+    :param state_bytes: size of the stored state afterwards, in bytes
+    :param held: number of events held afterwards for a source that is down, by source (`DependsOn`)
     """
 
     records: Mapping[str, int] = attrs.field(factory=dict)
@@ -59,12 +59,12 @@ class Counts:
 
     @property
     def dead_letters(self) -> int:
-        """How many records and callbacks failed and became dead letters."""
+        """The number of records and callbacks that failed and became dead letters."""
         return self.outputs.get(DEAD_LETTERS, 0)
 
     @classmethod
     def total(cls, parts: Sequence["Counts"]) -> "Counts":
-        """Return what the parts of a batch came to together."""
+        """Return the sum of the counts of a batch's parts."""
         return cls(
             records=sum_counts(part.records for part in parts),
             events=sum(part.events for part in parts),
@@ -82,7 +82,7 @@ class Counts:
         )
 
     def then(self, later: "Counts") -> "Counts":
-        """Return these and what came after them, as one."""
+        """Return these counts and later ones as one."""
         afterwards = {name: getattr(later, name) for name in ("keys", "timers_pending", "state_bytes", "held")}
         return attrs.evolve(Counts.total((self, later)), **afterwards)
 
@@ -91,12 +91,12 @@ class Counts:
 class Run:
     """A run of a job.
 
-    :param id: names the life of its checkpoint: the same after a restart, as in `SinkBatch.run`
-    :param job: the job as it is played: with the values of its parameters, and what plugins changed
-    :param engine: where it is played
-    :param checkpoint: the directory that holds state, timers and offsets; `None` for a run that keeps none
-    :param metrics: what plugins make of its batches, amadou's own first. One that fails is named with a warning, and
-        gives nothing from then on
+    :param id: an identifier of its checkpoint: the same after a restart, as in `SinkBatch.run`
+    :param job: the job as it runs: with the values of its parameters, and with the changes of plugins
+    :param engine: the engine that processes it
+    :param checkpoint: the directory that holds state, timers and offsets; `None` for a run without a checkpoint
+    :param metrics: metrics of its batches, amadou's own first, then those of plugins. A metric that fails is reported
+        with a warning, and has no values from then on
     """
 
     id: str
@@ -108,16 +108,16 @@ class Run:
 
 @attrs.frozen
 class PartitionReport:
-    """Where a partition of a source stands after a batch (`Source`).
+    """The progress of a source's partition after a batch (`Source`).
 
     :param source: the source's name
-    :param partition: the partition's name; empty where the source is one
-    :param newest: the newest event time that it brought; `None` before the first event
-    :param lag: how many records it has that were not read when the batch was planned; `None` where the source does not
-        tell
-    :param age: how long ago, by the clock when the batch began, the newest event was that it brought, while it has
-        more to read: zero where it has not; `None` where that is not known
-    :param holds_back: whether it is the one that the watermark waits for
+    :param partition: the partition's name; empty if the source is a single partition
+    :param newest: the partition's newest event time; `None` before the first event
+    :param lag: number of its records that the batch left unread, as of the batch's planning; `None` if the source does
+        not report it
+    :param age: age of its newest event, by the clock when the batch began, while records are left to read; zero if none
+        are left, `None` if that is not known
+    :param holds_back: `True` if the watermark waits for this partition
     """
 
     source: str
@@ -135,23 +135,23 @@ class PartitionReport:
 
 @attrs.frozen
 class BatchReport:
-    """A batch whose outputs are committed.
+    """A report of a batch whose outputs are committed.
 
-    Where several tasks did something at a time, how long it took is their sum.
+    Times of tasks that run in parallel are summed.
 
-    :param number: its number, which counts on after a restart
-    :param counts: what it came to
-    :param watermark: the watermark that it was played under; `None` before the first
-    :param seconds: how long it was played and committed
-    :param completed: when it was completed, by the clock
-    :param stage_seconds: how long each stage took: `keying` (records to packed events), `processing` (timers and
+    :param number: the batch's number, which counts on after a restart
+    :param counts: the batch's counts
+    :param watermark: the watermark under which it was processed; `None` before the first
+    :param seconds: duration of its processing and commit
+    :param completed: the clock time of its completion
+    :param stage_seconds: duration of each stage: `keying` (records to packed events), `processing` (timers and
         events, with state unpacked and packed), `writing` (outputs to the sinks' writers) and `committing`
-    :param callback_seconds: how long callbacks took, with the loop that calls them, which is some tenths of a
-        microsecond a call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that was woken,
-        with the functions that it called. What takes many at once counts as the callback that it stands for
-    :param callback_calls: how often they were called
-    :param down: whether each source that others depend on is down (`DependsOn`)
-    :param partitions: where each partition of the sources stands
+    :param callback_seconds: duration of callbacks, including the loop that calls them, some tenths of a microsecond a
+        call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that fired, with the functions
+        that it called. A vectorised call counts as the callback that it replaces
+    :param callback_calls: number of calls of each
+    :param down: `True` for each source that is down, of those that others depend on (`DependsOn`)
+    :param partitions: progress of each partition of the sources
     """
 
     number: int
@@ -167,17 +167,17 @@ class BatchReport:
 
     @property
     def lag(self) -> timedelta | None:
-        """How far the watermark was behind the clock when the batch was completed; `None` before the first one."""
+        """The watermark's distance behind the clock when the batch was completed; `None` before the first watermark."""
         return None if self.watermark is None else self.completed - self.watermark
 
 
 @attrs.frozen
 class RunSummary:
-    """How a run ended, or where it stands.
+    """A summary of a run, at its end or so far.
 
     :param job: the job's name
-    :param batches: how many batches were completed
-    :param counts: what they came to
+    :param batches: number of completed batches
+    :param counts: the counts of all batches
     :param watermark: the last watermark
     """
 
@@ -187,11 +187,11 @@ class RunSummary:
     watermark: datetime | None = None
 
     def with_batch(self, batch: BatchReport) -> "RunSummary":
-        """The run with one more batch."""
+        """Return the summary with one more batch."""
         return RunSummary(self.job, self.batches + 1, self.counts.then(batch.counts), batch.watermark)
 
     def then(self, other: "RunSummary") -> "RunSummary":
-        """This run and one that went on from it, as one."""
+        """Return the summary of this run and of one that continued it, as one."""
         return RunSummary(
             self.job, self.batches + other.batches, self.counts.then(other.counts), other.watermark or self.watermark
         )
@@ -216,5 +216,5 @@ class RunSummary:
 
 
 def shown_watermark(watermark: datetime | None) -> str:
-    """A watermark for people."""
+    """Return a watermark's text, for people."""
     return "none" if watermark is None else watermark.isoformat().replace("+00:00", "Z")

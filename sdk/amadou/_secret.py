@@ -1,4 +1,4 @@
-"""What must not be shown: passwords, tokens."""
+"""Values that must not be shown, such as passwords and tokens."""
 
 import json
 import re
@@ -6,7 +6,7 @@ from typing import Any, Final
 
 HIDDEN: Final = "***"
 _LEAST = 4
-"""Shorter texts are not looked for in others: they stand in too many."""
+"""Shorter secrets are not hidden in other texts: too many texts contain them by chance."""
 _revealing: set[str] = set()
 # The first four are Spark's own rule, `spark.redaction.regex`.
 _SECRET_NAME = re.compile(
@@ -16,10 +16,10 @@ _SECRET_NAME = re.compile(
 
 
 class Secret:
-    """A value that is shown as ``***``. Connectors ask for it with `reveal`; where its text gets into the text of an
-    error, it is hidden there, too, in each process that has the secret. Texts of three characters or less are not.
+    """A value that is shown as ``***``. Connectors get the value with `reveal`. If the text of an error contains the
+    secret, it is hidden there, too, in each process that has the secret. Texts of three characters or less are not.
 
-    :param value: a text, or what is read from one
+    :param value: a text, or a value that is read from a text
     """
 
     __slots__ = ("_value",)
@@ -28,11 +28,11 @@ class Secret:
         self._value = value
         text = str(value)
         if len(text) >= _LEAST:
-            # also as it stands within a literal of Python or JSON
+            # also in its form within a literal of Python or JSON
             _revealing.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
     def reveal(self) -> Any:
-        """The value itself."""
+        """Return the value itself."""
         return self._value
 
     def __eq__(self, other: object) -> bool:
@@ -49,12 +49,12 @@ class Secret:
 
 
 def redacted(text: str) -> str:
-    """A text with the secrets of this process hidden."""
-    for secret in sorted(_revealing, key=len, reverse=True):  # one may be part of another
+    """Return a text with the secrets of this process hidden."""
+    for secret in sorted(_revealing, key=len, reverse=True):  # one secret may be part of another
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def names_secret(option: str) -> bool:
-    """Whether an option or a header of this name has a value that must not be shown."""
+    """Return `True` if the value of an option or a header of this name must not be shown."""
     return _SECRET_NAME.search(option) is not None

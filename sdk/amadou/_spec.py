@@ -5,20 +5,20 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduc
 
 
 class Spec:
-    """What a handler declares under a name: state of a subject, or an output port.
+    """A declaration of a handler under a name: state of a subject, or an output port.
 
-    As a class attribute it takes the attribute's name, unless `name=` says otherwise; one that is made at run time
-    needs a `name=`.
+    A spec that is a class attribute has the attribute's name unless it is given a `name=`; a spec that is made at run
+    time needs a `name=`.
     """
 
     _name: str | None
     _usage: ClassVar[str] = "…"
-    """How a callback uses it, after its name and a dot."""
+    """Usage of the spec in a callback, after its name and a dot."""
     _removal: ClassVar[str] = "…"
-    """How a callback forgets what it holds, likewise."""
+    """Code that clears the state in a callback, likewise."""
     _functions: ClassVar[tuple[str, ...]] = ()
-    """Attributes that `_resolve` makes when the first of them is called, since codecs take long to make. Attributes of
-    the instance alone, since Python looks a property up three times as long, in every event.
+    """Attributes that `_resolve` makes when the first of them is called, since codecs take long to make. They are
+    instance attributes: the lookup of a property takes three times as long, for every event.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -36,11 +36,11 @@ class Spec:
 
     @property
     def given_name(self) -> str | None:
-        """The name, or `None` before it has one."""
+        """The name; `None` before the spec has one."""
         return self._name
 
     def _defer(self) -> None:
-        """Let the first call of one of `_functions` make them all."""
+        """Make all of `_functions` on the first call of one of them."""
         for name in self._functions:
             setattr(self, name, partial(self._resolved, name))
 
@@ -49,10 +49,10 @@ class Spec:
         return getattr(self, name)(value)
 
     def _resolve(self) -> None:
-        """Make what `_functions` names."""
+        """Make the attributes that `_functions` names."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # Codecs are made anew where a job arrives: those of cattrs cannot be pickled.
+        # The receiving process makes the codecs again: those of cattrs cannot be pickled.
         kind = type(self)
         return {
             name: value
@@ -69,12 +69,12 @@ class Spec:
         raise NotImplementedError
 
     def shown_type(self) -> str:
-        """The declared type or types, for people."""
+        """Return the declared type or types, for people."""
         raise NotImplementedError
 
 
 def shown(type_: Any) -> str:
-    """A type as a reader knows it."""
+    """Return the text of a type, for people."""
     if isinstance(type_, type) and not hasattr(type_, "__args__"):
         return type_.__name__
     return str(type_).replace("typing.", "")

@@ -1,4 +1,4 @@
-"""What the specs of state have in common: how a subject's state is found, ages, and comes from older versions."""
+"""The common base of state specs: it finds a subject's state, expires it, and migrates it from older versions."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -16,7 +16,7 @@ from amadou.event_time import MICROSECOND, to_micros
 
 S = TypeVar("S")
 NEVER: Final = -(1 << 62)
-"""Before all times."""
+"""A time before all others."""
 
 OPERATORS: Final = {
     "__getitem__": "{}[…]",
@@ -26,33 +26,35 @@ OPERATORS: Final = {
     "__iter__": "for … in {}",
     "__len__": "len({})",
 }
-"""Those of containers; see `StateSpec._operators`."""
+"""The operators of containers; see `StateSpec._operators`."""
 Migrate = Callable[[Any, int], Any]
-"""From what an older version stored, as msgpack carries it, and that version, to a value of the type."""
+"""A function of a value that an older version stored, as msgpack carries it, and of that version; it returns a value
+of the type.
+"""
 
 
 def names_of(state: type) -> frozenset[str]:
-    """The public names of the class of a subject's state, as `StateSpec._of_subjects`."""
+    """Return the public names of the class of a subject's state, for `StateSpec._of_subjects`."""
     return frozenset(name for name in dir(state) if not name.startswith("_")) - {"has_ttl"}
 
 
 class StateSpec(Spec, Generic[S]):
     """State of each subject under a name.
 
-    State consists of parts: a value, the values of a map or the items of a list. Each ages by itself, and an older
-    version's are migrated one by one. Parts that age are kept as pairs of when they were written, in microseconds, and
-    their encoded form.
+    State consists of parts: a value, the values of a map or the items of a list. Each part expires by itself, and parts
+    of an older version are migrated one by one. With a ttl, each part is stored as a pair: the time it was written, in
+    microseconds, and its encoded form.
     """
 
     _removal = "state_for(subject).clear()"
     _of_subjects: ClassVar[frozenset[str]] = frozenset()
-    """Names that belong to the state of a subject, and are looked for here by mistake."""
+    """Names of the state of a subject, which users look up on the spec by mistake."""
     _operators: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Operators that are used here by mistake, and in which way the state of a subject is."""
+    """Operators that users apply to the spec by mistake, with the right use of the state of a subject."""
     ttl: timedelta | None
     version: int
     has_timers = False
-    """Whether it wants to be woken at times; see `Component`."""
+    """`True` for a spec with timers of its own; see `Component`."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -63,9 +65,9 @@ class StateSpec(Spec, Generic[S]):
         raise TypeError(self._said_of_subjects(use))
 
     def _said_of_subjects(self, use: str) -> str:
-        """What to do in the place of taking the spec for the state of a subject.
+        """Return the advice for code that takes the spec for the state of a subject.
 
-        :param use: how to use that state, with braces where it stands
+        :param use: the right use of that state, with braces in its place
         """
         kind, state = type(self).__name__, f"self.{self._name}.state_for(subject)"
         return f"{self._name or 'this'} is a {kind}, and each subject has a state of its own: use {use.format(state)}"
@@ -76,10 +78,10 @@ class StateSpec(Spec, Generic[S]):
         self.version = version
         self._migrate = migrate
         self.is_plain = ttl is None and not version
-        """Whether state is stored as its encoded form alone."""
+        """`True` if state is stored as its encoded form alone."""
 
     def state_for(self, subject: Subject) -> S:
-        """The state of a subject."""
+        """Return the state of a subject."""
         table = subject._tables.get(self._name) or subject._table(self.name)  # type: ignore[arg-type]
         key = subject.key
         state: S | None = table.states.get(key)
@@ -98,8 +100,8 @@ class StateSpec(Spec, Generic[S]):
         return state
 
     def bound(self, subject: Subject) -> StateTable:
-        """Return the table of a spec that may be made at run time: nothing but what stands beside its state tells
-        whether it can read that.
+        """Return the table of a spec that may be made at run time. Only the structure that is stored beside its state
+        shows if the spec can read that state.
 
         :raises StateDecodeError: it cannot
         """
@@ -115,29 +117,29 @@ class StateSpec(Spec, Generic[S]):
         return self.state_for(subject)._shown()  # type: ignore[attr-defined]
 
     def shown_stored(self, key: Key, stored: Any) -> Any:
-        """Return the state for people that is stored of a subject, expired parts among it."""
+        """Return a subject's stored state for people, including expired parts."""
         return self.opened(key, stored, None)._shown()  # type: ignore[attr-defined]
 
     def assign(self, subject: Subject, value: Any) -> None:
-        """Put state in place, for tests.
+        """Set a subject's state, for tests.
 
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`
         """
         self.state_for(subject)._assign(value)  # type: ignore[attr-defined]
 
     def clean_up(self, subject: Subject) -> None:
-        """Store a subject's state again, without what has expired."""
+        """Store a subject's state again, without its expired parts."""
         self.state_for(subject)
         batch_of(subject).tables[self.name].mark_changed(subject.key)
 
     @cached_property
     def packed_structure(self) -> bytes:
-        """Its `structure`, as it is kept beside what is stored."""
+        """The packed `structure`, which is stored beside the state."""
         return pack(self.structure())
 
     def expire(self, state: Any, now: int) -> None:
-        """Let a state object lose what is gone by a time, in microseconds: timers and events of one batch have several
-        times.
+        """Remove the parts of a state object that have expired by a time, in microseconds. The timers and events of one
+        batch have several times.
         """
         assert self.ttl is not None
         if now < state._valid_until:
@@ -151,9 +153,9 @@ class StateSpec(Spec, Generic[S]):
         state._valid_until = min(oldest, now) + life
 
     def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
-        """A state object of what is stored, in whatever version and whether it aged or not.
+        """Return a state object for stored state of any version, with or without a ttl.
 
-        :param subject: the subject, which knows the time; `None` to look at all that is stored
+        :param subject: the subject, which has the time; `None` to read everything, including expired parts
         """
         version, aged, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
@@ -178,13 +180,13 @@ class StateSpec(Spec, Generic[S]):
         return state  # type: ignore[no-any-return]
 
     def _expires_by(self, subject: Subject) -> int | None:
-        """The time by which a subject's state may be gone, in microseconds; `None` before the first watermark."""
-        # What is due comes before what is gone, at the same time too, however far the watermark went at once.
+        """Return the time up to which state has expired, in microseconds; `None` before the first watermark."""
+        # A due timer fires before state of the same time expires, however far the watermark moved at once.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
     def _written_at(self, subject: Subject) -> int:
-        """When what a callback writes now counts as written: at its event or timer, but not behind `_ages_by`."""
+        """Return the time of a write by the current callback: that of its event or timer, at least `_expires_by`."""
         micros, now = to_micros(subject.timestamp), self._expires_by(subject)
         return micros if now is None else max(micros, now)
 
@@ -192,9 +194,9 @@ class StateSpec(Spec, Generic[S]):
         return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if aged else convert)
 
     def unreadable(self, error: Exception, encoded: Any, type_: Any, key: Key) -> StateDecodeError:
-        """The error that says what of a subject could not be decoded.
+        """Return the error for state of a subject that could not be decoded.
 
-        :param error: what its codec raised
+        :param error: the codec's exception
         """
         why = error.why if isinstance(error, StateDecodeError) else f"{type(error).__name__}: {error}"
         return StateDecodeError(encoded, type_, why, self.name, key)
@@ -206,40 +208,41 @@ class StateSpec(Spec, Generic[S]):
         except Exception as error:
             why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
             failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "mend migrate=")
-            raise failed.with_traceback(error.__traceback__) from error  # it shows the lines of migrate=
+            raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
 
     def structure(self) -> dict[str, Any]:
-        """What is stored under it, as plain data that a checkpoint keeps: its ``kind`` and ``version``, and for types
-        its ``parts`` (see `structure_of`) and a text that shows them.
+        """Return a description of the stored state, as plain data for the checkpoint: its ``kind`` and ``version``, and
+        for types its ``parts`` (see `structure_of`) and a text that shows them.
         """
         return {"kind": type(self).__name__, "version": self.version}
 
     def encode_part(self, value: Any) -> Any:
-        """The encoded form of a part."""
+        """Return the encoded form of a part."""
         raise NotImplementedError
 
     def _shown_part(self) -> Any:
-        """The type of a part."""
+        """Return the type of a part."""
         raise NotImplementedError
 
     def _state(self, key: Key, encoded: Any) -> S:
-        """A state object of what is stored."""
+        """Return a state object for stored state."""
         raise NotImplementedError
 
     def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> S:
-        """The same for parts that age."""
+        """Return a state object for stored state with a ttl."""
         raise NotImplementedError
 
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
-        """What is stored with each part converted. It is one part where a spec does not say otherwise."""
+        """Return stored state with each part converted. By default it is a single part."""
         return convert(encoded)
 
     def _parts_after(self, encoded: Any, begin: int) -> Any:
-        """What is stored without the parts that were written at a time or before it; the same object where all stay."""
+        """Return stored state without the parts written at or before a time; the same object if all parts stay."""
         return encoded if encoded[0] > begin else MISSING
 
     def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
-        """
+        """Return the structure of a spec.
+
         :param parts: type and codec of each part, by name
         """
         from amadou._structure import structure_of  # cattrs takes as long to import as all the rest
@@ -250,7 +253,7 @@ class StateSpec(Spec, Generic[S]):
         }
         return {**StateSpec.structure(self), "shown": self.shown_type(), "parts": structures}
 
-    if not TYPE_CHECKING:  # else a spec could have any attribute, for a type checker
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             self._check_attribute(name)

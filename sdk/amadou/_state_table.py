@@ -1,4 +1,4 @@
-"""What the subjects of a key group have under one spec while a batch is processed."""
+"""The state of a key group's subjects under one spec, while a batch is processed."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,48 +11,48 @@ from amadou.event_time import MICROSECOND
 
 
 class StateTable:
-    """What the subjects have under one spec.
+    """The state of all subjects under one spec.
 
-    A subject's part stays packed until a callback asks for the spec; then those of all subjects that the batch touches
-    are unpacked in one call, which takes a third of unpacking each alone.
+    State stays packed until a callback uses the spec. Then the state of all subjects that the batch touches is unpacked
+    in one call, which takes a third of the time of unpacking each alone.
     """
 
     __slots__ = ("batch_local", "component", "encoded_values", "expires", "has_ttl", "next_timers", "packed", "states")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
-        """As it is stored, by key."""
+        """Packed state as it is stored, by key."""
         self.has_ttl = False
-        """Whether the spec of `states` has a time to live."""
+        """`True` if the spec of `states` has a time to live."""
         self.expires: dict[Key, int] = {}
-        """When the oldest part of it is gone, by key, in microseconds; of a spec with a time to live."""
+        """Times at which the oldest part expires, by key, in microseconds; for a spec with a time to live."""
         self.next_timers: dict[Key, int] = {}
-        """When the component of that name is to be woken, by key, in microseconds."""
+        """Times of the timers of the component of that name, by key, in microseconds."""
         self.encoded_values: dict[Key, Any] = {}
-        """Unpacked, of the subjects that the batch touches; as the batch found it."""
+        """Unpacked state of the subjects that the batch touches, as it was before the batch."""
         self.states: dict[Key, Any] = {}
-        """What callbacks asked for, as they left it."""
+        """State objects that callbacks used, as they left them."""
         self.component: Any = None
-        """The component that asked for it last, of those of that name."""
+        """The component of that name that used the table last."""
         self.batch_local: dict[Key, Any] = {}
-        """What a component notes for the rest of the batch."""
+        """Values of a component for the rest of the batch."""
 
     def unpacked(self) -> list[Any]:
-        """What all subjects have, as it is stored, in the order of `packed`."""
+        """Return the stored state of all subjects, in the order of `packed`."""
         return unpack_all(b"".join(self.packed.values()))
 
     def load(self, keys: Iterable[Key], spec: str) -> None:
-        """Unpack what some subjects have.
+        """Unpack the state of some subjects.
 
         :param spec: the spec's name, for errors
-        :raises StateDecodeError: what one of them has cannot be unpacked
+        :raises StateDecodeError: the state of one of them cannot be unpacked
         """
         packed = self.packed
         known = [key for key in keys if key in packed]
         try:
             self.encoded_values = dict(zip(known, unpack_all(b"".join([packed[key] for key in known])), strict=True))
         except StateDecodeError:
-            self.encoded_values = {key: self._unpacked(key, spec) for key in known}  # tells whose it is
+            self.encoded_values = {key: self._unpacked(key, spec) for key in known}  # the error names the key
 
     def _unpacked(self, key: Key, spec: str) -> Any:
         try:
@@ -61,16 +61,16 @@ class StateTable:
             raise StateDecodeError(error.stored, error.type, error.why, spec, key) from error
 
     def store(self) -> None:
-        """Pack what changed.
+        """Pack the changed state.
 
-        :raises EncodeError: msgpack cannot carry what the first of `unstored` has
+        :raises EncodeError: msgpack cannot carry the state of the first of `unstored`
         """
         for key, state in self.states.items():
             if state._changed:
                 self.put(key, packed_state(state))
 
     def put(self, key: Key, packed: bytes | None) -> None:
-        """Note a subject's part as packed; nothing stays of a subject that has nothing (`semantics.md` 15)."""
+        """Store a subject's packed state; a subject without state is removed (`semantics.md` 15)."""
         state = self.states[key]
         if packed is not None:
             self.packed[key] = packed
@@ -87,42 +87,42 @@ class StateTable:
         state._changed = False
 
     def is_changed(self, key: Key) -> bool:
-        """Return whether callbacks changed a subject's part since it was last packed."""
+        """Return `True` if callbacks changed a subject's state since it was last packed."""
         state = self.states.get(key)
         return state is not None and state._changed
 
     def mark_changed(self, key: Key) -> None:
-        """Let a subject's part be packed again, such as without what has expired."""
+        """Mark a subject's state to be packed again, such as without its expired parts."""
         self.states[key]._changed = True
 
     def packed_now(self, key: Key) -> bytes | None:
-        """Return a subject's part as callbacks left it; `None` for nothing.
+        """Return a subject's packed state as callbacks left it; `None` for nothing.
 
-        :raises EncodeError: msgpack cannot carry it
+        :raises EncodeError: msgpack cannot carry the state
         """
         return packed_state(self.states[key]) if self.is_changed(key) else self.packed.get(key)
 
     def keys(self) -> list[Key]:
-        """Return the subjects that have something now."""
+        """Return the subjects that have state now."""
         had = [key for key in self.packed if key not in self.states]
         return [*had, *(key for key, state in self.states.items() if state._stored() is not MISSING)]
 
     def undo(self, key: Key) -> None:
-        """Forget what callbacks did to a subject's part since it was last packed."""
+        """Undo the changes of callbacks to a subject's state since it was last packed."""
         if self.states.pop(key, None) is not None:
             self.encoded_values.pop(key, None)
             if key in self.packed:
                 self.encoded_values[key] = unpack(self.packed[key])
 
     def unstored(self) -> list[Key]:
-        """The keys whose state changed and is not packed yet."""
+        """Return the keys whose state changed and is not packed yet."""
         return [key for key, state in self.states.items() if state._changed]
 
 
 def packed_state(state: Any) -> bytes | None:
-    """What a state object is stored as; `None` for nothing.
+    """Return the packed form of a state object; `None` for nothing.
 
-    :raises EncodeError: msgpack cannot carry it
+    :raises EncodeError: msgpack cannot carry the state
     """
     encoded, spec = state._stored(), state._spec
     if encoded is MISSING:

@@ -1,4 +1,4 @@
-"""What a type is made of, as plain data that a checkpoint keeps, to tell whether newer code can read its state."""
+"""The structure of a type as plain data for the checkpoint, to decide if newer code can read its state."""
 
 import types
 from enum import Enum
@@ -11,12 +11,12 @@ from amadou.fields import field_types, fields_of
 
 
 def structure_of(type_: Any) -> dict[str, Any]:
-    """The structure of a type: ``{"is": description, "classes": {name: fields}}``.
+    """Return the structure of a type: ``{"is": description, "classes": {name: fields}}``.
 
     A description is the name of a scalar; ``{"list": description}``, and so on for containers; ``{"fixed":
-    [description, …]}`` for a tuple of so many; ``{"dict": [description, description]}``; ``{"union": [[tag,
-    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [text, …], "open": whether it
-    takes others}`` or ``{"class": name}``. The fields of a class are ``{name: [description, whether it is needed]}``.
+    [description, …]}`` for a tuple of fixed length; ``{"dict": [description, description]}``; ``{"union": [[tag,
+    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [text, …], "open": true if it
+    takes others}`` or ``{"class": name}``. The fields of a class are ``{name: [description, true if it is needed]}``.
     """
     describing = _Describing()
     return {"is": describing.of(type_), "classes": describing.classes}
@@ -70,7 +70,7 @@ class _Describing:
 
 
 def _own(class_: type) -> Any:
-    """What a class that is not Python's own defines."""
+    """Return the attributes that a class defines; none for a class of Python's `enum`."""
     return () if class_.__module__ == "enum" else vars(class_)
 
 

@@ -1,4 +1,4 @@
-"""The codecs of types with something inside. Apart from the rest because cattrs is slow to import."""
+"""The codecs of types with parts. They have a module of their own because cattrs is slow to import."""
 
 import types
 from collections.abc import Callable
@@ -24,9 +24,9 @@ _UNIONS: Final = (Union, types.UnionType)
 
 
 def structured_codec(type_: Any) -> "StructuredCodec[Any]":
-    """The codec of an enum, a typed container, a union, an attrs class, a dataclass or a named tuple.
+    """Return the codec of an enum, a typed container, a union, an attrs class, a dataclass or a named tuple.
 
-    :raises UnsupportedTypeError: for any other type
+    :raises UnsupportedTypeError: the type is not one of these
     """
     _check_supported(type_, type_, set())
     try:
@@ -36,7 +36,7 @@ def structured_codec(type_: Any) -> "StructuredCodec[Any]":
 
 
 class StructuredCodec(Generic[T]):
-    """Goes through cattrs."""
+    """A codec that uses cattrs."""
 
     def __init__(self, type_: type[T]) -> None:
         self.type = type_
@@ -75,7 +75,7 @@ class StructuredCodec(Generic[T]):
 
 
 def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
-    """Walk a type down to its leaves and refuse what could only fail at run time."""
+    """Walk a type down to its leaves and refuse types that would fail only at run time."""
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Callable:
         raise UnsupportedTypeError(whole, "functions cannot be stored")
@@ -131,12 +131,12 @@ def _name(class_: Any) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-# Each pair of hooks below checks both ways: cattrs alone would take the text "ab" for a list of two texts, a subclass
-# for its base and an object for another that has the same attributes, and would lose what it does not expect.
+# Each pair of hooks below checks both ways. cattrs alone would take the text "ab" for a list of two texts, a subclass
+# for its base, and an object for another with the same attributes; it would lose attributes that it does not expect.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    if type_ in _in_the_making:  # a class that holds itself: look the hook up when it is there
+    if type_ in _in_the_making:  # a class that contains itself: look the hook up once it exists
         return lambda value: nested(converter.get_unstructure_hook(type_), value)
     class_ = get_origin(type_) or type_
     _in_the_making.add(type_)
@@ -150,7 +150,7 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
         if type(value) is not class_:
             raise EncodeError(value, type_)
         encoded = fields(value)
-        for name, kind in made.items():  # cattrs leaves them out
+        for name, kind in made.items():  # cattrs omits these fields
             if hasattr(value, name):
                 encoded[name] = converter.get_unstructure_hook(kind)(getattr(value, name))
         return encoded
@@ -177,7 +177,7 @@ def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], An
             if name in needed or name in encoded
         }
         value = made(parts)
-        for name, part in parts.items():  # whatever the class itself has put there
+        for name, part in parts.items():  # in place of values that the class itself has set
             object.__setattr__(value, name, part)
         return value
 
@@ -188,7 +188,7 @@ _in_the_making: set[Any] = set()
 
 
 def _is_open(type_: Any) -> bool:
-    """Whether a generic class stands without its arguments."""
+    """Return `True` for a generic class without its arguments."""
     return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and has_fields(type_)
 
 
@@ -212,7 +212,7 @@ def _is_namedtuple(type_: Any) -> bool:
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
     class_ = get_origin(type_) or type_
-    # what packs itself, and counts how deep it is nested, is not counted here: results of windows are tuples
+    # values that are packed on their own count their nesting there, not here: results of windows are tuples
     fields = [(name, kind, kind is Any or kind in LEAVES) for name, kind in (field_types(type_) or {}).items()]
     hook_for = converter.get_unstructure_hook
 
@@ -247,7 +247,7 @@ def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any
     class_: Any = get_origin(type_)
     hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
     if class_ in (set, frozenset):
-        # in an order that is the same in each process: the encoded value may become a key or an output
+        # sorted, so that the order is the same in each process: the encoded value may become a key or an output
         def unstructure_set(value: Any) -> list[Any]:
             if not isinstance(value, class_):
                 raise EncodeError(value, type_)
@@ -387,7 +387,7 @@ def _register_enum(class_: type[Enum]) -> None:
         except (ValueError, KeyError) as error:
             raise StateDecodeError(encoded, class_, "it has no such member") from error
 
-    # by class, since an IntEnum would count as an int otherwise
+    # by class, since an IntEnum would otherwise count as an int
     _converter.register_unstructure_hook(class_, unstructure)
     _converter.register_structure_hook(class_, structure)
 
@@ -397,7 +397,7 @@ def _is_union(type_: Any) -> bool:
 
 
 class _Members:
-    """The members of a union: those whose encoded value is the value itself, and the others, each with a tag."""
+    """The members of a union: those whose values are their own encoded form, and the others, each with a tag."""
 
     def __init__(self, type_: Any) -> None:
         members = get_args(type_)
@@ -446,7 +446,7 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     def structure(encoded: Any, _: Any) -> Any:
         if type(encoded) in members.leaves:
             return encoded
-        if type(encoded) is int and float in members.leaves:  # written before the int became a float
+        if type(encoded) is int and float in members.leaves:  # stored before the int became a float
             return float(encoded)
         if type(encoded) is dict:
             member = tagged.get(encoded.get("_type"))
@@ -454,7 +454,7 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
                 return converter.structure(encoded["_value"], member)
         elif literals and type(encoded) is not list and (type(encoded), encoded) in literals:
             return encoded
-        # An Optional, or written before the union was widened: the first member that can read it.
+        # An Optional, or a value stored before the union was widened: use the first member that can read it.
         for member in members.others:
             try:
                 return converter.structure(encoded, member)
@@ -467,7 +467,7 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
 
 
 def union_tag(member: Any) -> str:
-    """What a value of a union is stored with, that tells which of its members it is."""
+    """Return the tag that is stored with a value of a union and names its member."""
     return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
 
 

@@ -11,7 +11,7 @@ from amadou.event_time import from_micros, to_micros
 
 
 class Timer(NamedTuple):
-    """A pending timer: when it is due, and the tag that it was set with."""
+    """A pending timer: its time and its tag."""
 
     timestamp: datetime
     tag: str
@@ -21,26 +21,26 @@ class Timer(NamedTuple):
 
 
 class Subject(Generic[K_co]):
-    """The owner of one key, as a callback sees it: its key, the time in hand, its timers and its state.
+    """One key as a callback sees it: the key, the time of the current event or timer, its timers and its state.
 
-    Its type may name that of the key: `subject.key` of a `Subject[str]` is a `str`, that of a `Subject` is `Any`.
+    Its type may name the type of the key: `subject.key` is a `str` for a `Subject[str]` and `Any` for a `Subject`.
 
-    State is reached through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid during the
-    callback that it was given to: the next one, for another key, may get the same object.
+    State is reached through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid only during
+    the callback that receives it: the next callback, for another key, may get the same object.
     """
 
     __slots__ = ("_batch", "_tables", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
     key: K_co
-    """The key, with the type that `key_event` gave it."""
+    """The key, of the type that `key_event` returned."""
     timestamp: datetime
-    """The time of the event or the timer in hand, in UTC."""
+    """The time of the current event or timer, in UTC."""
     source: str | None
-    """The name of the source of the event in hand; `None` in `on_timer_expired`."""
+    """The name of the current event's source; `None` in `on_timer_expired`."""
     is_late: bool
-    """Whether the event in hand is older than the watermark of its batch (`semantics.md` 13)."""
+    """`True` if the current event is older than the watermark of its batch (`semantics.md` 13)."""
     timer_tag: str
-    """The tag of the timer in hand; empty in `on_event` and for timers without one."""
+    """The tag of the current timer; empty in `on_event` and for timers without a tag."""
 
     def __init__(self, batch: Batch) -> None:
         self.source = None
@@ -48,30 +48,30 @@ class Subject(Generic[K_co]):
         self.timer_tag = ""
         self._batch = batch
         self._timers = batch.timers
-        self._tables: dict[str, StateTable] = {}  # of the specs that callbacks asked for
+        self._tables: dict[str, StateTable] = {}  # for the specs that callbacks used
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark of this batch: no timer at or before it is pending any more. `None` before the first one."""
+        """The watermark of this batch: timers at or before it fire before its events. `None` before the first one."""
         return self._batch.watermark
 
     @property
     def watermark_micros(self) -> int | None:
-        """The same in microseconds since 1970, for arithmetic."""
+        """The watermark in microseconds since 1970, for arithmetic."""
         return self._batch.watermark_micros
 
     def set_timer(self, timestamp: datetime, tag: str = "") -> bool:
-        """Ask for `on_timer_expired` once the watermark reaches a time.
+        """Set a timer: `on_timer_expired` is called once the watermark reaches its time.
 
         Timers coalesce on key, timestamp and tag: setting one again changes nothing (`semantics.md` 10).
 
         :param timestamp: an aware datetime, kept to the microsecond
-        :param tag: tells timers of the same time apart; given back as `subject.timer_tag`
-        :returns: `True` where a timer now stands; `False`, with nothing done, for a time at or before the watermark
+        :param tag: distinguishes timers of the same time; `subject.timer_tag` when the timer fires
+        :returns: `True` if the timer is now set; `False`, with nothing done, for a time at or before the watermark
             (`semantics.md` 9)
         :raises NaiveTimestampError: the timestamp has no zone
-        :raises TimestampRangeError: it is outside the years 1 to 9999 in UTC
-        :raises EncodeError: the tag holds half of a surrogate pair
+        :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
+        :raises EncodeError: the tag contains half of a surrogate pair
         :raises TimerError: the handler does not define `on_timer_expired`
         """
         batch = self._batch
@@ -89,30 +89,30 @@ class Subject(Generic[K_co]):
         return True
 
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:
-        """Take back a timer.
+        """Delete a timer.
 
-        :returns: whether there was one (`semantics.md` 10)
+        :returns: `True` if it was pending (`semantics.md` 10)
         :raises NaiveTimestampError: the timestamp has no zone
         """
         return self._timers.discard(self.key, to_micros(timestamp), tag)
 
     def timers(self) -> list[Timer]:
-        """The pending timers of this key, by timestamp and tag."""
+        """Return the pending timers of this key, by timestamp and tag."""
         return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
 
     @property
     def handler(self) -> Any:
-        """The handler whose callback it was given to."""
+        """The handler whose callback runs."""
         return self._batch.handler
 
     def count(self, counter: str, by: int = 1) -> None:
-        """Add to a counter of the run, which its summary shows."""
+        """Add to a counter of the run; the run's summary shows it."""
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
 
     def drop(self, event: KeyedEvent[Any]) -> None:
-        """Count an event as dropped, as a component does for which it came too late. An event that several components
-        drop counts once.
+        """Count an event as dropped. Components call this for an event that is too late for them; an event that several
+        components drop counts once.
         """
         batch = self._batch
         if event is not batch.last_dropped:
@@ -120,10 +120,11 @@ class Subject(Generic[K_co]):
             batch.last_dropped = event
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:
-        """Send an event to the run's output of late events, as a component does for which it came too late.
+        """Send an event to the run's output of late events. Components call this for an event that is too late for
+        them.
 
         :param by: the component's name
-        :raises PortError: the job has no such output: neither it nor a component that it declares diverts events
+        :raises PortError: the job has no such output: neither the job nor a component that it declares diverts events
         """
         batch = self._batch
         assert batch.watermark is not None
@@ -134,7 +135,7 @@ class Subject(Generic[K_co]):
         port.encoded_values.append(port.encode(late))
 
     def _table(self, spec: str) -> StateTable:
-        """What the subjects of the batch have under a spec, asked for the first time in the batch."""
+        """Load the state of the batch's subjects under a spec, on its first use in the batch."""
         batch = self._batch
         table = self._tables[spec] = batch.tables.setdefault(spec, StateTable({}))
         table.load(batch.touched, spec)
@@ -150,7 +151,7 @@ def batch_of(subject: Subject) -> Batch:
 
 
 class KeylessSubject(Subject):
-    """Stands in for a subject where a callback belongs to no key: what collects is there, state and timers are not.
+    """The subject of a callback that belongs to no key: it can collect values, and has neither state nor timers.
 
     :param callback: the callback's name
     """

@@ -6,33 +6,34 @@ from amadou._event import Key
 
 
 class Timers:
-    """The pending timers of the subjects, by time: windows of many subjects end together. Times are in microseconds."""
+    """The pending timers of the subjects by time, since windows of many subjects end together. Times are in
+    microseconds."""
 
     __slots__ = ("_before", "_times", "changes", "pending", "plain", "removed", "tagged")
 
     def __init__(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
         self.plain = plain
-        """Whose timers without a tag are due at a time: the keys of a dict, which stay in their order."""
+        """Keys of the timers without a tag, by time: the keys of a dict, which keep their order."""
         self.tagged = tagged
-        """The tags of the others, by time and key."""
+        """Tags of the other timers, by time and key."""
         self.pending = sum(map(len, plain.values()))
-        """How many timers there are."""
+        """Number of pending timers."""
         self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
         self.removed = 0
-        """How many were removed since."""
+        """Number of timers removed since."""
         self.changes: list[tuple[Key, int, str, bool]] | None = None
-        """What was added (true) and discarded (false), for whoever may want to undo it; `None` where nobody does."""
+        """Timers added (`True`) and discarded (`False`), to undo the changes; `None` if they need no undo."""
         self._before = self.pending
-        # By key, from when a callback first asks; times that are gone stay here, and have no tags.
+        # By key, from the first use by a callback. Times whose timers were removed stay here, and have no tags.
         self._times: dict[Key, set[int]] | None = None
 
     @property
     def added(self) -> int:
-        """How many were added since: counted this way, since most events add one."""
+        """The number of timers added since. It is derived rather than counted, since most events add one."""
         return self.pending - self._before + self.removed
 
     def add(self, key: Key, micros: int, tag: str) -> None:
-        """Add a timer; one that is there already stays (`semantics.md` 10)."""
+        """Add a timer; a timer that is already pending stays (`semantics.md` 10)."""
         if tag:
             tags = self.tagged.setdefault(micros, {}).setdefault(key, set())
             if tag in tags:
@@ -52,7 +53,7 @@ class Timers:
             self._times.setdefault(key, set()).add(micros)
 
     def discard(self, key: Key, micros: int, tag: str) -> bool:
-        """Remove a timer. Returns whether there was one."""
+        """Remove a timer. Return `True` if it was pending."""
         times: dict[int, dict[Key, Any]] = self.tagged if tag else self.plain
         keys = times.get(micros)
         if keys is None or key not in keys:
@@ -73,31 +74,31 @@ class Timers:
         return True
 
     def take(self, micros: int) -> dict[Key, None]:
-        """Remove the timers without a tag at a time. Returns whose they were."""
+        """Remove the timers without a tag at a time. Return their keys."""
         keys = self.plain.pop(micros, {})
         self.pending -= len(keys)
         self.removed += len(keys)
         return keys
 
     def due(self, watermark: int | None) -> list[int]:
-        """The times that a watermark has reached, in their order."""
+        """Return the times of timers that a watermark has reached, in their order."""
         if watermark is None:
             return []
         return sorted(micros for micros in {*self.plain, *self.tagged} if micros <= watermark)
 
     def at(self, micros: int) -> dict[Key, Any]:
-        """The keys that have timers at a time."""
+        """Return the keys that have timers at a time."""
         plain, tagged = self.plain.get(micros, {}), self.tagged.get(micros)
         return {**plain, **tagged} if tagged else plain
 
     def tags(self, key: Key, micros: int) -> list[str]:
-        """The tags of a key's timers at a time, in their order; that of a timer without one is empty."""
+        """Return the tags of a key's timers at a time, in their order; empty for a timer without a tag."""
         plain = [""] if key in self.plain.get(micros, ()) else []
         tagged = self.tagged.get(micros)
         return [*plain, *sorted(tagged.get(key, ()))] if tagged else plain
 
     def of(self, key: Key) -> list[tuple[int, str]]:
-        """A subject's timers, by time and tag."""
+        """Return a subject's timers, by time and tag."""
         if self._times is None:
             self._times = {}
             for times in (self.plain, self.tagged):
@@ -107,5 +108,5 @@ class Timers:
         return [(micros, tag) for micros in sorted(self._times.get(key, ())) for tag in self.tags(key, micros)]
 
     def next_time(self) -> int | None:
-        """When the next timer is due."""
+        """Return the time of the next timer."""
         return min((*self.plain, *self.tagged), default=None)

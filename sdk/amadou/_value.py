@@ -17,7 +17,7 @@ U = TypeVar("U")
 
 
 class ValueState(Generic[T]):
-    """One value of a subject."""
+    """A subject's state of a single value."""
 
     __slots__ = ("_changed", "_key", "_spec", "_wire")
     has_ttl = False
@@ -30,9 +30,10 @@ class ValueState(Generic[T]):
 
     @property
     def value(self) -> T:
-        """What was last set, or the spec's default. A new object each time: changing it in place stores nothing.
+        """The value that was last set, or the spec's default. Each read returns a new object, so changing it in place
+        stores nothing.
 
-        :raises StateDecodeError: what is stored does not fit the spec
+        :raises StateDecodeError: the stored value does not fit the spec
         :raises EncodeError: on setting, the value does not fit the spec
         """
         spec = self._spec
@@ -60,11 +61,11 @@ class ValueState(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """Whether a value has been set and not cleared."""
+        """`True` if a value has been set and not cleared."""
         return self._wire is not MISSING
 
     def clear(self) -> None:
-        """Forget the value; `value` gives the default again."""
+        """Remove the value; `value` returns the default again."""
         if self._wire is not MISSING:
             self._wire = MISSING
             self._changed = True
@@ -83,7 +84,7 @@ class ValueState(Generic[T]):
 
 
 class _AgingValueState(ValueState[T]):
-    """Its encoded value is a pair; see `StateSpec`."""
+    """A `ValueState` with a ttl: its encoded value is a pair; see `StateSpec`."""
 
     __slots__ = ("_subject", "_valid_until")
     has_ttl = True
@@ -116,14 +117,15 @@ class _AgingValueState(ValueState[T]):
 class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     """State of one value for each subject.
 
-    :param type: any type that `codec_for` knows
-    :param default: what `.value` gives while nothing is set; `None` without it
-    :param ttl: after how long without being written, in event time, the value is gone (`semantics.md` 16)
-    :param name: the name that the state is stored under; the attribute's name without it
-    :param codec: turns values into what msgpack carries, for types that `codec_for` does not know
+    :param type: any type that `codec_for` supports
+    :param default: the value of `.value` while nothing is set; `None` without it
+    :param ttl: duration in event time after which a value expires unless it is written again (`semantics.md` 16)
+    :param name: the name that the state is stored under; by default the attribute's name
+    :param codec: turns values into what msgpack carries, for types that `codec_for` does not support
     :param version: the version of the type; above zero with `migrate`
-    :param migrate: from what an older version stored, as msgpack carries it, and that version, to a value
-        (`semantics.md` 17); not needed for attributes that were removed or have a default, and for wider unions
+    :param migrate: a function of a value that an older version stored, as msgpack carries it, and of that version; it
+        returns the new value (`semantics.md` 17). Not needed for attributes that were removed or have a default, nor
+        for wider unions
     """
 
     _usage = "state_for(subject).value = …"
@@ -140,9 +142,9 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
     }
     _functions = ("encode", "decode")
     encode: Callable[[Any], Any]
-    """Turns a value into its encoded form."""
+    """Encodes a value."""
     decode: Callable[[Any], Any]
-    """Turns the encoded form of a value back."""
+    """Decodes a value."""
 
     @overload
     def __init__(
@@ -190,7 +192,7 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
 
     @cached_property
     def default_encoded(self) -> Any:
-        """The default encoded, so that each reader gets its own."""
+        """The encoded default, so that each reader gets its own copy."""
         return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
     def _state(self, key: Key, encoded: Any) -> ValueState[T]:

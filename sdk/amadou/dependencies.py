@@ -1,8 +1,8 @@
 """Sources that need others to be up to date: the declaration, the rules, and the callbacks of a handler.
 
 `DependsOn` declares a dependency for a job. A handler may define the callbacks of `DependencyCallbacks`; each gets a
-`DependencyChange`. `downtime` and `has_recovered` are the rules by which runs decide; they take any values that can be
-compared and subtracted, such as event times. `docs/dependencies.md` describes the whole.
+`DependencyChange`. Runs decide by the rules `downtime` and `has_recovered`; these take any values that can be compared
+and subtracted, such as event times. See `docs/dependencies.md`.
 """
 
 from datetime import datetime, timedelta
@@ -19,17 +19,17 @@ __all__ = ["DependencyCallbacks", "DependencyChange", "DependsOn", "downtime", "
 
 @attrs.frozen
 class DependsOn:
-    """A source of a job that needs another one to be up to date.
+    """A dependency of a job: one source needs another one to be up to date.
 
-    The other one is *down* when its newest event is older than the newest event of the dependent source by more than
-    the threshold, across all keys; it has *recovered* when its newest event is newer than the one by which it was found
-    down. While it is down, the events of the dependent source are held in the state, and nothing else stops
-    (`docs/dependencies.md`). A handler may define the callbacks of `DependencyCallbacks`.
+    The needed source is *down* when its newest event is older than the newest event of the dependent source by more
+    than the threshold, across all keys. It has *recovered* when its newest event is newer than the event of the
+    dependent source by which it was found down. While it is down, the events of the dependent source are held in the
+    state; nothing else stops (`docs/dependencies.md`). A handler may define the callbacks of `DependencyCallbacks`.
 
     :param dependent: the name of the source that depends
     :param on: the name of the source that it needs
-    :param threshold: how far behind the other one may be, a `timedelta` or seconds
-    :param max_held: how many events are held at most: with more the run ends, with nothing lost, and may go on with a
+    :param threshold: time by which the needed source may be behind, a `timedelta` or seconds
+    :param max_held: maximum number of held events: with more the run ends, with nothing lost, and may continue with a
         greater bound
     """
 
@@ -41,7 +41,7 @@ class DependsOn:
     max_held: int | Param = attrs.field(default=1_000_000, kw_only=True)
 
     def problems(self) -> list[str]:
-        """What makes no sense of its own, one sentence each."""
+        """Return the mistakes of this dependency alone, one sentence each."""
         told = f"DependsOn({self.dependent!r}, on={self.on!r})"
         if not (isinstance(self.dependent, str) and isinstance(self.on, str)):
             return [f"{told}: give the names of two sources, and a DependsOn for each pair"]
@@ -60,17 +60,17 @@ class DependsOn:
 
 @attrs.frozen
 class DependencyChange:
-    """A source that another one depends on went down, or has recovered.
+    """A change of a source that another one depends on: it went down, or has recovered.
 
     :param source: the source that is down or has recovered
     :param dependent: the source that depends on it, and waits while it is down
-    :param is_down: the source went down; otherwise it has recovered
-    :param since: the event time of the newest event of `source` when it went down. For a source that never brought an
-        event this is the time of the oldest event of `dependent` in its first batch
-    :param reached: how far `dependent` had come when `source` went down: the event time of its newest event
-    :param newest: the event time of the newest event of `source` now; for one that went down the same as `since`
-    :param since_batch: the number of the batch that brought the event of `since`
-    :param reached_batch: the number of the batch that brought the event of `reached`
+    :param is_down: `True` if the source went down, `False` if it has recovered
+    :param since: the event time of the newest event of `source` when it went down. For a source without any event this
+        is the time of the oldest event of `dependent` in its first batch
+    :param reached: the event time of the newest event of `dependent` when `source` went down
+    :param newest: the event time of the newest event of `source` now; for a source that went down the same as `since`
+    :param since_batch: the number of the batch that contained the event of `since`
+    :param reached_batch: the number of the batch that contained the event of `reached`
     :param subject: collects values, ``self.alerts.collect(change.subject, …)``. A change belongs to no key, so the
         subject has neither state nor timers
     """
@@ -89,8 +89,8 @@ class DependencyChange:
 class DependencyCallbacks:
     """The callbacks of a handler whose job has dependencies.
 
-    A handler may define one or both. It need not inherit from this class; one that does, ``class Enrich(Handler,
-    DependencyCallbacks)``, lets type checkers check the signatures.
+    A handler may define one or both. It need not inherit from this class; if it does, as in ``class Enrich(Handler,
+    DependencyCallbacks)``, type checkers check the signatures.
 
     A run calls them in one worker, before the other callbacks of the batch, once for each change. A batch that fails
     and is processed again calls them again.
@@ -104,20 +104,20 @@ class DependencyCallbacks:
 
 
 def downtime(reached: Any, newest: Any, threshold: Any) -> Any | None:
-    """Return how far a source is behind the one that depends on it; `None` while that is within the threshold.
+    """Return the distance of a source behind the one that depends on it; `None` while it is within the threshold.
 
-    :param reached: how far the dependent source has come
-    :param newest: how far the source has come that it needs
-    :param threshold: how far that one may be behind
+    :param reached: the newest event time of the dependent source
+    :param newest: the newest event time of the source that it needs
+    :param threshold: distance by which that source may be behind
     """
     behind = reached - newest
     return behind if behind > threshold else None
 
 
 def has_recovered(reached: Any, newest: Any) -> bool:
-    """Return true if a source that was down is ahead of the one that depends on it.
+    """Return `True` if a source that was down is ahead of the one that depends on it.
 
-    :param reached: how far the dependent source had come when the other one was found down
-    :param newest: how far the source has come that it needs
+    :param reached: the newest event time of the dependent source when the other one was found down
+    :param newest: the newest event time of the source that it needs
     """
     return bool(newest > reached)

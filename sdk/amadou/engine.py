@@ -1,10 +1,10 @@
-"""What an engine may use of the SDK: a runtime that calls handlers, such as `amadou_runtime`, and nobody else.
+"""The SDK's interface for engines alone: runtimes that call handlers, such as `amadou_runtime`.
 
-Handlers, components and connectors do with what `amadou` and its other public modules offer.
+Handlers, components and connectors use only `amadou` and its other public modules.
 
-- The batch in hand: `Batch`, `batch_of`, `Port`, `StateTable`, `Timers`; `KeylessSubject` for callbacks without a key.
-- Calling a handler: `callbacks_of` guards its attributes, `known_components` notes the components that it makes.
-- Encoding: `pack` and `unpack` are the format of everything that travels or is stored.
+- The current batch: `Batch`, `batch_of`, `Port`, `StateTable`, `Timers`; `KeylessSubject` for callbacks without a key.
+- Calling a handler: `callbacks_of` guards its attributes, `known_components` records the components that it makes.
+- Encoding: `pack` and `unpack` define the format of everything that travels or is stored.
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """
 

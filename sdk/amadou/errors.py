@@ -4,36 +4,36 @@
 
     AmadouError
     ├── LoadError              the job that a command names cannot be found or imported
-    ├── JobError               the job does not hold together: every mistake, at once
+    ├── JobError               the job has mistakes; all are listed at once
     ├── ParamError             a deployment parameter is missing, unknown or cannot be read
-    ├── CallbackError          a handler's callback failed, or returned what cannot be used
-    ├── EventError             what `key_event` returned cannot become an event
+    ├── CallbackError          a handler's callback failed, or returned an unusable value
+    ├── EventError             `key_event` returned a value that cannot become an event
     │   ├── NaiveTimestampError    (also for timers)
     │   ├── TimestampRangeError    outside the years 1 to 9999 in UTC (also for timers)
     │   ├── KeyTypeError
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
-    ├── HandlerAttributeError  a callback set an attribute of its handler, or something took a spec's place
+    ├── HandlerAttributeError  a callback set an attribute of its handler, or code replaced a spec
     ├── NotRunError            a callback returned a generator or coroutine, so that nothing in it ran
-    ├── TimerError             a timer was set by a handler that has no `on_timer_expired`
-    ├── KeylessError           state or timers were asked for where there is no key
-    ├── RecoverError           a window or join of a former run is due, and the handler has none of that name
-    ├── SpecError              a spec does not hold together
+    ├── TimerError             a handler without `on_timer_expired` set a timer
+    ├── KeylessError           a callback without a key used state or timers
+    ├── RecoverError           a window or join of an earlier run is due, and the handler has none of that name
+    ├── SpecError              a spec has invalid settings
     ├── CodecError
     │   ├── UnsupportedTypeError   no codec can be made for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
     │   └── StateDecodeError       stored state does not fit its spec
-    ├── PortError              a value was collected into a port that no sink serves
+    ├── PortError              a value was collected into a port without a sink
     ├── SourceError            a source cannot be read
     ├── SinkError              a sink cannot be written
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
     ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
-    ├── EngineDifferenceError  a test run gave one thing on the embedded engine and another on Spark
-    ├── VectorizedPathError    a test run gave one thing by columns and another event by event
-    ├── PlatformError          Java or pyspark is missing, or is the wrong one
-    └── RunError               the engine failed for a reason that is not the handler's
+    ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
+    ├── VectorizedPathError    a test run had different results by columns and event by event
+    ├── PlatformError          Java or pyspark is missing, does not start, or has the wrong version
+    └── RunError               the engine failed, and the handler is not the cause
 """
 
 import copyreg
@@ -44,17 +44,17 @@ from amadou._secret import redacted
 from amadou.text import shown_value
 
 _LIMIT = 200
-"""How much of a value an error shows."""
+"""Number of characters of a value that an error shows."""
 
 
 class AmadouError(Exception):
-    """The root of amadou's errors. What a program needs to know stands in attributes. Their texts hide `Secret`s.
+    """The root of amadou's errors. Programs read the details from attributes. The texts hide `Secret`s.
 
     Errors of any subclass can be pickled and copied, whatever its `__init__` takes.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without `__init__`: its parameters may differ from the attributes, which come as they are.
+        # Without `__init__`, whose parameters may differ from the attributes: those are restored directly.
         return copyreg.__newobj__, (type(self),), {"args": self.args, **vars(self)}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
@@ -67,9 +67,9 @@ class AmadouError(Exception):
 class LoadError(AmadouError):
     """The job that a command names cannot be found or imported.
 
-    :param target: what was named, `FILE:name` or `MODULE:name`
-    :param why: what is wrong, and what to do
-    :param user_traceback: the formatted traceback where importing failed, cut down to the user's own frames
+    :param target: the job as named in the command, `FILE:name` or `MODULE:name`
+    :param why: the mistake, and the advice to fix it
+    :param user_traceback: the formatted traceback of a failed import, cut down to the user's own frames
     """
 
     def __init__(self, target: str, why: str, user_traceback: str | None = None) -> None:
@@ -81,7 +81,7 @@ class LoadError(AmadouError):
 
 
 class JobError(AmadouError):
-    """A job does not hold together.
+    """A job has mistakes.
 
     :param job: the job's name
     :param problems: one sentence for each mistake
@@ -106,9 +106,9 @@ class ParamError(AmadouError):
 
 
 class CallbackError(AmadouError):
-    """A handler's callback raised an error, or gave back what cannot be used (`semantics.md` 1, 18, 33).
+    """A handler's callback raised an error, or returned an unusable value (`semantics.md` 1, 18, 33).
 
-    Its text shows the user's own traceback first, then names handler, callback, key and record.
+    The text shows the user's own traceback first, then handler, callback, key and record.
 
     :param handler: the handler's class name
     :param callback: ``key_event``, ``on_event``, ``on_timer_expired``, ``open`` or ``close``
@@ -116,7 +116,7 @@ class CallbackError(AmadouError):
     :param user_traceback: the formatted traceback, cut down to the user's own frames
     :param source: the source of the record, or ``None`` for a timer
     :param key: the subject's key, or ``None`` in ``key_event``
-    :param record: the ``repr`` of the record, event or timer in hand
+    :param record: the ``repr`` of the record, event or timer
     :param watermark: the watermark of the batch in ISO form, or ``None``
     """
 
@@ -143,7 +143,7 @@ class CallbackError(AmadouError):
         super().__init__(error)
 
     def fields(self) -> dict[str, Any]:
-        """The attributes, as the keyword arguments that build the same error again."""
+        """Return the attributes as the keyword arguments that build the same error again."""
         return {
             "handler": self.handler,
             "callback": self.callback,
@@ -156,7 +156,7 @@ class CallbackError(AmadouError):
         }
 
     def __str__(self) -> str:
-        # With a cause at hand Python prints that traceback itself, before this text.
+        # If there is a cause, Python prints its traceback itself, before this text.
         shown = [] if self.__cause__ is not None else [self.user_traceback.rstrip(), ""]
         shown.append(f"{self.handler}.{self.callback} failed: {self.error}")
         for label, value in (
@@ -171,13 +171,13 @@ class CallbackError(AmadouError):
 
 
 class EventError(AmadouError):
-    """What `key_event` returned cannot become an event."""
+    """`key_event` returned a value that cannot become an event."""
 
 
 class NaiveTimestampError(EventError):
-    """A timestamp has no time zone, or is none at all (`semantics.md` 1).
+    """A timestamp has no time zone, or is not a datetime (`semantics.md` 1).
 
-    :param timestamp: what was given
+    :param timestamp: the value given as the timestamp
     """
 
     def __init__(self, timestamp: Any) -> None:
@@ -190,10 +190,10 @@ class NaiveTimestampError(EventError):
 
 
 class TimestampRangeError(EventError):
-    """A time is outside the years 1 to 9999 in UTC, which is all that a `datetime` can hold.
+    """A time is outside the years 1 to 9999 in UTC, the range of a `datetime`.
 
-    :param timestamp: what was given
-    :param why: why it is, where the timestamp alone does not tell
+    :param timestamp: the timestamp
+    :param why: the time that is outside, if it is not the timestamp itself
     """
 
     def __init__(self, timestamp: datetime, why: str = "it") -> None:
@@ -208,8 +208,8 @@ class TimestampRangeError(EventError):
 class KeyTypeError(EventError):
     """A key is not a `str`, `bytes`, `int` or a tuple of those, or is nested too deeply.
 
-    :param key: what was given
-    :param why: what is wrong with it, where that is not its type
+    :param key: the value given as the key
+    :param why: the mistake, if it is not the type
     """
 
     def __init__(self, key: Any, why: str | None = None) -> None:
@@ -224,8 +224,8 @@ class KeyTypeError(EventError):
 class TooFarAheadError(EventError):
     """An event is further ahead of the clock than the job's `max_ahead` (`semantics.md` 4).
 
-    :param timestamp: the event's
-    :param limit: the newest time that the job takes now
+    :param timestamp: the event's timestamp
+    :param limit: the newest time that the job accepts now
     """
 
     def __init__(self, timestamp: datetime, limit: datetime) -> None:
@@ -238,17 +238,17 @@ class TooFarAheadError(EventError):
 
 
 class EventTypeError(EventError):
-    """`key_event` returned something that is not an event, or an event whose timestamp is not a datetime."""
+    """`key_event` returned a value that is not an event, or an event whose timestamp is not a datetime."""
 
 
 class HandlerAttributeError(AmadouError):
-    """A callback set or deleted an attribute of its handler, or a spec's name was set to something else.
+    """A callback set or deleted an attribute of its handler, or code assigned another value to a spec's name.
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
     :param kind: the class of the spec of that name
-    :param usage: how the spec is used; `None` where there is none of that name
-    :param did: what was done to the attribute: ``set`` or ``deleted``
+    :param usage: the right use of the spec; `None` if there is no spec of that name
+    :param did: the change to the attribute: ``set`` or ``deleted``
     """
 
     def __init__(self, handler: str, attribute: str, kind: str, usage: str | None, did: str = "set") -> None:
@@ -272,7 +272,7 @@ class NotRunError(AmadouError):
     """A callback returned a generator or a coroutine, so that nothing in it ran.
 
     :param callback: the callback's name
-    :param kind: what it returned: ``generator``, ``coroutine`` or ``async_generator``
+    :param kind: the type of its result: ``generator``, ``coroutine`` or ``async_generator``
     """
 
     def __init__(self, callback: str, kind: str) -> None:
@@ -287,7 +287,7 @@ class NotRunError(AmadouError):
 
 
 class TimerError(AmadouError):
-    """A timer was set by a handler that does not define `on_timer_expired`.
+    """A handler that does not define `on_timer_expired` set a timer.
 
     :param handler: the handler's class name
     """
@@ -301,7 +301,7 @@ class TimerError(AmadouError):
 
 
 class KeylessError(AmadouError):
-    """State or timers were asked for in a callback that belongs to no key.
+    """A callback that belongs to no key used state or timers.
 
     :param callback: the callback's name
     """
@@ -315,13 +315,13 @@ class KeylessError(AmadouError):
 
 
 class RecoverError(AmadouError):
-    """A window or join of a former run is due, and the handler has none of that name.
+    """A window or join of an earlier run is due, and the handler has none of that name.
 
     :param handler: the handler's class name
     :param name: the window's name
-    :param key: whose window it is
-    :param why: what on_recover_window did instead of making it
-    :param noun: what it is: a window, or a join
+    :param key: the window's key
+    :param why: the mistake in the result of `on_recover_window`; `None` without a result
+    :param noun: the noun for it: window or join
     """
 
     def __init__(self, handler: str, name: str, key: Any, why: str | None = None, noun: str = "window") -> None:
@@ -338,7 +338,7 @@ class RecoverError(AmadouError):
 
     @staticmethod
     def where_removed(name: str) -> str:
-        """What to do where the handler no longer has it on purpose."""
+        """Return the advice for a window that was removed from the handler on purpose."""
         return (
             "If you removed it, say what becomes of what it has open: "
             f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later'
@@ -346,19 +346,19 @@ class RecoverError(AmadouError):
 
 
 class SpecError(AmadouError):
-    """A spec does not hold together."""
+    """A spec has invalid settings."""
 
 
 class CodecError(AmadouError):
-    """Something cannot be turned into msgpack, or back."""
+    """A value cannot be encoded as msgpack, or decoded."""
 
 
 class UnsupportedTypeError(CodecError):
     """No codec can be made for a type.
 
     :param type_: the type
-    :param why: what is wrong with it, and what to use
-    :param setting: the setting of a spec that takes a codec of the type instead; `None` where that is not the way
+    :param why: the reason, and the types to use instead
+    :param setting: the setting of a spec that takes a codec for the type; `None` if a codec does not help
     """
 
     def __init__(self, type_: Any, why: str, setting: str | None = None) -> None:
@@ -374,7 +374,7 @@ class EncodeError(CodecError):
 
     :param value: the value
     :param type_: the declared type
-    :param spec: the spec or port it was written to, or ``None``
+    :param spec: the spec or port that the value was written to, or ``None``
     :param key: the subject's key, or ``None``
     """
 
@@ -392,14 +392,14 @@ class EncodeError(CodecError):
 
 
 class StateDecodeError(CodecError):
-    """Stored state does not fit its spec. Nothing was destroyed (`semantics.md` 17). It ends a run, whatever the job's
-    `on_error`: no dead letter can stand for state that the next version of the code could read.
+    """Stored state does not fit its spec. The state is unchanged (`semantics.md` 17). The error ends a run, whatever
+    the job's `on_error`: a dead letter cannot replace state that the next version of the code could read.
 
-    :param stored: what is stored, as msgpack carries it
+    :param stored: the stored state, as msgpack carries it
     :param type_: the type that the spec expects
     :param spec: the spec's name
     :param key: the subject's key
-    :param advice: what to do
+    :param advice: the advice to fix it
     """
 
     def __init__(
@@ -424,7 +424,7 @@ class StateDecodeError(CodecError):
 
 
 class PortError(AmadouError):
-    """A value was collected into a port that the job has no sink for.
+    """A value was collected into a port for which the job has no sink.
 
     :param port: the port's name
     """
@@ -447,9 +447,9 @@ class SinkError(AmadouError):
 class PluginError(AmadouError):
     """A plugin cannot be loaded, or failed.
 
-    :param plugin: its name
-    :param why: what is wrong, and what to do
-    :param hook: the hook that failed; `None` where it could not be loaded
+    :param plugin: the plugin's name
+    :param why: the cause, and the advice to fix it
+    :param hook: the hook that failed; `None` if the plugin cannot be loaded
     """
 
     def __init__(self, plugin: str, why: str, hook: str | None = None) -> None:
@@ -473,18 +473,18 @@ class CheckpointError(AmadouError):
 
 
 class PlatformError(AmadouError):
-    """Java or pyspark is missing, or is the wrong one."""
+    """Java or pyspark is missing, does not start, or has the wrong version."""
 
 
 class TooManyDeadLettersError(AmadouError):
     """More callbacks failed than the job's `max_dead_letters` allows. Nothing of the batch counts.
 
-    :param letters: how many failed since the checkpoint was begun
+    :param letters: number of failures since the checkpoint was begun
     :param bound: the job's `max_dead_letters`
     :param failures: the most frequent failures, a text for each
-    :param callback: the callback of which a greater share failed; `None` where the bound is a number
-    :param failed: how often it failed
-    :param calls: how often it was called
+    :param callback: the callback whose failed share exceeds the bound; `None` if the bound is a number
+    :param failed: number of its failures
+    :param calls: number of its calls
     """
 
     def __init__(
@@ -519,7 +519,7 @@ class TooManyHeldError(AmadouError):
 
     :param source: the source whose events are held
     :param on: the source that it depends on
-    :param held: how many
+    :param held: number of held events
     :param max_held: the bound
     """
 
@@ -536,11 +536,11 @@ class TooManyHeldError(AmadouError):
 
 
 class EngineDifferenceError(AmadouError):
-    """A test run that is played on both engines gave one thing here and another there.
+    """A test run on both engines had different results.
 
-    :param what: what differs: `trace`, `state`, `newest`, `letters` or `outcome`, where one engine failed
-    :param embedded: what the embedded engine gave at the first difference, shortened
-    :param spark: what Spark gave there
+    :param what: the part that differs: `trace`, `state`, `newest`, `letters`, or `outcome` if one engine failed
+    :param embedded: the embedded engine's result at the first difference, shortened
+    :param spark: Spark's result there
     :param where: the first entry that differs, and the number of entries on each engine
     """
 
@@ -556,13 +556,13 @@ class EngineDifferenceError(AmadouError):
 
 
 class VectorizedPathError(AmadouError):
-    """The vectorised path of a component, or of `key_event`, gave something else in a batch of a test run than its
-    reference, which takes one event after the other: an error of amadou, or of whoever wrote the component.
+    """The vectorised path of a component, or of `key_event`, differs in a batch of a test run from its reference, which
+    processes one event after the other. This is an error of amadou or of the component.
 
     :param name: the component, or ``key_event``
-    :param what: what differs, such as `outputs`, `state` or `outcome`, where one path failed
-    :param vectorized: what the vectorised path gave at the first difference, shortened
-    :param per_event: what the reference gave there
+    :param what: the part that differs, such as `outputs`, `state`, or `outcome` if one path failed
+    :param vectorized: the vectorised path's result at the first difference, shortened
+    :param per_event: the reference's result there
     :param where: the first entry that differs, and the number of entries of each
     """
 
@@ -579,7 +579,7 @@ class VectorizedPathError(AmadouError):
 
 
 class RunError(AmadouError):
-    """The engine failed for a reason that is not the handler's."""
+    """The engine failed, and the handler is not the cause."""
 
 
 def _type_name(type_: Any) -> str:

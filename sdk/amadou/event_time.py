@@ -12,8 +12,8 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
 LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
-# Neighbouring events fall into the same step, and setting a timer follows writing under the same time: what was
-# answered last is often asked again, and comparing is five times cheaper than datetime arithmetic.
+# Neighbouring events fall into the same step, and handlers often set a timer for the time they have just written under.
+# So the last answer is often the next one, and comparing is five times cheaper than datetime arithmetic.
 _last_step: tuple[timedelta, datetime, datetime] = (timedelta(0), EPOCH, EPOCH)
 _last_micros: tuple[datetime, int] = (EPOCH, 0)
 
@@ -25,7 +25,7 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
     :param step: any positive length; a day gives midnights in UTC
     :returns: an aware datetime in UTC
     :raises NaiveTimestampError: the timestamp has no zone
-    :raises TimestampRangeError: it, or what it is rounded down to, is outside the years 1 to 9999 in UTC
+    :raises TimestampRangeError: the timestamp or the result is outside the years 1 to 9999 in UTC
     :raises ValueError: the step is not positive
     """
     global _last_step
@@ -50,10 +50,10 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
 
 
 def to_micros(timestamp: datetime) -> int:
-    """The microseconds between 1970-01-01T00:00Z and an aware timestamp, exactly.
+    """Return the exact number of microseconds between 1970-01-01T00:00Z and an aware timestamp.
 
     :raises NaiveTimestampError: the timestamp has no zone
-    :raises TimestampRangeError: it is outside the years 1 to 9999 in UTC
+    :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
     """
     global _last_micros
     last, micros = _last_micros
@@ -63,7 +63,7 @@ def to_micros(timestamp: datetime) -> int:
         micros = (timestamp - EPOCH) // MICROSECOND
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    if timestamp.tzinfo is UTC:  # within one zone Python compares clock readings, and an hour is there twice in autumn
+    if timestamp.tzinfo is UTC:  # within one zone Python compares clock readings, and autumn repeats an hour
         _last_micros = (timestamp, micros)
     elif not FIRST_TIME <= timestamp <= LAST_TIME:
         raise TimestampRangeError(timestamp)
@@ -73,17 +73,17 @@ def to_micros(timestamp: datetime) -> int:
 BEGINNING_OF_TIME: Final = to_micros(FIRST_TIME)
 """`FIRST_TIME` in microseconds."""
 END_OF_TIME: Final = to_micros(LAST_TIME)
-"""`LAST_TIME` in microseconds: the last watermark, which a timer for a later time waits for."""
+"""`LAST_TIME` in microseconds, which is the last watermark: a timer for a later time waits for it."""
 
 
 @lru_cache(4096)  # many keys have entries and timers at the same few times
 def from_micros(micros: int) -> datetime:
-    """The timestamp in UTC at that many microseconds after 1970-01-01T00:00Z."""
+    """Return the timestamp in UTC at that many microseconds after 1970-01-01T00:00Z."""
     return EPOCH + micros * MICROSECOND  # half the time of making a timedelta
 
 
 def to_millis(timestamp: datetime) -> int:
-    """The whole milliseconds between 1970-01-01T00:00Z and an aware timestamp, rounded down.
+    """Return the number of whole milliseconds between 1970-01-01T00:00Z and an aware timestamp, rounded down.
 
     :raises NaiveTimestampError: the timestamp has no zone
     """
@@ -94,5 +94,5 @@ def to_millis(timestamp: datetime) -> int:
 
 
 def from_millis(millis: int) -> datetime:
-    """The timestamp in UTC at that many milliseconds after 1970-01-01T00:00Z."""
+    """Return the timestamp in UTC at that many milliseconds after 1970-01-01T00:00Z."""
     return EPOCH + timedelta(milliseconds=millis)

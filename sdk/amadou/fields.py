@@ -13,7 +13,7 @@ class Field(NamedTuple):
     :param name: the name of the attribute
     :param alias: the name of the argument; `None` for a field that the class makes itself (`init=False`)
     :param default: the default, or an `attrs.Factory` of it; `attrs.NOTHING` for a field that must be given
-    :param kw_only: `True` for a field that is given by name alone
+    :param kw_only: `True` for a field that must be given by name
     """
 
     name: str
@@ -43,9 +43,9 @@ def fields_of(type_: Any) -> tuple[Field, ...]:
 def field_types(type_: Any) -> dict[str, Any] | None:
     """Return the types of the fields by name; `None` for a type that is not a class with fields.
 
-    The arguments of a generic class stand in the place of its type variables, and `Any` in the place of other ones.
+    The arguments of a generic class replace its type variables; `Any` replaces other ones.
 
-    :raises NameError: an annotation names what is not there
+    :raises NameError: an annotation uses a name that does not exist
     """
     if not has_fields(type_):
         return None

@@ -1,12 +1,11 @@
 """Every hook that a plugin may implement.
 
-Hooks are called in the order in which plugins are loaded: those that come with amadou, those that installed packages
-name as entry points, those that the job names. `register` hooks add, `prepare` hooks change, and the others tell what
-happens.
+Hooks are called in the order in which plugins are loaded: amadou's own, then the entry points of installed packages,
+then those that the job names. `register` hooks add to amadou, `prepare` hooks change a run, and the others observe it.
 
-A plugin that fails is named, and does not take the others along: what fails is left out with a warning. Three failures
-end the run, since it would not be what was asked for: those of `prepare` hooks, of plugins that the job names and that
-cannot be loaded, and an `AmadouError` that a plugin raises on purpose in `amadou_run_started`.
+A plugin that fails does not affect the others: amadou skips the part that fails, with a warning that names the plugin.
+Three failures end the run, since it would not be the run that was asked for: an error in a `prepare` hook, a plugin of
+the job that cannot be loaded, and an `AmadouError` that a plugin raises on purpose in `amadou_run_started`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,12 +33,12 @@ def amadou_register_sinks() -> Mapping[str, type[Sink]]:  # type: ignore[empty-b
 
 @hookspec
 def amadou_register_codecs() -> Mapping[str, Callable[[Any], Any]]:  # type: ignore[empty-body]
-    """Add codecs by name, as in ``SinkSpec(ViewSum, codec="json")``: each makes the codec for a type."""
+    """Add codecs by name, as in ``SinkSpec(ViewSum, codec="json")``: each function makes the codec for a type."""
 
 
 @hookspec
 def amadou_register_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
-    """Add metrics, which every plugin finds in `Run.metrics`: those that hand metrics on hand on these, too."""
+    """Add metrics. Every plugin finds them in `Run.metrics`, and plugins that export metrics export these, too."""
 
 
 @hookspec
@@ -52,52 +51,52 @@ def amadou_register_commands(app: "typer.Typer") -> None:
 
 @hookspec
 def amadou_prepare_job(job: Job) -> Job | None:
-    """Look at a job before it runs, and change it, as `attrs.evolve` does. Called with the values of parameters in
-    place; test runs play the job as it is written.
+    """Inspect or change a job before it runs. Change it with `attrs.evolve`. The job has the values of its parameters;
+    test runs process the job as it is written.
 
-    :param job: the job as the plugins before have left it
+    :param job: the job as changed by the plugins before this one
     :returns: the changed job; `None` leaves it as it is
     """
 
 
 @hookspec
 def amadou_prepare_session(job: Job, settings: dict[str, str]) -> None:
-    """Change the settings with which a new `SparkSession` begins, in place. A session that is there already keeps its
-    own.
+    """Change the settings of a new `SparkSession`, in place. An existing session keeps its own.
 
-    :param settings: those of amadou and the command line, by name
+    :param settings: settings of amadou and the command line, by name
     """
 
 
 @hookspec
 def amadou_run_started(run: Run) -> None:
-    """A run has begun: sources and sinks were looked at, and no batch was played yet. A plugin that raises an
-    `AmadouError` ends it.
+    """Called when a run has started: sources and sinks are checked, and no batch has been processed. A plugin that
+    raises an `AmadouError` ends the run.
     """
 
 
 @hookspec
 def amadou_batch_completed(run: Run, batch: BatchReport) -> None:
-    """A batch was played, and its outputs are committed. It may be told again after a crash, with the same number.
+    """Called when a batch has been processed and its outputs are committed. After a crash it may be called again with
+    the same number.
 
-    Called in the driver, in the order of batches; the next batch waits for it.
+    It is called in the driver, in the order of batches; the next batch waits for it.
     """
 
 
 @hookspec
 def amadou_spark_progress(run: Run, progress: Mapping[str, Any]) -> None:
-    """Spark tells how a batch went: after `amadou_batch_completed`, and before the next batch is. That of a batch that
-    failed is not told.
+    """Called with Spark's progress of a batch: after its `amadou_batch_completed`, before that of the next batch. Not
+    called for a batch that failed.
 
-    :param progress: what Spark's `StreamingQueryProgress` has, as Spark names it: ``durationMs``, ``stateOperators`` …
+    :param progress: fields of Spark's `StreamingQueryProgress` by Spark's names: ``durationMs``, ``stateOperators`` …
     """
 
 
 @hookspec
 def amadou_run_ended(run: Run, summary: RunSummary) -> None:
-    """A run came to the end of its input, or was stopped."""
+    """Called when a run has reached the end of its input, or was stopped."""
 
 
 @hookspec
 def amadou_run_failed(run: Run, error: Exception) -> None:
-    """A run ended with an error."""
+    """Called when a run has ended with an error."""

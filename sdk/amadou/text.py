@@ -1,4 +1,4 @@
-"""Text for people, of values that may be anything: it never fails, and can be written anywhere."""
+"""Text for people from any value: making it never fails, and it can be written anywhere."""
 
 from typing import Any
 
@@ -6,14 +6,14 @@ from amadou._secret import redacted
 
 
 def valid(text: str) -> str:
-    """A text without halves of surrogate pairs, which UTF-8 cannot carry: they are shown as escapes."""
+    """Return a text with halves of surrogate pairs as escapes, since UTF-8 cannot carry them."""
     return text if text.isascii() else text.encode(errors="backslashreplace").decode()
 
 
 def shown_value(value: Any, limit: int | None = None) -> str:
     """Return the `repr` of a value, or its type where that fails.
 
-    :param limit: the number of characters from which the text is cut, with its secrets hidden
+    :param limit: the number of characters after which the text is cut, with its secrets hidden
     """
     try:
         text = valid(repr(value))
@@ -23,13 +23,13 @@ def shown_value(value: Any, limit: int | None = None) -> str:
 
 
 def shortened(text: str, limit: int) -> str:
-    """Return a text with its secrets hidden, cut after so many characters."""
+    """Return a text with its secrets hidden, cut after a number of characters."""
     text = redacted(text)  # before the cut, which may leave a part of a secret
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def shown_error(error: BaseException) -> str:
-    """The type and the message of an error."""
+    """Return the type and the message of an error."""
     try:
         told = str(error)
     except Exception as failed:
@@ -38,5 +38,5 @@ def shown_error(error: BaseException) -> str:
 
 
 def error_type(shown: str) -> str:
-    """The name of the type of an error that `shown_error` made a text of."""
+    """Return the type's name from a text of `shown_error`."""
     return shown.partition(":")[0]
