@@ -15,7 +15,7 @@ class CountWindow(WindowSpec[V_co]):
     """Windows of a fixed number of a key's events, in the order of their arrival.
 
     A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
-    A window that is not full stays open as long as its key has state: set a `ttl` where keys come and go.
+    A window that is not full stays open until a `ttl` expires it: set one where keys come and go.
 
     :param size: number of events of a window
     :param hop: number of events after which the next window begins; `size` without it

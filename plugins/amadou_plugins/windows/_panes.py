@@ -64,8 +64,8 @@ class HoppingWindow(WindowSpec[V_co]):
     upgraded or crashes are lost, and the source's records are not read again for them. The next run counts the keys
     that lost windows as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such
     a window has an `idle_timeout` of 5 seconds unless it sets one, so windows close at most 10 seconds late when no
-    events arrive; the job's own `idle_timeout` and `watermark_delay` add to that. Other windows and timers follow the
-    same watermark. Use it where every run starts afresh, such as for a dashboard.
+    events arrive: 5 seconds plus the `idle_timeout`, plus a `watermark_delay` if there is one. Other windows and timers
+    follow the same watermark. Use it where every run starts afresh, such as for a dashboard.
     """
 
     by_keyword = "offset"
