@@ -227,8 +227,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_early(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_early(self, function: Any) -> Any:
-        """Mark the handler's method for early results, with the same arguments as `on_close`, which takes them
-        otherwise. `early` and `max_active` cause early results.
+        """Mark the handler's method for early results, with the arguments of `on_close`. Without it they go to the
+        method of `on_close`. `early` and `max_active` cause early results.
         """
         return self.mark("on_early", function)
 
@@ -302,7 +302,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """Give a result to the handler.
 
         :param accumulators: accumulators of the window's parts
-        :param times: number of times
+        :param times: number of equal results
         """
         start, end, first, last = map(from_micros, span)
         window = Window(start, end, subject.key, partial, first, last)

@@ -131,8 +131,8 @@ def windowed(
         )
         job = Job("per minute", handler, sources={...}, sinks={"results": JsonLinesSink("results")})
 
-    Records are JSON objects as text or bytes, mappings, or objects with attributes. The first two parameters and
-    `event_value` read a field, a tuple of several fields, or the result of a function of the record.
+    Records are JSON objects as text or bytes, mappings, or objects with attributes. `key`, `timestamp` and
+    `event_value` each read a field, a tuple of several fields, or the result of a function of the record.
 
     :param key: the event's key
     :param timestamp: the event's time: a datetime or a text in ISO 8601, with a zone

@@ -174,7 +174,7 @@ class KafkaSource(Source):
 
     @staticmethod
     def partition_of(partition: str) -> str:
-        """Return the name of a Kafka partition as it is: the topic's name and the partition's number."""
+        """Return the partition's own name: the topic's name and the partition's number."""
         return partition
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset]:
