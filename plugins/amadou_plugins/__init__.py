@@ -1,1 +1,1 @@
-"""What ships with amadou and could have come from anyone else: built on the public names of `amadou` alone."""
+"""Plugins that ship with amadou and that anyone could have written: they use only the public names of `amadou`."""

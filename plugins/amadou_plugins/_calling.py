@@ -1,4 +1,4 @@
-"""What windows and joins have in common: methods of the handler that they call, and what becomes of late events."""
+"""The common base of windows and joins: the handler's methods that they call, and the treatment of late events."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -15,18 +15,18 @@ F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H")
 X = TypeVar("X")
 OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
-"""What takes late events, as a function."""
+"""A function for late events."""
 LateMethod: TypeAlias = Callable[[H, Subject, KeyedEvent[Any]], X]
 """The same as a method of the handler."""
 
 
 class CallingComponent(Component):
-    """A component that gives what it finds to functions of the user's: methods of the handler that were marked, or
-    functions that were given at its making.
+    """A component that gives its results to the user's functions: marked methods of the handler, or functions passed
+    at construction.
 
-    :param functions: given functions by what they are for, `None` where there is none
-    :param allowed_lateness: how much longer than the watermark alone says events are taken
-    :param late: what becomes of late events, besides what `on_late` does
+    :param functions: passed functions by purpose, `None` where there is none
+    :param allowed_lateness: event time for which events behind the watermark are still taken
+    :param late: treatment of late events, besides `on_late`
     :raises SpecError: a setting makes no sense
     """
 
@@ -54,7 +54,7 @@ class CallingComponent(Component):
         super().__init__(name=name, ttl=ttl, version=version, migrate=migrate)
 
     def mark(self, which: str, function: F) -> F:
-        """Take a method of the handler's class, or any other function as it is."""
+        """Use a method of the handler's class, or any other function as it is, for a purpose."""
         _check_callable(which, function)
         if self._given[which] is not None:
             raise SpecError(f"{self.given_name or type(self).__name__} has two functions for {which}")
@@ -62,12 +62,12 @@ class CallingComponent(Component):
         return function
 
     def function(self, which: str, handler: Any) -> Any:
-        """The function for something, ready to be called; `None` where there is none."""
+        """Return the function for a purpose, ready to be called; `None` where there is none."""
         function = self._given[which]
         return function.of(handler) if type(function) is _Marked else function
 
     def copied(self) -> Self:
-        """The same, for functions of its own."""
+        """Return a copy with functions of its own."""
         made = copy(self)
         made._given = dict(self._given)
         return made
@@ -77,7 +77,7 @@ class CallingComponent(Component):
         return not self.diverts and self._given["on_late"] is None
 
     def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Deal with an event that has come too late: it is counted as ``<name>.late``, whatever else happens."""
+        """Deal with a late event: it is always counted as ``<name>.late``."""
         subject.count(f"{self.name}.late")
         if self.drops_late:
             subject.drop(event)
@@ -88,7 +88,7 @@ class CallingComponent(Component):
             check_ran("on_late", function(subject, event))
 
     def require(self, which: str) -> None:
-        """Check that there is a function for something.
+        """Check that there is a function for a purpose.
 
         :raises SpecError: there is none
         """
@@ -99,13 +99,11 @@ class CallingComponent(Component):
 
 
 class _Marked:
-    """A function that was marked. A method of the handler's class is found by its name, so that subclasses may define
-    it anew.
-    """
+    """A marked function. A method of the handler's class is found by its name, so that subclasses can override it."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._found: tuple[type | None, Any] = (None, None)  # for which class it was looked for last
+        self._found: tuple[type | None, Any] = (None, None)  # the class of the last lookup, and its result
 
     def of(self, handler: Any) -> Any:
         kind = type(handler)
@@ -118,8 +116,8 @@ class _Marked:
 
 
 def _method(kind: type, function: Any) -> Any:
-    """The name of the method that a function is in a class; the function where no name leads to it, and `None` where it
-    is no method.
+    """Return the name of a function's method in a class; the function if no name leads to it, `None` if it is not a
+    method.
     """
     if isinstance(function, MethodType):
         return None
@@ -130,7 +128,7 @@ def _method(kind: type, function: Any) -> Any:
     defined_in, _, name = _qualified(function)
     for owner in kind.__mro__:
         if (owner.__module__, owner.__qualname__) == (getattr(function, "__module__", None), defined_in):
-            # A decorator may have put something else in its place, and so may another method of the same name.
+            # A decorator or another method of the same name may have replaced it.
             value = vars(owner).get(name)
             is_other = value is None or (_qualified(value) == _qualified(function) and unwrap(value) is not function)
             return function if is_other else name
@@ -152,14 +150,14 @@ def _check_callable(which: str, function: Any) -> None:
 
 
 def direct(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-    """The `Invoke` of what happens inside a callback of the handler's: that fails with it."""
+    """Call a function inside a callback of the handler, which fails if the function fails; an `Invoke`."""
     check_ran(getattr(function, "__name__", type(function).__name__), function(subject, *arguments))
 
 
 def micros_of(name: str, length: Any, *, least: int) -> int:
-    """A length of time in microseconds.
+    """Return a length of time in microseconds.
 
-    :raises SpecError: it is none, or too short
+    :raises SpecError: the value is not a length of time, or is too short
     """
     if not isinstance(length, timedelta) or length // MICROSECOND < least:
         raise SpecError(f"{name} must be a timedelta, {'above' if least else 'not below'} zero, not {length!r}")
@@ -167,10 +165,10 @@ def micros_of(name: str, length: Any, *, least: int) -> int:
 
 
 def latest(time: int | None, other: int) -> int:
-    """The later one of two times, of which there may be one alone."""
+    """Return the later of two times, the first of which may be missing."""
     return other if time is None else max(time, other)
 
 
 def earliest(time: int | None, other: int) -> int:
-    """The earlier one of two times, of which there may be one alone."""
+    """Return the earlier of two times, the first of which may be missing."""
     return other if time is None else min(time, other)

@@ -1,22 +1,22 @@
-"""Aggregates: what the events of a window, or of a key, sum up to.
+"""Aggregates of the events of a window, or of a key.
 
-Most take `of`, which says what is aggregated: the name of a field of the event's value (a mapping's key, else an
-attribute), a function of the event, or nothing for the event's value itself::
+Most take `of`, the value to aggregate: the name of a field of the event's value (a mapping's key, else an attribute), a
+function of the event, or nothing for the event's value itself::
 
     Sum("price")
     Mean(lambda event: event.value.price * event.value.quantity)
-    Several({"n": Count(), "p99": Quantiles("ms", [0.99])})
+    CompositeAggregate({"n": Count(), "p99": Quantiles("ms", [0.99])})
 
-`None` and NaN are missing values, and every aggregate skips them; only `Count()` counts events whatever they hold.
+`None` and NaN are missing values, and every aggregate skips them; only `Count()` counts every event.
 
-A result depends neither on the order of the events nor on how accumulators were merged, to the last bit: sums of floats
-are exact and rounded once. Those that do go by the order of the stream say so with `ordered`.
+A result does not depend, to the last bit, on the order of the events or on how accumulators were merged: sums of floats
+are exact and rounded once. Aggregates that do depend on the stream's order set `ordered`.
 
-Where a fixed order of values decides a tie, it is: numbers by size, then texts, then bytes, then times, then dates,
-then durations, then anything else by what it holds; equal numbers of different types by the names of their types.
+A fixed order of values decides ties: numbers by size, then texts, then bytes, then times, then dates, then durations,
+then anything else by its content; equal numbers of different types by the names of their types.
 
-Your own aggregate has the methods `create`, `add`, `result` and, unless it says `mergeable = False`, `merge`; the base
-class `Aggregate` tells what each does, and has the rest.
+Your own aggregate needs the methods `create`, `add`, `result` and, unless it sets `mergeable = False`, `merge`. The
+base class `Aggregate` documents each, and has defaults for the rest.
 """
 
 from amadou_plugins.aggregates._aggregate import Aggregate

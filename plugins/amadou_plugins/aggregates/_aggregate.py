@@ -18,13 +18,13 @@ _COLUMN_METHODS = frozenset(
 
 
 class Aggregate(ABC, Generic[A, R]):
-    """Sums up the events of a window, or of a key.
+    """Aggregates the events of a window, or of a key.
 
-    The events are taken into an accumulator, which is kept between batches: it holds what an event's value may hold,
-    such as `None`, numbers, texts, bytes, lists, and dicts with keys of text or integers. It may come back as an equal
-    one at any time. An aggregate itself holds its settings only, and does not change.
+    Events are added to an accumulator, which is kept between batches. An accumulator may hold whatever an event's value
+    may: `None`, numbers, texts, bytes, lists, dicts with keys of text or integers, and the like. An equal copy may
+    replace it at any time. The aggregate itself holds only its settings, and does not change.
 
-    One for the longest text::
+    An aggregate for the longest text::
 
         class Longest(Aggregate[str, str]):
             def create(self):
@@ -43,8 +43,8 @@ class Aggregate(ABC, Generic[A, R]):
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """What works on columns goes by the methods for one accumulator that are defined beside it: a class with other
-        ones of these has the general form.
+        """Reset the column methods of a class that overrides methods for one accumulator: inherited column methods
+        would ignore the overrides, so the class gets the general form.
         """
         super().__init_subclass__()
         if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
@@ -55,35 +55,35 @@ class Aggregate(ABC, Generic[A, R]):
             cls.has_kinds = False
 
     mergeable: bool = True
-    """Whether accumulators can be merged, as windows that grow together need it."""
+    """True if accumulators can be merged, as windows that grow together need."""
 
     ordered: bool = False
-    """Whether the result depends on the order of the events in the stream."""
+    """True if the result depends on the order of the events in the stream."""
 
     has_kinds: bool = False
-    """Whether values of several kinds cannot be merged; then `kind` tells them apart."""
+    """True if values of different kinds cannot be merged; `kind` then returns the kind."""
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """The fields of an event's value that are read; `None` where this cannot be known."""
+        """Fields of an event's value that are read; `None` where this cannot be known."""
         return None
 
     @abstractmethod
     def create(self) -> A:
-        """A new accumulator, of no events."""
+        """Return a new accumulator, of no events."""
 
     @abstractmethod
     def add(self, accumulator: A, event: KeyedEvent[Any]) -> A:
-        """Takes in an event: gives a new accumulator, or the same one, changed."""
+        """Add an event and return a new accumulator, or the same one, changed."""
 
     def add_all(self, accumulator: A, events: Sequence[KeyedEvent[Any]]) -> A:
-        """Takes in events, to the same result as `add` for each; define it where this can be faster."""
+        """Add events, with the same result as `add` for each; override it where this can be faster."""
         for event in events:
             accumulator = self.add(accumulator, event)
         return accumulator
 
     def merge(self, left: A, right: A) -> A:
-        """The accumulator of what is in both; may use up `left`, must not change `right`.
+        """Return the accumulator of the events of both; may reuse `left`, must not change `right`.
 
         Where the aggregate is `ordered`, the events of `left` come first.
         """
@@ -91,47 +91,47 @@ class Aggregate(ABC, Generic[A, R]):
         raise AggregateError(repr(self), f"cannot merge accumulators{hint}")
 
     def kind(self, accumulator: A) -> Any:
-        """The kind of the values that an accumulator has, as a text, or as a dict of such by names; `None` where there
-        is none. Accumulators of two kinds cannot be merged: a window refuses the event that brings the second kind.
+        """Return the kind of an accumulator's values, as a text or as a dict of kinds by name; `None` where it has
+        none. Accumulators of two kinds cannot be merged: a window refuses the event that brings the second kind.
         """
         return None
 
     def are_alike(self, columns: Sequence[Any]) -> bool:
-        """Whether all accumulators of some columns are of one kind at most."""
+        """Return true if all accumulators of some columns are of at most one kind."""
         if not self.has_kinds:
             return True
         return are_alike(self.kind(accumulator) for column in columns for accumulator in self.accumulators(column))
 
     @abstractmethod
     def result(self, accumulator: A) -> R:
-        """What the events sum up to; the accumulator can be added to afterwards."""
+        """Return the result of the events so far; more events can be added afterwards."""
 
-    # Many accumulators at once, which windows keep as a column: a list, where an aggregate does not know a faster form.
+    # Windows keep many accumulators as a column: a list, unless the aggregate has a faster form.
 
     @property
     def layout(self) -> Any:
-        """The form of a column: `None` for a list of accumulators, a name for one that the aggregate makes itself."""
+        """Form of a column: `None` for a list of accumulators, a name for the aggregate's own form."""
         kind: Any = type(self)
         return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
 
     def column(self, accumulators: Iterable[A]) -> Any:
-        """Accumulators as a column: what plain msgpack carries."""
+        """Return accumulators as a column that plain msgpack carries."""
         return list(accumulators)
 
     def accumulators(self, column: Any) -> list[A]:
-        """The accumulators of a column."""
+        """Return the accumulators of a column."""
         return list(column)
 
     def extend(self, column: Any, number: int) -> None:
-        """Put so many new accumulators at a column's end."""
+        """Append a number of new accumulators to a column."""
         column.extend(self.create() for _ in range(number))
 
     def taken(self, column: Any, at: Iterable[int]) -> Any:
-        """A column of the accumulators at some positions of another, which is not used again."""
+        """Return a column of the accumulators at some positions of another column, which is not used again."""
         return list(map(column.__getitem__, at))
 
     def add_each(self, column: Any, at: Sequence[int], events: EventColumns) -> None:
-        """Take each event into the accumulator at a position of its own, to the same result as `add` for each."""
+        """Add each event to the accumulator at its position, with the same result as `add` for each."""
         grouped: dict[int, list[KeyedEvent[Any]]] = {}
         for position, event in zip(at, events.each(), strict=True):
             grouped.setdefault(position, []).append(event)
@@ -139,17 +139,17 @@ class Aggregate(ABC, Generic[A, R]):
             column[position] = self.add_all(column[position], some)
 
     def merge_each(self, column: Any, at: Sequence[int], other: Any) -> None:
-        """Merge each accumulator of another column into the one at a position of its own."""
+        """Merge each accumulator of another column into the one at its position."""
         for position, accumulator in zip(at, other, strict=True):
             column[position] = self.merge(column[position], accumulator)
 
     def results(self, column: Any) -> list[R]:
-        """The result of each accumulator."""
+        """Return the result of each accumulator."""
         return list(map(self.result, column))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(settings(self))})"
 
     def structure(self) -> Any:
-        """What a checkpoint knows the aggregate by: a text, or texts by name, of which some may come and others go."""
+        """Return the aggregate's identity in a checkpoint: a text, or texts by name; names may be added and removed."""
         return shown_aggregate(self)

@@ -14,11 +14,11 @@ Accumulators: TypeAlias = dict[str, Any]
 
 
 def aggregate_of(value: Any) -> Aggregate[Any, Any]:
-    """One aggregate of an aggregate, or of a mapping of names to aggregates.
+    """Return an aggregate as it is, and a mapping of names to aggregates as one aggregate.
 
-    What has the methods of an aggregate is one, whatever its class.
+    Any object with the methods of an aggregate is one, whatever its class.
 
-    :raises NoAggregateError: it is neither
+    :raises NotAnAggregateError: the value is neither
     """
     if isinstance(value, Aggregate):
         return value
@@ -51,12 +51,12 @@ def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
 
 
 def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, number: int) -> list[Any]:
-    """The accumulators of a column that another aggregate left.
+    """Return the accumulators of a column that another aggregate stored.
 
-    :param aggregate: the one that goes on; of several by name, those that are gone or new do not matter
-    :param layout: the other one's `layout`
-    :param number: how many there are
-    :raises AggregateError: only the other one could tell
+    :param aggregate: aggregate that continues; of several by name, removed and new ones do not matter
+    :param layout: `layout` of the other aggregate
+    :param number: number of accumulators
+    :raises AggregateError: only the class of the other aggregate can read the column
     """
     if layout is None:
         return list(column)
@@ -76,9 +76,9 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
 
 
 def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
-    """Forget what an accumulator has under names that are gone: a name that comes back begins anew.
+    """Remove the entries of removed names from an accumulator: a name that comes back begins anew.
 
-    :returns: whether there was any
+    :returns: true if there were any
     """
     if not isinstance(aggregate, CompositeAggregate) or not isinstance(accumulator, dict):
         return False
@@ -91,20 +91,20 @@ def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
 
 @cache
 def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
-    """Makes dicts with such keys; a third of what `zip` takes with them, and this is called for all results."""
+    """Return a function that makes dicts with these keys, in a third of the time of `zip`; all results need it."""
     items = ", ".join(f"{name!r}: row[{position}]" for position, name in enumerate(names))
     return eval(f"lambda rows: [{{{items}}} for row in rows]")  # type: ignore[no-any-return]
 
 
 @attrs.frozen(repr=False)
 class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
-    """Several aggregates of the same events; gives a dict of their results, under the same names.
+    """Several aggregates of the same events; the result is a dict of their results by name.
 
-    It can be merged where each can, and depends on the order of the events where one does. What is kept follows the
-    names: an aggregate with a new name begins when it is there, one whose name is gone is forgotten.
+    It is mergeable if each part is, and ordered if any part is. State follows the names: an aggregate with a new name
+    starts empty, and the state of a removed name is dropped.
 
-    :param aggregates: names, and aggregates or again such mappings
-    :raises NoAggregateError: something in it is no aggregate
+    :param aggregates: mapping of names to aggregates or to such mappings
+    :raises NotAnAggregateError: a part is not an aggregate
     """
 
     aggregates: Mapping[str, Aggregate[Any, Any]] = attrs.field(converter=_aggregates)
@@ -175,7 +175,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     def __repr__(self) -> str:
         return f"Several({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
 
-    # A column is one of each name: msgpack carries it twice as fast as dicts.
+    # A column is a dict of one column for each name: msgpack carries it twice as fast as a list of dicts.
 
     @property
     def layout(self) -> Any:

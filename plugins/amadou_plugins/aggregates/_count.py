@@ -9,9 +9,9 @@ from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 @attrs.frozen(repr=False)
 class Count(OneValue[int, int]):
-    """How many events there are, or how many of them have a value.
+    """The number of events, or of events that have a value.
 
-    :param of: without it every event counts; with it those whose field, or function's result, is there
+    :param of: field or function whose value must be present; without it every event counts
     """
 
     @property

@@ -17,21 +17,21 @@ Distinct: TypeAlias = dict[int | str, bool] | bytes
 """The identities as the keys of a dict, or a sketch of them."""
 
 _LOG_REGISTERS = 12
-"""For 4 KiB, and a standard error of 1.04 / sqrt(4096)."""
+"""2**12 registers: 4 KiB, and a standard error of 1.04 / sqrt(4096)."""
 
 
 @attrs.frozen(repr=False)
 class DistinctCount(OneValue[Distinct, int]):
-    """How many different values there are.
+    """The number of different values.
 
-    Values of different types differ, so that 1, "1", b"1" and `True` are four; but numbers that are equal are one,
-    so that 1, 1.0 and `Decimal("1.00")` are.
+    Values of different types differ: 1, "1", b"1" and `True` are four values. Equal numbers count as one: 1, 1.0 and
+    `Decimal("1.00")` are a single value.
 
     The approximate count is a HyperLogLog sketch: at most 4 KiB of state, however many values, and a standard error of
     1.6 %; up to 384 values it is as good as exact. It needs ``pip install 'amadou[sketches]'``.
 
-    :param of: gives the values, of any type that an event's value may hold; `None` and NaN are skipped
-    :param approximate: whether to estimate; without it the state grows with each different value
+    :param of: the values, of any type that an event's value may hold; `None` and NaN are skipped
+    :param approximate: true for an estimate; without it the state grows with each different value
     :raises AggregateError: the library for estimates is not installed
     """
 
@@ -111,7 +111,7 @@ def _leaf(value: Any) -> str:
 
 
 def _number(value: Any) -> int | str | None:
-    """The same for equal numbers, whatever their types."""
+    """Return an identity that equal numbers share, whatever their types."""
     number = None if type(value) is bool else plain_number(value)
     if number is None or isinstance(number, int):
         return number

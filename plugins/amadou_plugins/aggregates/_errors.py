@@ -7,8 +7,8 @@ from amadou.text import shown_value
 class AggregateError(AmadouError):
     """An aggregate cannot be made, or cannot go on.
 
-    :param aggregate: the aggregate, as its `repr`
-    :param why: what is wrong, and what to do
+    :param aggregate: `repr` of the aggregate
+    :param why: the problem, and advice
     """
 
     def __init__(self, aggregate: str, why: str) -> None:
@@ -18,20 +18,20 @@ class AggregateError(AmadouError):
 
 
 class NotAnAggregateError(AggregateError, TypeError):
-    """Something was given as an aggregate, or as a mapping of names to aggregates, and is none.
+    """A value is neither an aggregate nor a mapping of names to aggregates.
 
-    :param aggregate: what was given
-    :param why: what is wrong, and what to do
+    :param aggregate: the value
+    :param why: the problem, and advice
     """
 
 
 class MissingFieldError(AggregateError):
     """An event's value has no such field.
 
-    :param aggregate: the aggregate, as its `repr`
-    :param field: the field that it asks for
-    :param type_: the name of the value's type
-    :param fields: the fields that the value has
+    :param aggregate: `repr` of the aggregate
+    :param field: the missing field
+    :param type_: name of the value's type
+    :param fields: fields that the value has
     """
 
     def __init__(self, aggregate: str, field: str, type_: str, fields: tuple[str, ...]) -> None:
@@ -49,9 +49,9 @@ class MissingFieldError(AggregateError):
 class ValueKindError(AggregateError):
     """A value is of a kind that the aggregate does not take.
 
-    :param aggregate: the aggregate, as its `repr`
+    :param aggregate: `repr` of the aggregate
     :param value: the value
-    :param takes: what the aggregate takes
+    :param takes: kinds that the aggregate takes
     """
 
     def __init__(self, aggregate: str, value: Any, takes: str) -> None:

@@ -1,8 +1,8 @@
-"""Sums of floats and integers that no order and no merging can change, since nothing is rounded.
+"""Exact sums of floats and integers: nothing is rounded, so order and merging do not change the result.
 
 An exact sum is a list that begins with `[floats, whole, shift]`; its value is `sum(floats) + whole / 2**shift`. Floats
-are collected, and summed now and then: `fsum` gives the nearest float, then what is left to the nearest float, and so
-on until nothing is.
+are collected, and summed now and then: `fsum` gives the float nearest to the sum, then the float nearest to the rest,
+and so on until no rest is left.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ Dyadic: TypeAlias = tuple[int, int]
 """A numerator, and the power of two that is the denominator."""
 
 FEW: Final = 16
-"""So many floats wait until they are summed: a longer list takes up more state, a shorter one more time."""
+"""Most floats that wait to be summed: a longer list takes more state, a shorter one more time."""
 
 SMALL: Final = 1e-140
 LARGE: Final = 1e150
-"""Between these the product of two floats, and its rounding error, are floats (Dekker 1971)."""
+"""Between `SMALL` and `LARGE` the product of two floats, and its rounding error, are floats (Dekker 1971)."""
 
 _SPLITTER: Final = 2.0**27 + 1
 
@@ -28,14 +28,14 @@ def new_sum() -> ExactSum:
 
 
 def shrink(total: ExactSum) -> None:
-    """Make the list of floats as short as it can be, but not empty: that a float was there shows."""
+    """Make the list of floats as short as possible, but not empty: the sum must show that it had a float."""
     rest = total[0].copy()
     floats = []
     try:
         while nearest := fsum(rest):
             floats.append(nearest)
             rest.append(-nearest)
-    except (OverflowError, ValueError):  # beyond the largest float on the way, or infinite
+    except (OverflowError, ValueError):  # an intermediate sum beyond the largest float, or an infinite value
         floats = sorted({value for value in total[0] if not isfinite(value)})
         if not floats:
             for value in total[0]:
@@ -111,7 +111,7 @@ def is_infinite(value: float | int) -> bool:
 
 
 def infinite(total: ExactSum) -> float | None:
-    """The value of a sum that is infinite, or NaN where infinities of both signs are in it; else `None`."""
+    """Return the value of an infinite sum, NaN for infinities of both signs; else `None`."""
     floats = total[0]
     value = sum(floats)
     if isfinite(value):
@@ -122,7 +122,7 @@ def infinite(total: ExactSum) -> float | None:
 
 
 def value_of(total: ExactSum) -> Dyadic:
-    """The value of a finite sum."""
+    """Return the value of a finite sum."""
     if len(total[0]) > 1:
         shrink(total)
     exact: ExactSum = [[], total[1], total[2]]
@@ -132,7 +132,7 @@ def value_of(total: ExactSum) -> Dyadic:
 
 
 def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) -> Dyadic:
-    """`count` times the sum of the products less the product of the two sums."""
+    """Return `count` times the sum of the products, minus the product of the two sums."""
     (first, first_shift), (second, second_shift) = value_of(left), value_of(right)
     exact: ExactSum = [[], -first * second, first_shift + second_shift]
     numerator, shift = value_of(products)
@@ -141,7 +141,7 @@ def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) ->
 
 
 def ratio(numerator: int, denominator: int) -> float:
-    """The nearest float; infinite where it is beyond the largest."""
+    """Return the float nearest to a fraction; infinite beyond the largest float."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -149,7 +149,7 @@ def ratio(numerator: int, denominator: int) -> float:
 
 
 def root(numerator: int, denominator: int) -> float:
-    """The float that is nearest to the square root of a fraction."""
+    """Return the float nearest to the square root of a fraction."""
     if not numerator:
         return 0.0
     half = (112 - numerator.bit_length() + denominator.bit_length()) // 2
@@ -159,6 +159,6 @@ def root(numerator: int, denominator: int) -> float:
         denominator <<= -2 * half
     whole, rest = divmod(numerator, denominator)
     floor = isqrt(whole)
-    # with at least 55 bits an odd last one says that something follows, which is all that rounding needs to know
+    # with at least 55 bits, an odd last bit marks a remainder, which is all that rounding needs to know
     floor = 2 * floor + (rest > 0 or floor * floor != whole)
     return ratio(floor, 2 << half) if half >= 0 else ratio(floor << -half, 2)

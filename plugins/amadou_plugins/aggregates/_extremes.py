@@ -35,7 +35,7 @@ class _Extreme(OneValue[Any, Any]):
     def are_alike(self, columns: Sequence[list[Any]]) -> bool:
         if len(set[type]().union(*(map(type, column) for column in columns)) - {type(None)}) < 2:
             return True
-        some = {type(value): value for column in columns for value in column}  # of a type all are of one kind
+        some = {type(value): value for column in columns for value in column}  # all values of one type are of one kind
         return are_alike(map(kind_name, some.values()))
 
     def result(self, accumulator: Any) -> Any:
@@ -58,10 +58,10 @@ class _Extreme(OneValue[Any, Any]):
 
 @attrs.frozen(repr=False)
 class Min(_Extreme):
-    """The least value; `None` where there is nothing. Of equal numbers of several types, the first in the fixed order.
+    """The least value; `None` without values. Of equal numbers of several types, the first in the fixed order.
 
-    :param of: gives values of one kind: numbers, texts, bytes, aware datetimes, dates or `timedelta`; `None` and NaN
-        are skipped
+    :param of: values of one kind: numbers, texts, bytes, aware datetimes, dates or `timedelta`; `None` and NaN are
+        skipped
     """
 
     _beats = lt
@@ -69,10 +69,9 @@ class Min(_Extreme):
 
 @attrs.frozen(repr=False)
 class Max(_Extreme):
-    """The greatest value; `None` where there is nothing. Of equal numbers of several types, the last in the fixed
-    order.
+    """The greatest value; `None` without values. Of equal numbers of several types, the last in the fixed order.
 
-    :param of: gives what `Min` takes; `None` and NaN are skipped
+    :param of: values as for `Min`; `None` and NaN are skipped
     """
 
     _beats = gt
@@ -129,13 +128,12 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class ArgMin(_ArgExtreme):
-    """One value of the event where another is least; `None` where there is nothing.
+    """One value of the event where another is least; `None` without events.
 
-    Of several such events it is the earliest one's; of several of the same time, the value that is first in the fixed
-    order.
+    Of several such events the earliest counts; of several of the same time, the value that is first in the fixed order.
 
-    :param of: gives the value; events where it is `None` or NaN are skipped
-    :param by: gives what `Min` takes; `None` and NaN are skipped
+    :param of: the value; events where it is `None` or NaN are skipped
+    :param by: the compared value, as for `Min`; `None` and NaN are skipped
     """
 
     _beats = lt
@@ -143,13 +141,12 @@ class ArgMin(_ArgExtreme):
 
 @attrs.frozen(repr=False)
 class ArgMax(_ArgExtreme):
-    """One value of the event where another is greatest; `None` where there is nothing.
+    """One value of the event where another is greatest; `None` without events.
 
-    Of several such events it is the earliest one's; of several of the same time, the value that is first in the fixed
-    order.
+    Of several such events the earliest counts; of several of the same time, the value that is first in the fixed order.
 
-    :param of: gives the value; events where it is `None` or NaN are skipped
-    :param by: gives what `Min` takes; `None` and NaN are skipped
+    :param of: the value; events where it is `None` or NaN are skipped
+    :param by: the compared value, as for `Min`; `None` and NaN are skipped
     """
 
     _beats = gt

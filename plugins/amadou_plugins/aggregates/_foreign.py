@@ -10,7 +10,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AggregateLike(Protocol[R_co]):
-    """An aggregate as type checkers see it, of whatever class: the methods that each has, and what it gives."""
+    """An aggregate of any class, as type checkers see it: the common methods, and the type of its result."""
 
     def create(self) -> Any: ...
 
@@ -23,7 +23,7 @@ class AggregateLike(Protocol[R_co]):
 class Foreign(Aggregate[Any, Any]):
     """An aggregate whose class is not derived from `Aggregate`.
 
-    :param of: has the methods that `missing_methods` looks for
+    :param of: object with the methods that `missing_methods` looks for
     """
 
     of: Any
@@ -59,6 +59,6 @@ def is_mergeable(value: Any) -> bool:
 
 
 def missing_methods(value: Any) -> list[str]:
-    """The methods that an aggregate has and this has not."""
+    """Return the methods of an aggregate that a value lacks."""
     names = ["create", "add", *(["merge"] if is_mergeable(value) else []), "result"]
     return [name for name in names if not callable(getattr(value, name, None))]

@@ -1,11 +1,11 @@
-"""Kinds of values, of which an aggregate may take one only."""
+"""Kinds of values, of which an aggregate may take only one."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 def different(kind: Any, other: Any) -> tuple[str, str] | None:
-    """Two kinds that cannot be merged, of what `Aggregate.kind` says of two accumulators; `None` where they can."""
+    """Return two kinds that cannot be merged, given the `Aggregate.kind` of two accumulators; `None` where they can."""
     if isinstance(kind, dict) and isinstance(other, dict):
         found = (different(kind[name], other[name]) for name in kind.keys() & other.keys())
         return next((each for each in found if each is not None), None)
@@ -13,7 +13,7 @@ def different(kind: Any, other: Any) -> tuple[str, str] | None:
 
 
 def are_alike(kinds: Iterable[Any]) -> bool:
-    """Whether accumulators of such kinds can be merged."""
+    """Return true if accumulators of these kinds can be merged."""
     whole: Any = None
     for kind in kinds:
         if kind != whole:
@@ -24,7 +24,7 @@ def are_alike(kinds: Iterable[Any]) -> bool:
 
 
 def joined(kinds: Iterable[Any]) -> Any:
-    """The kind of what accumulators come to that can be merged."""
+    """Return the kind of a merge of accumulators of these kinds."""
     whole: Any = None
     for kind in kinds:
         if isinstance(kind, dict) and isinstance(whole, dict):

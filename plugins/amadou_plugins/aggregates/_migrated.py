@@ -1,4 +1,4 @@
-"""What a `migrate=` gave in the place of an accumulator: whether the aggregate can go on from it."""
+"""Checks that an aggregate can go on from the accumulator that `migrate=` returned."""
 
 from copy import deepcopy
 from typing import Any, Final
@@ -13,13 +13,13 @@ from amadou_plugins.aggregates._times import Earliest, Latest
 
 _OURS: Final = f"{__package__.partition('.')[0]}."
 _ENTRIES: Final[dict[type, int]] = {Earliest: 2, Latest: 2, ArgMin: 3, ArgMax: 3}
-"""How long the accumulators are, besides `None`, of those that keep an entry of one event."""
+"""Length of the accumulators, other than `None`, of aggregates that keep an entry of one event."""
 
 
 def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Refuse what an aggregate cannot go on from.
+    """Refuse an accumulator that an aggregate cannot go on from.
 
-    :raises AggregateError: it says what is needed
+    :raises AggregateError: the accumulator does not fit; the message says which one does
     """
     if isinstance(aggregate, CompositeAggregate):
         _check_names(aggregate, accumulator)
@@ -31,7 +31,7 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
         new = [None] * _ENTRIES[type(aggregate)]
     if (accumulator is None and new is not None) or (_is_ours(aggregate) and not _is_like(new, accumulator)):
         raise _refused(aggregate, accumulator, f"it needs one like {new!r}")
-    if accumulator == new:  # some aggregates have no result of nothing
+    if accumulator == new:  # some aggregates have no result without events
         return
     try:
         _try_out(aggregate, accumulator)
@@ -54,7 +54,7 @@ def _refused(aggregate: Aggregate[Any, Any], accumulator: Any, why: str) -> Aggr
 
 
 def _is_ours(aggregate: Aggregate[Any, Any]) -> bool:
-    """Whether the form of accumulators is known by a new one: `Reduce` keeps what its function makes."""
+    """Return true if a new accumulator shows the form of all; that of `Reduce` depends on its function."""
     return type(aggregate).__module__.startswith(_OURS) and not isinstance(aggregate, Reduce | Foreign)
 
 
@@ -69,7 +69,7 @@ def _is_like(new: Any, accumulator: Any) -> bool:
 
 
 def _try_out(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Do with a copy what is done with accumulators."""
+    """Use copies of an accumulator in every way that the aggregate uses accumulators."""
     aggregate.result(deepcopy(accumulator))
     aggregate.kind(accumulator)
     if aggregate.mergeable:

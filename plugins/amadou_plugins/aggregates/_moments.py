@@ -28,7 +28,7 @@ from amadou_plugins.aggregates._numbers import number
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 Moments: TypeAlias = list[Any]
-"""How many, the exact sums, then the exact sums of products."""
+"""The number of values, the exact sums, then the exact sums of products."""
 
 _NAN = float("nan")
 
@@ -79,13 +79,13 @@ class _OfSquares(OneValue[Moments, float | None]):
 
 @attrs.frozen(repr=False)
 class Variance(_OfSquares):
-    """The variance of a sample, the nearest float to the exact one; `None` where there are too few values.
+    """The variance of a sample, the nearest float to the exact one; `None` with too few values.
 
     An infinite value makes it NaN.
 
-    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
-    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is no whole number
+    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is not a whole number
     """
 
     def result(self, accumulator: Moments) -> float | None:
@@ -94,13 +94,13 @@ class Variance(_OfSquares):
 
 @attrs.frozen(repr=False)
 class StdDev(_OfSquares):
-    """The standard deviation of a sample, the nearest float to the exact one; `None` where there are too few values.
+    """The standard deviation of a sample, the nearest float to the exact one; `None` with too few values.
 
     An infinite value makes it NaN.
 
-    :param of: gives what `Variance` takes; `None` and NaN are skipped
-    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is no whole number
+    :param of: values as for `Variance`; `None` and NaN are skipped
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is not a whole number
     """
 
     def result(self, accumulator: Moments) -> float | None:
@@ -144,14 +144,14 @@ class _OfPairs(Aggregate[Moments, float | None]):
 
 @attrs.frozen(repr=False)
 class Covariance(_OfPairs):
-    """The covariance of two values of each event, the nearest float to the exact one; `None` where there are too few.
+    """The covariance of two values of each event, the nearest float to the exact one; `None` with too few events.
 
     An infinite value makes it NaN.
 
-    :param x: gives what `Variance` takes; an event where this or the other is `None` or NaN is skipped
-    :param y: likewise
-    :param ddof: what is taken off the count to divide by: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is no whole number
+    :param x: first value, as for `Variance`; an event where either value is `None` or NaN is skipped
+    :param y: second value, likewise
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
+    :raises AggregateError: `ddof` is not a whole number
     """
 
     ddof: int = attrs.field(default=1, kw_only=True)
@@ -179,11 +179,10 @@ class Covariance(_OfPairs):
 class Correlation(_OfPairs):
     """Pearson's correlation of two values of each event, the nearest float to the exact one.
 
-    It is `None` where there are fewer than two events, or where one of the values is always the same. An infinite value
-    makes it NaN.
+    It is `None` with fewer than two events, or if one of the values is always the same. An infinite value makes it NaN.
 
-    :param x: gives what `Variance` takes; an event where this or the other is `None` or NaN is skipped
-    :param y: likewise
+    :param x: first value, as for `Variance`; an event where either value is `None` or NaN is skipped
+    :param y: second value, likewise
     """
 
     def create(self) -> Moments:

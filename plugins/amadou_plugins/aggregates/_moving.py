@@ -15,9 +15,9 @@ class MovingAverage(Aggregate[list[Value], Any]):
 
     Depends on the order of the events, and cannot be merged.
 
-    :param of: gives what `Mean` takes; `None` and NaN are skipped
-    :param n: of so many values
-    :raises AggregateError: `n` is not given, or no whole number from 1
+    :param of: values as for `Mean`; `None` and NaN are skipped
+    :param n: number of values
+    :raises AggregateError: `n` is missing, or not a whole number from 1
     """
 
     mergeable = False
@@ -41,7 +41,7 @@ class MovingAverage(Aggregate[list[Value], Any]):
         if not is_missing(value):
             if type(value) is not float or (accumulator and type(accumulator[-1]) is not float):
                 total = new_total()
-                for each in (*accumulator[-1:], value):  # refuses what is no number, or another kind of it
+                for each in (*accumulator[-1:], value):  # refuses other values than numbers, and another kind of number
                     take(self, total, each)
             accumulator.append(value)
             if len(accumulator) > self.n:

@@ -17,7 +17,7 @@ _TAKES = "numbers, or texts, or bytes, or aware datetimes, or dates, or duration
 
 
 def kind_of(value: Any) -> int:
-    """Which values a value can be compared with: those of the same kind, and none for the last one."""
+    """Return the kind of a value: values of one kind can be compared, except those of the last kind."""
     if isinstance(value, (int, float, Decimal)):
         return 0
     if isinstance(value, str):
@@ -34,18 +34,18 @@ def kind_of(value: Any) -> int:
 
 
 def kind_name(value: Any) -> str | None:
-    """What `Aggregate.kind` says of a value; nothing of one that is missing."""
+    """Return the `Aggregate.kind` of a value, `None` for a missing one."""
     return None if value is None else KINDS[kind_of(value)]
 
 
 def rank(value: Any) -> Rank:
-    """What values are sorted by where nothing else tells them apart."""
+    """Return the sort key of a value in the fixed order."""
     kind, text = kind_of(value), text_of(value, _typed)
     return (kind, text, "") if kind == 6 else (kind, value, text)
 
 
 def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
-    """A value that can be compared with another one of the aggregate; numbers as those of Python's own types."""
+    """Return a value that can be compared with another one of the aggregate; numbers in Python's own types."""
     kind = kind_of(value)
     if kind == 6:
         raise ValueKindError(repr(aggregate), value, _TAKES)
@@ -57,7 +57,7 @@ def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
 
 
 def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
-    """A text that equal values share in each process; a `repr` follows the hash seed where there is a set."""
+    """Return a text that equal values share in each process; the `repr` of a set depends on the hash seed."""
     kind = type(value)
     if isinstance(value, tuple | list):
         inside = [text_of(part, leaf) for part in value]

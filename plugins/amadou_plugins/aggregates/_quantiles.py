@@ -27,18 +27,19 @@ def _is_share(value: Any) -> bool:
 
 @attrs.frozen(repr=False)
 class Quantiles(Aggregate[list[Any], list[float | None]]):
-    """Quantiles by a DDSketch, as a list in the order asked for; each is `None` where there is nothing.
+    """Quantiles by a DDSketch, as a list in the requested order; each is `None` without values.
 
-    Each is within the accuracy, as a share of the value itself, of the value whose rank is the quantile times one less
-    than the count, rounded down. The state grows with the range of the values: 1 ms to 1 h needs at most 755 counters
-    at an accuracy of 1 %. Numbers nearer to 0 than about 1e-307 count as 0, and those beyond 1e308 as about that.
+    The exact quantile is the value of rank `quantile * (count - 1)`, rounded down; the result's relative error is at
+    most the accuracy. The state grows with the range of the values: 1 ms to 1 h needs at most 755 counters at an
+    accuracy of 1 %. Numbers nearer to 0 than about 1e-307 count as 0, and those beyond 1e308 as about 1e308.
 
     Needs ``pip install 'amadou[sketches]'``.
 
-    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
+    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
     :param quantiles: numbers from 0 to 1
     :param accuracy: the largest relative error, between 0 and 1
-    :raises AggregateError: there is no quantile, one or the accuracy is out of range, or the library is not installed
+    :raises AggregateError: there is no quantile, a quantile or the accuracy is out of range, or the library is not
+        installed
     """
 
     of: Of = None
@@ -90,11 +91,11 @@ class Quantiles(Aggregate[list[Any], list[float | None]]):
 
 @attrs.frozen(repr=False)
 class Median(OneValue[list[float | int], float | None]):
-    """The median, the nearest float to the exact one; `None` where there is nothing.
+    """The median, the nearest float to the exact one; `None` without values.
 
-    It keeps every value: for many take `Quantiles`.
+    It keeps every value: for many values use `Quantiles`.
 
-    :param of: gives `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
     """
 
     def create(self) -> list[float | int]:
@@ -127,7 +128,7 @@ class Median(OneValue[list[float | int], float | None]):
 
 @cache
 def _mapping(accuracy: float) -> Any:
-    """Tells which counter a value belongs to, and which value a counter stands for."""
+    """Return the mapping between values and counters."""
     return sketches("Quantiles", "ddsketch").LogarithmicMapping(accuracy)
 
 

@@ -24,9 +24,9 @@ _NEVER_MISSING: Final = frozenset({int, str, bytes, bool, list, dict, tuple})
 
 
 def reader(aggregate: Any, of: Of, keyword: str = "of") -> Reader:
-    """Reads what an aggregate is of from an event.
+    """Return a function that reads an aggregate's value from an event.
 
-    :param keyword: what the aggregate calls it
+    :param keyword: name of the aggregate's parameter
     """
     if of is None:
         return itemgetter(KeyedEvent._fields.index("value"))
@@ -53,7 +53,7 @@ class OneValue(Aggregate[A, R]):
         return fields_read(self.of)
 
     def read_each(self, events: EventColumns) -> list[Any]:
-        """What `read` gives of each event."""
+        """Return the result of `read` for each event."""
         name = self.of
         if name is None:
             return events.values
@@ -67,7 +67,7 @@ class OneValue(Aggregate[A, R]):
 
 
 def fields_read(*read: Of) -> frozenset[str] | None:
-    """The names of fields, where only fields are read."""
+    """Return the names of the fields that are read; `None` if not only fields are."""
     names = [of for of in read if isinstance(of, str)]
     return frozenset(names) if len(names) == len(read) else None
 

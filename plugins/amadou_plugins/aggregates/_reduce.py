@@ -12,15 +12,15 @@ from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
 
 @attrs.frozen(repr=False)
 class Reduce(Aggregate[Any, Any]):
-    """What a function makes of the values, one after the other in the order of the stream, on which it depends.
+    """Combines the values with a function, one by one in the order of the stream, on which the result depends.
 
-    :param function: takes what has been made so far and a value, and gives what is made of both
-    :param of: gives the values; `None` and NaN are skipped
-    :param initial: what there is before the first value; without it the first value is taken as it is, and the result
-        of nothing is `None`
-    :param mergeable: whether the function can be given what was made of earlier values and of later ones; `initial`
-        must then change nothing, as 0 does in a sum
-    :raises AggregateError: `function` is none
+    :param function: function of the result so far and a value that returns the new result
+    :param of: the values; `None` and NaN are skipped
+    :param initial: result before the first value; without it the first value is the first result, and the result
+        without values is `None`
+    :param mergeable: true if the function can combine the results of earlier and of later values; `initial` must then
+        be neutral, as 0 is in a sum
+    :raises AggregateError: `function` is not a function
     """
 
     ordered = True

@@ -14,7 +14,7 @@ R = TypeVar("R", default=Any)
 
 
 class RunningState(Generic[R]):
-    """What all events of a subject have come to."""
+    """The running aggregate of all events of a subject."""
 
     __slots__ = ("_aggregate", "_kept")
 
@@ -24,16 +24,16 @@ class RunningState(Generic[R]):
 
     @property
     def value(self) -> R:
-        """What the events have come to; where there are none, what the aggregate gives of none."""
+        """Result of the events so far; without events, the aggregate's result of none."""
         return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
 
     @property
     def exists(self) -> bool:
-        """Whether an event was taken in since the beginning or since `clear`."""
+        """True if an event was added since the beginning or since `clear`."""
         return self._kept.exists
 
     def clear(self) -> None:
-        """Forget the events."""
+        """Remove the events."""
         self._kept.clear()
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class RunningState(Generic[R]):
 
 
 class RunningSpec(ValueSpec[Any], Generic[R]):
-    """What all events of a key come to so far, as a value of state: a running total, a moving average, a top ten.
+    """State that aggregates all events of a key so far: a running total, a moving average, a top ten.
 
     ::
 
@@ -51,15 +51,15 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         def on_event(self, subject, event):
             self.balances.collect(subject, Balance(subject.key, self.total.add(subject, event)))
 
-    `state_for(subject)` has a `value` to read, `exists` and `clear()`. What is stored is the aggregate's accumulator:
-    `TestRun.set_state` takes one, and traces show it.
+    `state_for(subject)` has a read-only `value`, `exists` and `clear()`. The stored state is the aggregate's
+    accumulator: `TestRun.set_state` takes one, and traces show it.
 
     :param value: an aggregate, or several by name, which give a mapping
-    :param ttl: after how long without an event, in event time, it is gone
-    :param name: the name that it is stored under; the attribute's name without it
-    :param version: the version of the aggregate; above zero with `migrate`
-    :param migrate: from an accumulator that an older version stored, and that version, to an accumulator
-    :raises NoAggregateError: something is no aggregate
+    :param ttl: event time without an event after which the state expires
+    :param name: name that the state is stored under; the attribute's name without it
+    :param version: version of the aggregate; above zero with `migrate`
+    :param migrate: function from an accumulator that an older version stored, and that version, to an accumulator
+    :raises NotAnAggregateError: a part is not an aggregate
     """
 
     noun = "running value"
@@ -97,11 +97,11 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         super().__init__(object, ttl=ttl, name=name, version=version, migrate=migrate)
 
     def state_for(self, subject: Subject) -> RunningState[R]:  # type: ignore[override]  # its value cannot be set
-        """What the subject's events have come to."""
+        """Return the running aggregate of the subject's events."""
         return RunningState(self.aggregate, self._kept(subject))
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> R:
-        """Take an event in. Returns what they come to now."""
+        """Add an event and return the new result."""
         kept = self._kept(subject)
         accumulator = kept.value if kept.exists else self.aggregate.create()
         kept.value = accumulator = self.aggregate.add(accumulator, event)
@@ -129,7 +129,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         return super().encode_part(value)
 
     def result(self, subject: Subject) -> R:
-        """What the events come to so far."""
+        """Return the result of the events so far."""
         return self.state_for(subject).value
 
     def structure(self) -> dict[str, Any]:

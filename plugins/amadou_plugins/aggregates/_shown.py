@@ -1,6 +1,6 @@
-"""Aggregates and their settings as texts that are the same in each process: a checkpoint knows a job by them.
+"""Aggregates and their settings as texts that are the same in each process: checkpoints identify a job by them.
 
-A function counts by its name alone, plain data by its value, anything else by its class.
+A function is shown by its name alone, plain data by its value, anything else by its class.
 """
 
 from collections import deque
@@ -20,12 +20,12 @@ from amadou.fields import fields_of, has_fields
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
 _LIMIT: Final = 300
-"""The length from which a text is cut, and ends in a digest of the whole: each key group has one."""
+"""Length from which a text is cut and ends in a digest of the whole: each key group stores one."""
 _DIGITS: Final = 16
 
 
 def shown_aggregate(aggregate: Any) -> str:
-    """An aggregate with its settings, of whatever class."""
+    """Return an aggregate of any class, with its settings, as a text."""
     text = f"{type(aggregate).__name__}({', '.join(settings(aggregate))})"
     if len(text) <= _LIMIT:
         return text
@@ -33,7 +33,7 @@ def shown_aggregate(aggregate: Any) -> str:
 
 
 def shown(setting: Any) -> str:
-    """A setting: no address in memory, no order of a set, and nothing that a function finds when it is called."""
+    """Return a setting as a text without memory addresses, set order, or anything that a function captures."""
     kind: Any = type(setting)
     if all(callable(getattr(kind, method, None)) for method in ("create", "add", "result")):
         return shown_aggregate(setting)
@@ -59,8 +59,8 @@ def shown(setting: Any) -> str:
 
 
 def settings(aggregate: Any) -> list[str]:
-    """The settings of an aggregate as its maker takes them: without those of an attrs class or a dataclass that are the
-    default.
+    """Return the settings of an aggregate as its constructor takes them; attrs classes and dataclasses without their
+    defaults.
     """
     found: list[str] = []
     is_named = False
@@ -74,7 +74,7 @@ def settings(aggregate: Any) -> list[str]:
 
 
 def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
-    """Name, default, whether it is given by name alone, and value of each setting."""
+    """Yield the name, the default, true if it is keyword-only, and the value of each setting."""
     kind = type(aggregate)
     if has_fields(kind):
         for field in fields_of(kind):
@@ -86,7 +86,7 @@ def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
 
 
 def _attributes(aggregate: Any) -> dict[str, Any]:
-    """What an object has been given, in its `__dict__` or in slots, but for what it computed of that."""
+    """Return the attributes of an object, in its `__dict__` or in slots, without its cached properties."""
     kind = type(aggregate)
     found = dict(getattr(aggregate, "__dict__", {}))
     for base in kind.__mro__:

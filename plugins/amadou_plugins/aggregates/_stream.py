@@ -10,9 +10,9 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 @attrs.frozen(repr=False)
 class First(OneValue[Any, Any]):
-    """The first value in the order of the stream, on which it depends; `None` where there is nothing.
+    """The first value in the order of the stream, on which it depends; `None` without values.
 
-    :param of: gives the value; `None` and NaN are skipped
+    :param of: the value; `None` and NaN are skipped
     """
 
     ordered = True
@@ -35,9 +35,9 @@ class First(OneValue[Any, Any]):
 
 @attrs.frozen(repr=False)
 class Last(OneValue[Any, Any]):
-    """The last value in the order of the stream, on which it depends; `None` where there is nothing.
+    """The last value in the order of the stream, on which it depends; `None` without values.
 
-    :param of: gives the value; `None` and NaN are skipped
+    :param of: the value; `None` and NaN are skipped
     """
 
     ordered = True
@@ -60,9 +60,9 @@ class Last(OneValue[Any, Any]):
 class Collect(OneValue[list[Any], list[Any]]):
     """The list of the values in the order of the stream, on which it depends.
 
-    :param of: gives the values; `None` and NaN are skipped
-    :param limit: keeps the first so many; without it the state grows with each event
-    :raises AggregateError: `limit` is no whole number from 0
+    :param of: the values; `None` and NaN are skipped
+    :param limit: number of first values to keep; without it the state grows with each event
+    :raises AggregateError: `limit` is not a whole number from 0
     """
 
     ordered = True

@@ -35,11 +35,11 @@ class _ByTime(OneValue[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class Earliest(_ByTime):
-    """The value of the event with the least timestamp; `None` where there is nothing.
+    """The value of the event with the least timestamp; `None` without events.
 
     Of several with the same timestamp, the value that is first in the fixed order.
 
-    :param of: gives the value; events where it is `None` or NaN are skipped
+    :param of: the value; events where it is `None` or NaN are skipped
     """
 
     _beats = lt
@@ -47,11 +47,11 @@ class Earliest(_ByTime):
 
 @attrs.frozen(repr=False)
 class Latest(_ByTime):
-    """The value of the event with the greatest timestamp; `None` where there is nothing.
+    """The value of the event with the greatest timestamp; `None` without events.
 
     Of several with the same timestamp, the value that is last in the fixed order.
 
-    :param of: gives the value; events where it is `None` or NaN are skipped
+    :param of: the value; events where it is `None` or NaN are skipped
     """
 
     _beats = gt

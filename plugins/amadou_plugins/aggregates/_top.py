@@ -11,7 +11,7 @@ from amadou_plugins.aggregates._order import comparable, kind_name, rank
 from amadou_plugins.aggregates._reading import Of, Reader, fields_read, is_missing, reader
 
 Entry = list[Any]
-"""`[value]`, or `[rank, timestamp, given]` where something else is given than ranks."""
+"""`[value]`, or `[rank, timestamp, given]` if the results are not the ranks themselves."""
 
 
 def _checked(k: int) -> int:
@@ -30,7 +30,7 @@ def _several(give: Any) -> Any:
 
 @attrs.frozen(repr=False)
 class TopK(Aggregate[list[Entry], list[Any]]):
-    """The greatest values, or something else of the events that have them; the greatest first.
+    """The greatest values, or other values of the events that have them; the greatest first.
 
     ::
 
@@ -40,20 +40,20 @@ class TopK(Aggregate[list[Entry], list[Any]]):
         TopK(10, by="price")                                      # the events' values
         TopK(10, by="price", give=lambda event: event)            # the events, with key and time
 
-    Where something else is given than ranks, events of the same rank come in the order of their times, and those of the
-    same time in the fixed order of what is given.
+    If the results are not the ranks themselves, events of the same rank come in time order, and those of the same time
+    in the fixed order of their results.
 
-    :param k: so many values at most
-    :param of: gives what ranks where there is no `by`, and what is given where there is no `give`
-    :param by: gives what ranks: what `Min` takes
-    :param give: gives what is given back: the name of a field, several names for a tuple, or a function of the event.
-        Events where one of the two is `None` or NaN are skipped
-    :raises AggregateError: `k` is not a whole number from 1, or `of`, `by` and `give` are all there
+    :param k: largest number of values
+    :param of: the rank if there is no `by`, and the result if there is no `give`
+    :param by: the rank: a value as for `Min`
+    :param give: the result: the name of a field, several names for a tuple, or a function of the event. Events whose
+        rank or result is `None` or NaN are skipped
+    :raises AggregateError: `k` is not a whole number from 1, or `of`, `by` and `give` are all given
     """
 
     has_kinds = True
 
-    k: int = attrs.field(converter=_checked)  # before `of` is read, which is taken for it easily
+    k: int = attrs.field(converter=_checked)  # checked before `of`, which is easily confused with it
     of: Of = None
     by: Of = None
     give: Of | Sequence[str] = attrs.field(default=None, kw_only=True, converter=_several)

@@ -15,9 +15,9 @@ from amadou_plugins.aggregates._numbers import plain_number
 from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 Total: TypeAlias = list[Any]
-"""An exact sum, then a sum of Decimals or `None`, then the unit, then how many values there were.
+"""An exact sum, then a sum of Decimals or `None`, then the unit, then the number of values.
 
-Durations are whole microseconds. The unit is `None` where only floats have been seen."""
+Durations are whole microseconds. The unit is `None` while all values are floats."""
 
 Value: TypeAlias = int | float | Decimal | timedelta
 
@@ -58,8 +58,8 @@ class _OfTotal(OneValue[Total, Any]):
             return None
         return "durations" if accumulator[_UNIT] == _DURATIONS else "numbers"
 
-    # A column has how many values and what whole sum each accumulator has, and those of other than whole numbers by
-    # their positions: most are whole, and msgpack carries two lists of numbers four times as fast as many lists.
+    # A column has the count and the whole sum of each accumulator, and by position those of other values than
+    # whole numbers: most are whole, and msgpack carries two lists of numbers four times as fast as many lists.
 
     def column(self, accumulators: Iterable[Total]) -> list[Any]:
         counts: list[int] = []
@@ -118,7 +118,7 @@ class _OfTotal(OneValue[Total, Any]):
         return are_alike((*kinds, *("numbers" for column in columns if any(column[0]))))
 
     def _with_others(self, column: list[Any], found: list[Any]) -> list[Any]:
-        """Results of whole numbers, completed by those of others."""
+        """Return the results of whole numbers, completed by those of other values."""
         for position, total in column[2].items():
             found[position] = self.result(total)
         return found
@@ -126,14 +126,13 @@ class _OfTotal(OneValue[Total, Any]):
 
 @attrs.frozen(repr=False)
 class Sum(_OfTotal):
-    """The sum; 0 where there is nothing.
+    """The sum; 0 without values.
 
     Integers give an `int`, Decimals and integers a `Decimal`, durations a `timedelta`, all exact. With a float among
-    them it is the float that is nearest to the exact sum: infinite where it is beyond the largest, NaN where infinities
-    of both signs are summed.
+    them the sum is the float nearest to the exact sum: infinite beyond the largest float, NaN for infinities of both
+    signs.
 
-    :param of: gives `int`, `float`, `Decimal`, `bool` (as 0 and 1), or nothing but `timedelta`; `None` and NaN are
-        skipped
+    :param of: `int`, `float`, `Decimal`, `bool` (as 0 and 1), or nothing but `timedelta`; `None` and NaN are skipped
     """
 
     def result(self, accumulator: Total) -> Any:
@@ -151,12 +150,12 @@ class Sum(_OfTotal):
 
 @attrs.frozen(repr=False)
 class Mean(_OfTotal):
-    """The arithmetic mean; `None` where there is nothing.
+    """The arithmetic mean; `None` without values.
 
-    It is a float, the nearest to the exact mean; for Decimals and integers a `Decimal` of 28 digits, for durations a
+    It is the float nearest to the exact mean; for Decimals and integers a `Decimal` of 28 digits, for durations a
     `timedelta`.
 
-    :param of: gives what `Sum` takes; `None` and NaN are skipped
+    :param of: values as for `Sum`; `None` and NaN are skipped
     """
 
     def result(self, accumulator: Total) -> Any:
@@ -188,7 +187,7 @@ def mean_of(aggregate: Any, total: Total) -> Value | None:
 
 
 def _other(column: list[Any], position: int) -> Total:
-    """The accumulator at a position of a column, among those of other than whole numbers from now on."""
+    """Return the accumulator at a position of a column, and move it to those of other values than whole numbers."""
     counts, wholes, others = column
     total: Total | None = others.get(position)
     if total is None:
@@ -259,7 +258,7 @@ def _decimal_sum(total: Total) -> Decimal:
 
 
 def _quotient(total: Total, count: int) -> float:
-    """The float that is nearest to the sum over the count."""
+    """Return the float nearest to the sum divided by the count."""
     unbounded = infinite(total)
     if unbounded is not None:
         return unbounded

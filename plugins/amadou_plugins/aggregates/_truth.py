@@ -8,9 +8,9 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 @attrs.frozen(repr=False)
 class AnyOf(OneValue[bool, bool]):
-    """Whether a value of any event is true; `False` where there is nothing.
+    """`True` if the value of any event is true; `False` without values.
 
-    :param of: gives the value, such as a predicate of the event does; `None` and NaN are skipped
+    :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """
 
     def create(self) -> bool:
@@ -29,9 +29,9 @@ class AnyOf(OneValue[bool, bool]):
 
 @attrs.frozen(repr=False)
 class AllOf(OneValue[bool, bool]):
-    """Whether the value of each event is true; `True` where there is nothing.
+    """`True` if the value of each event is true; `True` without values.
 
-    :param of: gives the value, such as a predicate of the event does; `None` and NaN are skipped
+    :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """
 
     def create(self) -> bool:

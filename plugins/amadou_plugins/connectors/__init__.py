@@ -1,6 +1,6 @@
-"""Sources and sinks: where records come from and where the values of a port go.
+"""Sources, which read records, and sinks, which write the values of a port.
 
-`LinesSource` and `JsonLinesSink` read and write files, `ConsoleSink` prints, `MemorySource` and `MemorySink` serve
+`LinesSource` and `JsonLinesSink` read and write files, `ConsoleSink` prints, `MemorySource` and `MemorySink` are for
 tests and notebooks.
 """
 

@@ -19,9 +19,9 @@ VALUE = "value"
 
 
 class ArrowCodec:
-    """Encodes the values of a port to rows: lists of cells as Arrow takes them, in the order of the schema.
+    """Encodes the values of a port as rows: lists of cells that Arrow takes, in the order of the schema.
 
-    An attrs class, dataclass or named tuple has a column for each field, any other type one column `value`.
+    An attrs class, dataclass or named tuple has a column for each field; any other type has one column `value`.
 
     ===================================  ===================================================
     `str`, `bool`, `bytes`, `date`       ``string``, ``bool``, ``binary``, ``date32``
@@ -38,7 +38,7 @@ class ArrowCodec:
     ===================================  ===================================================
 
     :param type_: the port's type
-    :raises SinkError: the type has no such form
+    :raises SinkError: the type cannot be encoded as rows
     """
 
     def __init__(self, type_: Any) -> None:
@@ -59,9 +59,9 @@ class ArrowCodec:
         """The `pyarrow.Schema` of the rows."""
 
     def encode(self, value: Any) -> list[Any]:
-        """A value as a row.
+        """Return a value as a row.
 
-        :raises EncodeError: it is none of the port's, or Arrow cannot carry it
+        :raises EncodeError: the value is not of the port's type, or Arrow cannot carry it
         """
         if not isinstance(value, self._class):
             raise EncodeError(value, self.type)
@@ -71,11 +71,11 @@ class ArrowCodec:
             raise EncodeError(value, self.type, error.why if error.value is value else str(error)) from error
 
     def decode(self, encoded: Any) -> dict[str, Any]:
-        """A row's cells by column."""
+        """Return a row's cells by column."""
         return dict(zip(self.schema.names, encoded, strict=True))
 
     def table(self, encoded_values: Sequence[Any]) -> Any:
-        """Rows as a `pyarrow.Table`."""
+        """Return rows as a `pyarrow.Table`."""
         import pyarrow as pa
 
         columns: Iterable[Any] = zip(*encoded_values, strict=True) if encoded_values else [[] for _ in self.schema]
@@ -108,7 +108,7 @@ def _column(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
         members = [member for member in arguments if member is not NoneType]
         return _optional(_column(members[0], path, within)) if len(members) == 1 else _json()
     if not arguments:
-        origin = None  # `typing.List` without what is in it
+        origin = None  # `typing.List` without its element type
     if origin in (list, set, frozenset) or (origin is tuple and arguments[1:] == (...,)):
         member = _column(arguments[0], f"{path}[]", within)
         return _Column(pa.list_(member.type), _list_encoder(type_, origin, member.encode))
@@ -196,7 +196,7 @@ def _list_encoder(type_: Any, class_: Any, encode: Callable[[Any], Any]) -> Call
             raise EncodeError(value, type_)
         cells = [encode(member) for member in value]
         if class_ in (set, frozenset):
-            # A set's own order changes from process to process, and a batch that is played again must give the same.
+            # A set's own order differs between processes, and a replayed batch must give the same cells.
             cells.sort(key=repr if any(type(cell) in (dict, list, NoneType) for cell in cells) else None)
         return cells
 
@@ -240,7 +240,7 @@ def _struct(type_: Any, class_: Any, cells: Callable[[Any], tuple[Any, ...]], co
 
 
 def _chosen(type_: Any) -> _Column:
-    """The column of an enum or a `Literal`."""
+    """Return the column of an enum or a `Literal`."""
     checked = codec_for(type_).encode
     values = get_args(type_) or [member.value for member in type_]
     kinds = {type(value) for value in values}

@@ -9,8 +9,8 @@ from amadou_plugins.connectors._json import JsonCodec, json_lines
 
 @attrs.frozen
 class ConsoleSink(Sink):
-    """Prints each value to standard output as ``port: {json}``, where the run was started. At-least-once: a batch that
-    is played again is printed again.
+    """Prints each value to standard output as ``port: {json}``, in the process that started the run. At-least-once: a
+    replayed batch is printed again.
     """
 
     guarantee = "at-least-once"

@@ -14,15 +14,15 @@ def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> An
 
 @attrs.frozen
 class FunctionSink(Sink):
-    """Calls a function with the values of each batch that has any, where the run was started. At-least-once: a batch
-    that is played again is handed over again, with the same `batch.run` and `batch.number`. A function that
-    remembers those makes it exactly-once.
+    """Calls a function with the values of each batch that has any, in the process that started the run. At-least-once:
+    a replayed batch is passed again, with the same `batch.run` and `batch.number`. A function that remembers these two
+    makes the sink exactly-once.
 
-    The function stays where the run was started, and may hold what cannot be sent to workers, such as a connection.
+    The function stays in that process, so it may hold objects that cannot be sent to workers, such as a connection.
 
-    :param function: ``function(values, batch)`` takes the list of values, which are of the port's type, and their
-        `SinkBatch`; what it returns is not looked at, but it may not be async. Where it fails, the run ends, and begins
-        with this batch when it is started again. Or the function's name, ``module:function``
+    :param function: ``function(values, batch)``, or its name, ``module:function``. It gets the list of values, of the
+        port's type, and their `SinkBatch`. It must not be async, and its result is ignored. If it fails, the run ends;
+        a restarted run begins with this batch
     :raises SinkError: there is no such function, or it takes other arguments
     """
 
@@ -49,4 +49,4 @@ class FunctionSink(Sink):
 
 
 def _left_behind(values: list[Any], batch: SinkBatch) -> None:
-    """Stands for the function in workers."""
+    """Stand in for the function in workers."""

@@ -1,4 +1,4 @@
-"""Functions as users give them: themselves, or by name."""
+"""User functions, given as functions or by name."""
 
 import importlib
 import inspect
@@ -15,7 +15,7 @@ from amadou.errors import AmadouError
 
 @attrs.frozen(repr=False)
 class Function:
-    """A function of the user's, which is shown by its name.
+    """A user's function, shown by its name.
 
     :param call: the function itself
     """
@@ -29,11 +29,11 @@ class Function:
 
 
 def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
-    """A `Function` of two arguments; a parameter stays one until it has its value.
+    """Return a `Function` of two arguments; a parameter stays one until it has its value.
 
     :param given: a function, or the text ``module:function``
-    :param needs: which connector needs what, as "FunctionSink needs function(values, batch)", for errors
-    :raises AmadouError: there is none, or it takes other arguments
+    :param needs: the connector's requirement, as "FunctionSink needs function(values, batch)", for errors
+    :raises AmadouError: there is no such function, or it takes other arguments
     """
     if isinstance(given, Function | Param):
         return given
@@ -50,7 +50,7 @@ def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
 
 
 def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
-    with suppress(ValueError, TypeError):  # some that are written in C tell none
+    with suppress(ValueError, TypeError):  # some functions written in C have no signature
         return inspect.signature(function, follow_wrapped=False)
     return None
 
@@ -61,5 +61,5 @@ def _imported(named: str, error: type[AmadouError]) -> Any:
         raise error(f"{named!r} names no function: write module:function")
     try:
         return attrgetter(name)(importlib.import_module(module))
-    except Exception as cause:  # importing runs what stands in the module
+    except Exception as cause:  # importing runs the module's code
         raise error(f"the function {named} cannot be loaded: {type(cause).__name__}: {cause}") from cause

@@ -17,22 +17,22 @@ def _loaded(function: Callable[[int, random.Random], Any] | str | Param) -> Any:
 
 @attrs.frozen
 class GeneratorSource(Source):
-    """Records that a function makes, each from its number: for demonstrations and load tests.
+    """Generates each record with a function of its number: for demonstrations and load tests.
 
     A number's record is the same on each engine, however records are cut into batches, and after a restart, as long as
-    the function goes by its arguments alone: time is best made of the number, too.
+    the function depends only on its arguments: best derive timestamps from the number, too.
 
-    On Spark the records of a `rate` become due by the clock: after a batch that took long comes a large one. The clock
-    begins with each run, so that nothing becomes due while the job does not run. The embedded engine has no clock and
-    takes all records at once.
+    On Spark the records of a `rate` become due by the clock: a large batch follows a slow one. The clock starts with
+    each run, so no records become due while the job does not run. The embedded engine has no clock and takes all
+    records at once.
 
-    :param function: ``function(number, random)`` makes a record; numbers begin at 0, and `random` is a `random.Random`
-        that depends on `seed` and number. Or the function's name, ``module:function``
-    :param rate: records a second; without it all are there at once
-    :param count: how many records there are; without it the source does not end
-    :param seed: what randomness begins with
-    :param key_event: turns the records into events, instead of the handler's own
-    :raises SourceError: a setting is of no use, or neither `rate` nor `count` is given
+    :param function: ``function(number, random)``, which returns a record, or its name, ``module:function``. Numbers
+        begin at 0; `random` is a `random.Random` that depends on `seed` and number
+    :param rate: records a second; without it all are due at once
+    :param count: number of records; without it the source does not end
+    :param seed: seed of the random numbers
+    :param key_event: function that turns records into events, instead of the handler's own
+    :raises SourceError: a setting is invalid, or neither `rate` nor `count` is given
     """
 
     function: Function | Param = attrs.field(converter=_loaded)
@@ -75,7 +75,7 @@ class GeneratorSource(Source):
         return reader.load().selectExpr("struct(start, end) AS record", "'' AS partition", "start AS position")
 
     def to_records(self, cells: Any) -> Iterable[Any]:
-        """The records of ranges of numbers."""
+        """Yield the records of ranges of numbers."""
         for part in cells.to_pylist():
             yield from self._made(range(part["start"], part["end"]))
 

@@ -1,5 +1,5 @@
-"""Spark's half of `GeneratorSource`: ranges of numbers, as they become due. Spark asks for them in a process of its
-own; records are made of them where they become events.
+"""Spark's half of `GeneratorSource`: ranges of numbers, as they become due. Spark requests them in a process of its
+own; the ranges become records where records become events.
 """
 
 import time
@@ -13,11 +13,11 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 # ruff: noqa: N802
 
 _SMALLEST_PART = 1000
-"""Fewer records than these are not worth a task."""
+"""Fewest records that are worth a task."""
 
 
 class GeneratorStream(DataSource):
-    """Options: `parts`, into how many tasks a batch is cut at most, and where there are any, `rate` and `count`."""
+    """Options: `parts`, the largest number of tasks of a batch, and, if set, `rate` and `count`."""
 
     @classmethod
     def name(cls) -> str:
@@ -40,7 +40,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parts = parts
         self._began: tuple[int, float] | None = None
         self._awaited: int | None = None
-        """How many records there will be, in a run that ends by itself."""
+        """Number of all records, in a run that ends by itself."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"records": 0}
@@ -54,7 +54,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = start["records"]
         end = self._due(first)
         while self._awaited is not None and end == first < self._awaited:
-            # Spark ends such a run when nothing new is there.
+            # Spark ends such a run when there are no new records.
             assert self._rate is not None
             time.sleep(min(1 / self._rate, 0.1))
             end = self._due(first)
@@ -70,10 +70,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter([tuple(partition.value)])
 
     def _due(self, start: int) -> int:
-        """Up to which number records are due, where they are read up to another."""
+        """Return the number up to which records are due, given the number up to which they were read."""
         if self._began is None:
             self._began = start, time.monotonic()
         first, began = self._began
         due = None if self._rate is None else first + int((time.monotonic() - began) * self._rate)
-        # A count may be lower than it was in an earlier run.
+        # The count may be lower than in an earlier run.
         return max(start, min(limit for limit in (due, self._count) if limit is not None))

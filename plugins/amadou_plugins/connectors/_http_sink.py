@@ -24,7 +24,7 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _WARNING_INTERVAL = 5.0
 _READ_ANSWER = 1 << 16
-"""A connection whose answer is longer is not used again."""
+"""Largest answer after which a connection is reused."""
 _SHOWN_ANSWER = 300
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
@@ -37,26 +37,26 @@ _ADVICE = {
 }
 _logger = logging.getLogger("amadou")
 _warned: dict[str, float] = {}
-"""When by `time.monotonic` a warning was given last, by address."""
+"""Time of the last warning, by `time.monotonic`, for each address."""
 
 
 @attrs.frozen
 class HttpSink(Sink):
     """Sends values to an address: each request is a POST of a JSON array. At-least-once.
 
-    Requests leave from where the run was started, one after another, when their batch is complete. What brings no
-    answer, or one of status 429 or 5xx, is tried again with growing pauses, or those of `Retry-After`; the run waits.
-    Any other answer than 2xx ends the run. A batch that is played again is sent again, each of its requests with the
-    same `Idempotency-Key` as before: with a service that takes a key once, each value arrives once.
+    The process that started the run sends the requests, one after another, when their batch is complete. A request
+    without an answer, or with status 429 or 5xx, is retried with growing pauses, or those of `Retry-After`, while the
+    run waits. Any other answer than 2xx ends the run. A replayed batch is sent again, each request with the same
+    `Idempotency-Key` as before: if the service takes each key once, each value arrives once.
 
-    :param url: begins with ``http://`` or ``https://``; a `Secret` where whoever knows the address may send to it. A
-        login does not belong there, but into `headers`
+    :param url: address that begins with ``http://`` or ``https://``; a `Secret` if knowing the address is enough to
+        send to it. A login belongs in `headers`, not here
     :param headers: further headers of each request; their values may be `Secret`
-    :param token: is sent as ``Authorization: Bearer …``
-    :param max_values_per_request: into how long arrays a batch is cut
-    :param timeout: how long to wait for an answer, and for its text
-    :param give_up_after: how long a request is tried again, before it ends the run
-    :raises SinkError: a setting is of no use
+    :param token: token that is sent as ``Authorization: Bearer …``
+    :param max_values_per_request: largest number of values in a request's array
+    :param timeout: time to wait for an answer, and for its text
+    :param give_up_after: time for which a request is retried before it ends the run
+    :raises SinkError: a setting is invalid
     """
 
     guarantee = "at-least-once"
@@ -99,14 +99,14 @@ class HttpSink(Sink):
         import urllib3
 
         if isinstance(self.url, Secret):
-            # It would show the address to whoever debugs.
+            # This logger would show the address at debug level.
             logging.getLogger("urllib3.connectionpool").addFilter(_is_no_detail)
         assert isinstance(self.max_values_per_request, int)
         with urllib3.PoolManager() as pool:
             for first in range(0, len(values), self.max_values_per_request):
                 sent = values[first : first + self.max_values_per_request]
                 body = b"[%b]" % b",".join(sent)
-                # A replay may cut the batch in other places: what was not sent must have a key of its own.
+                # A replay may cut the batch in other places: a request with other values needs another key.
                 digest = hashlib.blake2b(body, digest_size=8).hexdigest()
                 key = f"{batch.run}-{quote(batch.port, safe='')}-{batch.number}-{first}-{digest}"
                 self._deliver(pool, body, {**self._headers(), "Idempotency-Key": key})
@@ -144,7 +144,7 @@ class HttpSink(Sink):
                 redirect=False,
                 preload_content=False,
             )
-        except urllib3.exceptions.NewConnectionError as error:  # to urllib3 a kind of timeout
+        except urllib3.exceptions.NewConnectionError as error:  # urllib3 makes it a kind of timeout
             return _Failure(f"no connection: {error}", passes=True)
         except urllib3.exceptions.TimeoutError:
             return _Failure(f"no answer within {seconds:g} s", passes=True)
@@ -210,20 +210,20 @@ class _Failure:
     told: str
     advice: str = ""
     passes: bool = False
-    """Whether it may be gone by itself."""
+    """True if the failure may pass by itself."""
     pause: float = 0.0
-    """The seconds that the answer asks for."""
+    """Pause that the answer asks for, in seconds."""
 
 
 def _text(answer: Any, until: float) -> str:
-    """What an answer says: as much of it as comes in time. Read to its end, its connection serves the next request.
+    """Return the text of an answer, as much as arrives in time. A fully read connection serves the next request.
 
-    :param until: when by `time.monotonic` no more is waited for
+    :param until: time by `time.monotonic` at which to stop waiting
     """
     import urllib3
 
     read, is_whole = b"", False
-    with suppress(urllib3.exceptions.HTTPError):  # the status is known, and counts
+    with suppress(urllib3.exceptions.HTTPError):  # the status is known, and decides
         while not is_whole and len(read) < _READ_ANSWER and time.monotonic() < until:
             piece = answer.read1(_READ_ANSWER - len(read))
             read += piece
@@ -236,7 +236,7 @@ def _text(answer: Any, until: float) -> str:
 
 
 def _pause(attempt: int) -> float:
-    """The seconds before another attempt. They vary, so that many clients do not come at once."""
+    """Return the seconds before another attempt. They vary, so that many clients do not retry at once."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1)
 
 

@@ -14,16 +14,16 @@ from amadou import SinkBatch
 from amadou.errors import EncodeError
 from amadou.fields import fields_of, has_fields, is_named_tuple
 
-# orjson's own way with dataclasses leaves out fields that begin with an underscore.
+# For dataclasses, orjson leaves out fields that begin with an underscore.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class JsonCodec:
-    """Encodes the values of a port to JSON at once.
+    """Encodes the values of a port as JSON.
 
     Attrs classes, dataclasses and named tuples become objects, timestamps ISO texts (UTC with a ``Z``), `timedelta`
-    seconds, `Decimal` and `UUID` texts, `bytes` base64, sets sorted lists, enums their values, and floats that are no
-    numbers ``null``.
+    seconds, `Decimal` and `UUID` texts, `bytes` base64, sets sorted lists, enums their values, and non-finite floats
+    ``null``.
 
     :param type_: the port's type
     """
@@ -36,14 +36,14 @@ class JsonCodec:
         self._begin = b"{%b:" % orjson.dumps(names[0]) if names else b""
 
     def encode(self, value: Any) -> bytes:
-        """A value as JSON.
+        """Return a value as JSON.
 
-        :raises EncodeError: it is none of the port's, or JSON cannot carry it
+        :raises EncodeError: the value is not of the port's type, or JSON cannot carry it
         """
         if not isinstance(value, self._class):
             raise EncodeError(value, self.type)
         try:
-            fields = _objects.get(type(value))  # spares orjson the call back
+            fields = _objects.get(type(value))  # spares orjson a callback
             return _dumps(value if fields is None else fields(value))
         except TypeError as error:
             why = f"it cannot be JSON: {error.__cause__ or error}"
@@ -52,15 +52,15 @@ class JsonCodec:
             raise EncodeError(value, self.type, why) from error
 
     def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
-        """Values of the type as JSON.
+        """Return values of the type as JSON.
 
-        :param rows: what the type takes
-        :raises EncodeError: JSON cannot carry one of them
+        :param rows: arguments of the type, one tuple for each value
+        :raises EncodeError: JSON cannot carry a value
         """
         if self._fields is not None:
             with suppress(TypeError):
-                # One call for all takes half the time of a call for each. JSON has no line feeds of its own, and what
-                # is replaced ends an object and begins another: only objects in a value can look the same.
+                # One call for all takes half the time of a call for each. JSON has no line feeds of its own, and the
+                # replaced text ends an object and begins another: only nested objects can look the same.
                 text = orjson.dumps(list(map(self._fields, rows)), _to_json, _OPTIONS)
                 encoded_values = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
                 if len(encoded_values) == len(rows):
@@ -68,26 +68,26 @@ class JsonCodec:
         return [self.encode(self.type(*row)) for row in rows]
 
     def decode(self, encoded: Any) -> Any:
-        """The JSON value: lists, dicts, texts and numbers."""
+        """Return the JSON value: lists, dicts, texts and numbers."""
         return orjson.loads(encoded)
 
 
 def _dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value, _to_json, _OPTIONS)
-    except TypeError:  # it may be for keys that are no texts; to allow for them at once takes a third longer
+    except TypeError:  # perhaps for keys that are not texts; always allowing them takes a third longer
         return orjson.dumps(value, _to_json, _OPTIONS | orjson.OPT_NON_STR_KEYS)
 
 
 def json_lines(batch: SinkBatch, encoded_values: Sequence[Any]) -> Sequence[bytes]:
-    """Values of a batch as JSON, also where the port brought a codec of its own."""
+    """Return the values of a batch as JSON, also if the port has a codec of its own."""
     return (
         encoded_values if isinstance(batch.codec, JsonCodec) else [_ANY.encode(encoded) for encoded in encoded_values]
     )
 
 
 def class_of(type_: Any) -> Any:
-    """What values of a type are instances of."""
+    """Return the class of a type's values."""
     checked = get_origin(type_) or type_
     if checked is float:
         return float, int
@@ -105,7 +105,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _object_of(kind: type) -> Callable[[Any], Any] | None:
-    # Half the time of a loop over getattr, and this is called for each value that leaves.
+    # Half the time of a loop over getattr, and it is called for each collected value.
     if is_named_tuple(kind):
         return _made(f"{field.name!r}: value[{position}]" for position, field in enumerate(fields_of(kind)))
     if has_fields(kind):
@@ -118,7 +118,7 @@ def _made(items: Iterable[str]) -> Callable[[Any], Any]:
 
 
 def _sorted_list(values: Any) -> list[Any]:
-    # A set's own order changes from process to process, and a batch that is played again must give the same lines.
+    # A set's own order differs between processes, and a replayed batch must give the same lines.
     try:
         return sorted(values)
     except TypeError:

@@ -1,4 +1,4 @@
-"""What settings of connectors must be, and what they hold. A `Param` is looked at when it has its value."""
+"""Checks and values of the settings of connectors. A `Param` is checked when it has its value."""
 
 import re
 from collections.abc import Mapping
@@ -14,11 +14,11 @@ _PASSWORD = re.compile(
     r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
     re.IGNORECASE,
 )
-"""What a password looks like in an address: in a login, or as one of its settings."""
+"""Pattern of a password in an address: in a login, or as one of its settings."""
 
 
 def check_count(error: type[AmadouError], name: str, value: Any, *, optional: bool = False) -> None:
-    """Raise unless a setting is a whole number from 1, or `None` where it may be left out."""
+    """Raise unless a setting is a whole number from 1, or `None` if it is optional."""
     if value is None and optional:
         return
     if not isinstance(value, Param) and (type(value) is not int or value < 1):
@@ -26,19 +26,19 @@ def check_count(error: type[AmadouError], name: str, value: Any, *, optional: bo
 
 
 def check_time(error: type[AmadouError], name: str, value: Any) -> None:
-    """Raise unless a setting is a time that passes."""
+    """Raise unless a setting is a duration above zero."""
     if not isinstance(value, Param) and (not isinstance(value, timedelta) or value <= timedelta(0)):
         raise error(f"{name} must be a timedelta above zero, not {value!r}")
 
 
 def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
-    """Raise where a setting would be shown that must not be."""
+    """Raise unless a setting that must not be shown is a secret or a parameter."""
     if not isinstance(value, Secret | Param | None):
         raise error(f"{name} must be a Secret, or a Param with secret=True")
 
 
 def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
-    """Raise where an option, which would be shown, has a password inside.
+    """Raise if an option, which would be shown, contains a password.
 
     :param connector: the connector's class
     """
@@ -51,5 +51,5 @@ def check_options(error: type[AmadouError], connector: str, options: Mapping[str
 
 
 def revealed(value: Any) -> Any:
-    """What a setting holds that may be a secret."""
+    """Return the value of a setting that may be a secret."""
     return value.reveal() if isinstance(value, Secret) else value

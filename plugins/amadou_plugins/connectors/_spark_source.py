@@ -18,19 +18,19 @@ def _expressions(select: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class SparkSource(Source):
-    """The rows of any streaming source of Spark, as dicts by column; structs and maps inside are dicts, too. There is
-    no embedded half.
+    """Reads the rows of any streaming source of Spark, as dicts by column; nested structs and maps are dicts, too. The
+    embedded engine does not support it.
 
-    Rows have the order in which each of Spark's tasks brings them, and tasks that of their numbers.
+    Rows come in the order of Spark's tasks by number, and within a task in the task's order.
 
     :param format: Spark's name for the source, such as ``rate``, ``parquet``, ``delta``
-    :param options: the source's options; their values may be `Secret`, and must be where there is a password inside
-    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``: sources of files want it
-    :param select: what each record has instead of the source's columns, in SQL, such as
+    :param options: the source's options; their values may be `Secret`, and must be if they contain a password
+    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``: file sources need it
+    :param select: columns of each record instead of the source's, in SQL, such as
         ``["CAST(value AS STRING) AS text"]``
-    :param bounded: whether the source ends: what is there when a run begins is all of it, and ends the run
-    :param key_event: turns the records into events, instead of the handler's own
-    :raises SourceError: a setting is of no use, or would show a password
+    :param bounded: true if the source ends: the run reads the records that exist when it begins, and ends
+    :param key_event: function that turns records into events, instead of the handler's own
+    :raises SourceError: a setting is invalid, or would show a password
     """
 
     format: str | Param
@@ -60,27 +60,27 @@ class SparkSource(Source):
             if self.select:
                 frame = frame.selectExpr(*self.select)
             return frame.selectExpr("struct(*) AS record", "CAST(NULL AS STRING) AS partition", "0L AS position")
-        except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
+        except Exception as error:  # pyspark and py4j raise all kinds here; chained errors may show options
             told = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
             raise SourceError(f"{told}. Correct its options, schema or select") from None
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[dict[str, Any]]:
-        """Rows as dicts."""
+        """Return rows as dicts."""
         return cells.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 @attrs.frozen
 class SparkSink(Sink):
-    """Appends each batch that has values to what any format of Spark writes. At-least-once: a batch that is played
-    again is appended again.
+    """Appends each batch that has values to any output format of Spark. At-least-once: a replayed batch is appended
+    again.
 
-    Values have the columns that `ParquetSink` gives them. They go through where the run was started, so that a batch
-    has to fit its memory. There must be a Spark session: the embedded engine has none of its own, and without one it
-    ends with an error at the first value.
+    Values have the same columns as in `ParquetSink`. They pass through the process that started the run, so a batch
+    must fit its memory. The sink needs a Spark session: the embedded engine has none of its own, and without one the
+    run ends with an error at the first value.
 
-    :param format: Spark's name for it, such as ``jdbc``, ``orc``, ``delta``
-    :param options: its options; their values may be `Secret`, and must be where there is a password inside
+    :param format: Spark's name for the format, such as ``jdbc``, ``orc``, ``delta``
+    :param options: the format's options; their values may be `Secret`, and must be if they contain a password
     :raises SinkError: an option would show a password
     """
 
@@ -122,7 +122,7 @@ class SparkSink(Sink):
         try:
             writer = spark.createDataFrame(_table(batch, encoded_values)).write.format(self.format)
             writer.options(**{name: revealed(value) for name, value in self.options.items()}).mode("append").save()
-        except Exception as error:  # pyspark and py4j raise all kinds here; what they chain may show options
+        except Exception as error:  # pyspark and py4j raise all kinds here; chained errors may show options
             told = f"SparkSink({self.format!r}) cannot write batch {batch.number} of the port {batch.port!r}"
             raise SinkError(
                 f"{told}: {_reason(error)}. Correct its options, or what is behind it, and start the run again: with "

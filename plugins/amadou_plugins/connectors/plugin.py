@@ -1,4 +1,4 @@
-"""Brings the connectors and codecs of this package in by name."""
+"""Registers the connectors and codecs of this package by name."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,6 +1,6 @@
-"""Streams that need others to be up to date: what to do when one of those goes down, and when it is back.
+"""Streams that depend on other streams: detects when a dependency goes down, and when it is back.
 
-In a job, `DependsOn` says which source depends on which::
+In a job, `DependsOn` declares a source's dependency on another::
 
     job = Job(
         "enrich",
@@ -10,12 +10,12 @@ In a job, `DependsOn` says which source depends on which::
         dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
     )
 
-While the weather is silent, events of the activities are held in the state, in their order, and the rest goes on. A
-handler may define the callbacks of `amadou.dependencies.DependencyCallbacks`.
+While the weather is silent, events of the activities are held in the state, in their order, and other events are
+processed. A handler may define the callbacks of `amadou.dependencies.DependencyCallbacks`.
 
-`Checkpoint` and `Dependency` apply the same rules without a job: in one process, to streams that are async iterables
-and run by `handle` and `stream`, with a cache that outlives the process, such as `SqliteCache`. Synchronous code calls
-them through `run_sync`.
+`Checkpoint` and `Dependency` apply the same rules without a job: in one process, to async iterables that `handle` and
+`stream` process, with a cache that outlives the process, such as `SqliteCache`. Synchronous code calls them through
+`run_sync`.
 """
 
 from amadou import DependsOn

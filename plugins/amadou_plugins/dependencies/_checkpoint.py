@@ -20,34 +20,34 @@ from amadou_plugins.dependencies._dependency import (
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
 STATE_NAME: Final = "state"
-"""The name of a checkpoint's state, in a cache's entry and where it is shown."""
+"""Name of a checkpoint's state in a cache's entry and in its `repr`."""
 STATE_MARKER_NAME: Final = "state_marker"
-"""The name of its marker there."""
+"""Name of a checkpoint's marker in the same places."""
 CHECKPOINTS_NAME: Final = "checkpoints"
-"""The name of its dependencies where it is shown."""
+"""Name of a checkpoint's dependencies in its `repr`."""
 
 _KEPT: Final = {STATE_NAME: dict, STATE_MARKER_NAME: object}
 _checkpoints: "WeakSet[Checkpoint]" = WeakSet()
-# One for all, since a checkpoint that has a lock can be neither copied nor pickled. It may be taken twice, since a call
-# of check_pulse that nobody awaits any more ends wherever Python collects it.
+# One lock for all: a checkpoint with its own lock could be neither copied nor pickled. The lock is reentrant, since an
+# abandoned call of check_pulse ends wherever Python collects it.
 _pausing = RLock()
 Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
 
 
 class Checkpoint:
-    """A dependent stream and the streams that it depends on: says when one is down, and when it is back.
+    """A dependent stream and its dependencies: reports when a dependency goes down, and when it is back.
 
     A dependency is down when its newest marker is behind that of the dependent stream by more than its threshold, and
-    back when it is ahead of the dependent stream. Each change is told once; where the process dies meanwhile, the next
-    one tells it again. What a callback or a check raises reaches the caller when all is noted: a change that was being
-    told counts, and the dependent stream waits or goes on as it should.
+    back when it is ahead of the dependent stream. Each change is reported once; if the process dies meanwhile, the next
+    one reports it again. Errors of a callback or a check reach the caller after everything is recorded: the reported
+    change counts, and the dependent stream waits or goes on accordingly.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
     ...         yield emoji
     >>> dependent, dependency = emoji(), emoji()
 
-    Names must not be changed later, since the cache knows checkpoint and dependency by them:
+    Names must not be changed later, since they identify checkpoint and dependency in the cache:
 
     >>> c = Checkpoint(
     ...     'dependent',
@@ -67,7 +67,7 @@ class Checkpoint:
     ...     await c.heartbeat(msg.value['event_timestamp'])
     ...     yield msg.key, msg.value
 
-    As long as a dependency brought nothing, it counts as having come as far as the dependent stream had at first:
+    Before its first heartbeat, a dependency has the first marker of the dependent stream:
 
     >>> from asyncio import run
     >>> from datetime import datetime
@@ -82,26 +82,27 @@ class Checkpoint:
     >>> run(c.check_pulse(marker=datetime(2025, 1, 1, 11), offset=9))
     datetime.timedelta(seconds=1800)
 
-    It is back when it has caught up:
+    The dependency is back once it is ahead:
 
     >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 45)))  # doctest: +ELLIPSIS
     {'is_late': True, ...}
     >>> run(c.heartbeat(datetime(2025, 1, 1, 11, 1)))  # doctest: +ELLIPSIS
     {'is_late': False, ...}
 
-    :param name: names it in the cache
+    :param name: name of the checkpoint in the cache
     :param dependent: the dependent stream
-    :param dependencies: what it depends on, at least one; any iterable of them
-    :param downtime_callback: is told of each dependency that goes down, may be async
-    :param recovery_callback: is told of each that is back, may be async. The dependent stream goes on once none is down
-    :param cache: keeps all of it over restarts; without it everything begins anew with the process
-    :param cache_key_prefix: begins the cache's keys
-    :param pause_dependent: whether the dependent stream waits while a dependency is down
+    :param dependencies: its dependencies, at least one, in any iterable
+    :param downtime_callback: function called for each dependency that goes down, may be async
+    :param recovery_callback: function called for each dependency that is back, may be async. The dependent stream goes
+        on once none is down
+    :param cache: cache that keeps everything over restarts; without it all begins anew with the process
+    :param cache_key_prefix: prefix of the cache's keys
+    :param pause_dependent: true if the dependent stream waits while a dependency is down
     :raises DependencyError: there is no dependency, or two have the same name; the cache cannot be used or read, or has
         something else at its keys
 
-    :ivar state: what `check_pulse` was given, newest values
-    :ivar state_marker: the dependent stream's newest marker; `None` before the first one
+    :ivar state: newest values of the arguments of `check_pulse`
+    :ivar state_marker: newest marker of the dependent stream; `None` before the first one
     :ivar dependencies: the dependencies by name
     """
 
@@ -147,13 +148,13 @@ class Checkpoint:
 
     @property
     def is_paused(self) -> bool:
-        """Whether the dependent stream is to wait: a dependency is down, or its recovery is just being told, and
-        `pause_dependent` is wanted.
+        """True if the dependent stream has to wait: `pause_dependent` is set, and a dependency is down or its recovery
+        callback is still running.
         """
         return self._paused
 
     async def resumed(self) -> None:
-        """Wait until the dependent stream may go on, which may be said in another thread."""
+        """Wait until the dependent stream may go on; another thread may resume it."""
         with _pausing:
             if not self._paused:
                 return
@@ -165,15 +166,16 @@ class Checkpoint:
             self._waiting.discard(waiting)
 
     async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Note how far a dependency has come.
+        """Record the progress of a dependency.
 
-        :param marker: typically the event time of what it brought; compared with those of the dependent stream
-        :param dependency_name: which one; needed where there are several
-        :param kwargs: what the dependency's `checkpoint_state` has besides the state, or instead
-        :returns: `is_late`, whether it is down and has still to catch up, `dependent_marker` and `dependency_marker`
-        :raises DependencyError: there is no dependency of that name; or something given cannot be copied, or be kept in
-            the cache, and nothing is noted
-        :raises ValueError: there are several, and none is named; or the marker is `None`
+        :param marker: typically the event time of its message; compared with the dependent stream's markers
+        :param dependency_name: name of the dependency; required if there are several
+        :param kwargs: entries of the dependency's `checkpoint_state` that add to those of the state or replace them
+        :returns: `is_late`, true if the dependency is down and still has to catch up, `dependent_marker` and
+            `dependency_marker`
+        :raises DependencyError: there is no dependency of that name; or an argument cannot be copied, or be kept in the
+            cache, and nothing is recorded
+        :raises ValueError: there are several dependencies, and none is named; or the marker is `None`
         :raises MarkerError: the marker does not fit the others
         """
         dependency = self._named(dependency_name)
@@ -191,14 +193,13 @@ class Checkpoint:
         }
 
     async def check_pulse(self, marker: Any, **kwargs: Any) -> Any | None:
-        """Note how far the dependent stream has come, and look whether its dependencies keep up.
+        """Record the progress of the dependent stream, and check that its dependencies keep up.
 
-        :param marker: typically the event time of what it is about to process
-        :param kwargs: what helps to put right what was sent out while a dependency was down, such as an offset
-        :returns: how far the dependency is behind that is furthest behind of those that are down, which may be
-            no time at all for one that has caught up and is not ahead; `None` where none is down. So compare it with
-            `is not None`
-        :raises DependencyError: something given cannot be copied, or be kept in the cache, and nothing is noted; or a
+        :param marker: typically the event time of the message to process next
+        :param kwargs: data for correcting output that was sent while a dependency was down, such as an offset
+        :returns: the largest downtime of the dependencies that are down; `None` if none is down. Compare it with
+            `is not None`: the downtime is zero for a dependency that has caught up but is not ahead
+        :raises DependencyError: an argument cannot be copied, or be kept in the cache, and nothing is recorded; or a
             threshold does not fit the markers
         :raises ValueError: the marker is `None`
         :raises MarkerError: the marker does not fit the others
@@ -228,7 +229,7 @@ class Checkpoint:
         return _longest(downtimes)
 
     async def _downtime(self, dependency: Dependency) -> Any | None:
-        """How far a dependency is behind that is down, which is told where it is new; `None` of one that is not."""
+        """Return the downtime of a dependency that is down, and report it if it is new; `None` if it is not down."""
         if dependency.checkpoint_marker is None:
             self._save(dependency, self.state_marker, {}, has_beaten=False)
         downtime = await answer(dependency.downtime_check(self, dependency))
@@ -237,7 +238,7 @@ class Checkpoint:
         return (downtime or dependency.behind(self.state_marker)) if dependency.is_down else None
 
     async def _went_down(self, dependency: Dependency) -> None:
-        """Note and tell it. Where the telling is cancelled nothing is noted, and the next pulse tells it again."""
+        """Record and report it. If the report is cancelled, nothing is recorded; the next pulse reports it again."""
         dependency.is_down = True
         dependency.down_state = deepcopy(dependency.checkpoint_state)
         dependency.down_marker = dependency.checkpoint_marker
@@ -254,7 +255,9 @@ class Checkpoint:
                 self._change(dependency, {}, "that it is down")
 
     async def _recovered(self, dependency: Dependency) -> None:
-        """Tell and note it. Where the telling is cancelled it stays down, and the next heartbeat tells it again."""
+        """Report and record it. If the report is cancelled, the dependency stays down, and the next heartbeat reports
+        it again.
+        """
         dependency.is_down = False
         try:
             await self._tell(self._recovery_callback, dependency)
@@ -297,7 +300,7 @@ class Checkpoint:
             self._paused = self.pause_dependent and any(each.is_down for each in self.dependencies.values())
             waiting = [] if self._paused else list(self._waiting)
         for each in waiting:
-            with suppress(RuntimeError):  # its event loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed, and nobody waits any more
                 each.get_loop().call_soon_threadsafe(_wake, each)
 
     async def _tell(self, callback: Callback | None, dependency: Dependency) -> None:
@@ -317,12 +320,12 @@ class Checkpoint:
 
 
 def checkpoints_of(dependent: Any) -> list[Checkpoint]:
-    """The checkpoints of a dependent stream."""
+    """Return the checkpoints of a dependent stream."""
     return [checkpoint for checkpoint in _checkpoints if checkpoint.dependent is dependent]
 
 
 async def answer(given: Any) -> Any:
-    """What a function gave that may be async."""
+    """Return the result of a function that may be async."""
     return await given if inspect.isawaitable(given) else given
 
 
@@ -332,11 +335,11 @@ def _wake(waiting: Future[None]) -> None:
 
 
 def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> None:
-    """Look whether a marker can be compared with another one, before anything is noted.
+    """Check that a marker can be compared with another one, before anything is recorded.
 
-    :param dependencies: those that may compare them
+    :param dependencies: dependencies that may compare the markers
     :raises ValueError: the marker is `None`
-    :raises MarkerError: it cannot
+    :raises MarkerError: the markers cannot be compared
     """
     if marker is None:
         raise ValueError("a marker must not be None: give the event time of what came")
@@ -349,7 +352,7 @@ def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> 
 
 
 def _is_older(marker: Any, newest: Any) -> bool:
-    """Whether a marker is behind the newest one. Those that only checks of the user's can compare are not."""
+    """Return true if a marker is behind the newest one; false for markers that only the user's checks can compare."""
     try:
         return newest is not None and bool(marker < newest)
     except TypeError:
@@ -359,5 +362,5 @@ def _is_older(marker: Any, newest: Any) -> bool:
 def _longest(downtimes: dict[str, Any]) -> Any | None:
     try:
         return max(downtimes.values(), default=None)
-    except TypeError:  # checks of the user's that answer in different terms
+    except TypeError:  # the user's checks return values that cannot be compared
         return downtimes[min(downtimes)]

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from amadou_plugins.dependencies._checkpoint import Checkpoint
 
 CHECKPOINT_STATE_NAME: Final = "checkpoint_state"
-"""The name of a dependency's `checkpoint_state`, in a cache's entry and where it is shown."""
+"""Name of a dependency's `checkpoint_state` in a cache's entry and in its `repr`."""
 CHECKPOINT_MARKER_NAME: Final = "checkpoint_marker"
-"""The name of its `checkpoint_marker` there."""
+"""Name of a dependency's `checkpoint_marker` in the same places."""
 
 _KEPT: Final = {
     CHECKPOINT_STATE_NAME: object,
@@ -22,20 +22,20 @@ _KEPT: Final = {
     "down_state": object,
     "down_marker": object,
 }
-"""What is kept of a dependency, and of which type it is."""
+"""The kept attributes of a dependency, and their types."""
 
 Cache: TypeAlias = MutableMapping[str, Any]
-"""Where checkpoints outlive the process: a `dict`, a `SqliteCache`, the `MapState` of a handler, or whatever is used
-like them. An empty one is one.
+"""A store in which checkpoints outlive the process: a `dict`, a `SqliteCache`, the `MapState` of a handler, or any
+similar object. An empty one counts, too.
 """
 Check: TypeAlias = Callable[["Checkpoint", "Dependency"], Any | Awaitable[Any]]
 
 
 class Dependency:
-    """A stream that another one depends on: how far it has come, and whether it is down.
+    """A stream that another one depends on, with its progress, and its status: down or not.
 
-    Markers are what the caller gives: aware or naive datetimes, numbers, whatever can be compared and subtracted; 0 is
-    one. They do not go back: an older one changes nothing. There is no clock.
+    The caller supplies markers: aware or naive datetimes, numbers, any values that can be compared and subtracted; 0 is
+    a marker, too. Markers do not go back: an older one changes nothing. There is no clock.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
@@ -43,22 +43,22 @@ class Dependency:
     >>> Dependency('emoji', emoji())
     {'checkpoint_state': None, 'checkpoint_marker': None}
 
-    :param name: names it in the cache, and must stay what it is
+    :param name: name of the dependency in the cache; must not change
     :param dependency: the stream itself, which is only kept
-    :param downtime_threshold: how far it may be behind the dependent stream, in terms of markers' differences: it is
-        down when it is further behind, and not yet when it is just as far
-    :param downtime_check: decides instead, may be async: gives the downtime, or what is false
-    :param recovery_check: decides whether a stream that is down has caught up, may be async; without it where its
-        marker is greater than that of the dependent stream
+    :param downtime_threshold: largest allowed distance behind the dependent stream, as a difference of markers: the
+        dependency is down when it is further behind, and not yet when it is exactly that far
+    :param downtime_check: function that decides instead, may be async: returns the downtime, or a false value
+    :param recovery_check: function that decides if a stream that is down has caught up, may be async; without it the
+        stream's marker must be greater than that of the dependent stream
 
-    :ivar checkpoint_state: the dependent stream's state at the last heartbeat: what was done with this dependency up to
+    :ivar checkpoint_state: state of the dependent stream at the last heartbeat: its progress with this dependency up to
         date
-    :ivar checkpoint_marker: the newest marker of its heartbeats; before the first one the first of the dependent stream
-    :ivar has_beaten: whether there was a heartbeat
-    :ivar is_down: whether it is down
-    :ivar down_state: what `checkpoint_state` was when it went down, also while the recovery is told; else `None`
-    :ivar down_marker: what `checkpoint_marker` was then. What the dependent stream did between this and its own marker
-        of then was done without what came late
+    :ivar checkpoint_marker: newest marker of its heartbeats; before the first heartbeat, the dependent stream's first
+    :ivar has_beaten: true if there was a heartbeat
+    :ivar is_down: true if the dependency is down
+    :ivar down_state: `checkpoint_state` when the dependency went down, also while the recovery is reported; else `None`
+    :ivar down_marker: `checkpoint_marker` at that time. From this marker to its own marker of that time, the dependent
+        stream was processed without the dependency's late messages
     """
 
     def __init__(
@@ -83,38 +83,40 @@ class Dependency:
 
     @property
     def downtime_check(self) -> Check:
-        """Gives the downtime, or what is false."""
+        """Function that returns the downtime, or a false value."""
         return self._downtime_check
 
     @property
     def recovery_check(self) -> Check:
-        """Says whether it has caught up."""
+        """Function that returns true if the dependency has caught up."""
         return self._recovery_check
 
     @property
     def compares(self) -> bool:
-        """Whether its markers must be comparable: not where both checks are the user's."""
+        """True if its markers must be comparable: false if both checks are the user's."""
         return self._downtime_check is _downtime or self._recovery_check is _has_recovered
 
     def behind(self, marker: Any) -> Any:
-        """How far it is behind a marker; `True` for markers without a difference, as a check of the user's may take."""
+        """Return the distance behind a marker; `True` for markers without a difference, which the user's checks may
+        accept.
+        """
         try:
             return marker - self.checkpoint_marker
         except TypeError:
             return True
 
     def save(self, cache: Cache, cache_key_prefix: str, checkpoint_state: Any, checkpoint_marker: Any) -> None:
-        """Keep it in a cache as one entry.
+        """Store the dependency in a cache as one entry.
 
-        :param checkpoint_state: becomes the `checkpoint_state`
-        :param checkpoint_marker: becomes the `checkpoint_marker`
-        :raises DependencyError: the cache does not take it, and it stays what it was
+        :param checkpoint_state: new `checkpoint_state`
+        :param checkpoint_marker: new `checkpoint_marker`
+        :raises DependencyError: the cache does not take the entry, and the dependency is unchanged
         """
         changes = {CHECKPOINT_STATE_NAME: checkpoint_state, CHECKPOINT_MARKER_NAME: checkpoint_marker}
         change(self, changes, cache, cache_key_prefix, f"{self.name}: what it is to save")
 
     def load(self, cache: Cache, cache_key_prefix: str) -> None:
-        """Take what was saved; leaves everything as it is where nothing was.
+        """Load the saved entry; change nothing if there is none.
 
         :raises DependencyError: the cache cannot be read, or has something else there
         """
@@ -130,9 +132,9 @@ class Dependency:
 
 
 def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] | None:
-    """A copy of what a cache has, `None` without.
+    """Return a copy of a cache's entry, `None` if there is none.
 
-    :param kept: the names that its entry has, and of which types they are
+    :param kept: names in the entry, with the types of their values
     :raises DependencyError: the cache cannot be read, or has something else there
     """
     try:
@@ -152,7 +154,7 @@ def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] |
 def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
     """Put an entry into a cache.
 
-    :param what: what is new in it, for the error
+    :param what: description of the change, for the error
     :raises DependencyError: the cache does not take it
     """
     try:
@@ -164,9 +166,9 @@ def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
 def change(
     dependency: Dependency, changes: dict[str, Any], cache: Cache | None, cache_key_prefix: str, what: str
 ) -> None:
-    """Change what is kept of a dependency, in the cache first: where that fails nothing has changed.
+    """Change the kept attributes of a dependency, in the cache first: if that fails, nothing has changed.
 
-    :param what: what is new, for the error
+    :param what: description of the change, for the error
     :raises DependencyError: the cache does not take it
     """
     if cache is not None:
@@ -177,13 +179,13 @@ def change(
 
 
 def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
-    """Return how far a dependency is behind, where that is more than its threshold."""
+    """Return a dependency's distance behind the dependent stream, if it exceeds the threshold."""
     reached, newest, threshold = checkpoint.state_marker, dependency.checkpoint_marker, dependency.downtime_threshold
     try:
         return downtime(reached, newest, threshold)
     except TypeError as error:
         behind = dependency.behind(reached)
-        if behind is True:  # they have no difference
+        if behind is True:  # the markers have no difference
             raise MarkerError(dependency.name, reached, newest) from error
         told = f"the downtime_threshold {threshold!r} does not fit {behind!r}, which is the difference of two markers"
         raise DependencyError(f"{dependency.name}: {told}: give the Dependency one of that kind") from error

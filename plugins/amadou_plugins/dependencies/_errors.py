@@ -4,15 +4,15 @@ from amadou import AmadouError
 
 
 class DependencyError(AmadouError):
-    """Streams that depend on each other do not hold together, or cannot go on."""
+    """Settings of dependent streams do not fit together, or the streams cannot go on."""
 
 
 class MarkerError(DependencyError, ValueError):
     """Two markers cannot be compared or subtracted.
 
     :param dependency: the dependency's name
-    :param marker: the one
-    :param other: the other
+    :param marker: first marker
+    :param other: second marker
     """
 
     def __init__(self, dependency: str, marker: Any, other: Any) -> None:

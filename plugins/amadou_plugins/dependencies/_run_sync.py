@@ -10,17 +10,17 @@ _WAITS: Final = "the coroutine waits for something: await it, or give it callbac
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing, such as `check_pulse` with callbacks that are not async.
 
-    There need be no event loop, and there may be one: a handler can call it wherever its job runs, in a notebook, too.
+    It works with or without a running event loop: a handler can call it wherever its job runs, in a notebook, too.
 
-    :returns: what the coroutine does
-    :raises DependencyError: it waits for something
+    :returns: result of the coroutine
+    :raises DependencyError: the coroutine waits for something
     """
     try:
         coroutine.send(None)
     except StopIteration as done:
         return cast("T", done.value)
     except RuntimeError as error:
-        if str(error) == "no running event loop":  # what waits asks for one first
+        if str(error) == "no running event loop":  # a coroutine that waits asks for a loop first
             raise DependencyError(_WAITS) from error
         raise
     coroutine.close()

@@ -15,17 +15,17 @@ _MICROSECOND = timedelta(microseconds=1)
 class SqliteCache(MutableMapping[str, Any]):
     """A cache in a file, for checkpoints that outlive their process. Each entry is on disk once it is set.
 
-    It keeps what JSON has, bytes, dates, datetimes with or without a zone, and timedeltas; tuples come back as lists.
+    It keeps JSON's types, bytes, dates, datetimes with or without a zone, and timedeltas; tuples come back as lists.
     Several threads may use it.
 
-    :param path: the file, which is made if it is not there
-    :raises DependencyError: the file cannot be opened, or is no such cache
+    :param path: the file, created if missing
+    :raises DependencyError: the file cannot be opened, or is not such a cache
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = path
         try:
-            one_thread = sqlite3.threadsafety < 3  # as few builds of SQLite need it
+            one_thread = sqlite3.threadsafety < 3  # few builds of SQLite need it
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=one_thread)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
@@ -52,7 +52,7 @@ class SqliteCache(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         try:
             packed = msgpack.packb(value, default=_to_extension)
-            _unpacked(packed)  # a key that is a tuple would come back as a list, which is none
+            _unpacked(packed)  # a tuple as a key would come back as a list, which cannot be a key
         except (TypeError, ValueError, OverflowError) as error:
             raise DependencyError(f"the cache {self._path} cannot keep {value!r}: {error}") from error
         self._execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", key, packed)

@@ -1,4 +1,4 @@
-"""Streams in one process: handlers of async iterables, and what plays them."""
+"""Streams in one process: handlers of async iterables, and the loop that runs them."""
 
 import asyncio
 import inspect
@@ -20,18 +20,18 @@ class _Stream(NamedTuple):
 
 
 _streams: dict[int, _Stream] = {}
-"""What `stream` plays, by the identity of the iterables."""
+"""Streams that `stream` processes, by the identity of their iterables."""
 
 
 def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -> Callable[[F], F]:
-    """Let a function handle what streams bring, once `stream` plays them.
+    """Register a function that handles the messages of streams, once `stream` processes them.
 
-    The function may be plain, async, or a generator of either kind; what it gives or yields, but for `None`, goes to
-    the sinks.
+    The function may be plain, async, or a generator of either kind. The values that it returns or yields, except
+    `None`, go to the sinks.
 
     :param iterables: the streams
     :param sink: a function, or several, plain or async
-    :raises DependencyError: a stream is no async iterable
+    :raises DependencyError: a stream is not an async iterable
     """
     for iterable in iterables:
         if not isinstance(iterable, AsyncIterable):
@@ -47,9 +47,10 @@ def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -
 
 
 async def stream() -> None:
-    """Play all streams that have handlers at once, each in its order, until they end.
+    """Process all streams that have handlers concurrently, each in its order, until they end.
 
-    A stream whose `Checkpoint` is paused waits before what it brings next is handled. What a handler raises ends all.
+    A stream whose `Checkpoint` is paused waits before its next message is handled. An error of a handler ends all
+    streams.
     """
     playing = _Playing(list(_streams.values()))
     _streams.clear()
@@ -93,7 +94,7 @@ class _Playing:
 
 
 async def _values(given: Any) -> AsyncIterator[Any]:
-    """What a function of either kind gave or yields."""
+    """Yield the values that a function of either kind returned or yields."""
     if isinstance(given, AsyncIterable):
         async for value in given:
             yield value

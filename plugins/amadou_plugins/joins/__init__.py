@@ -1,6 +1,6 @@
-"""Joins by time: what the events of one source have to do with those of another, key by key.
+"""Joins by time: match the events of one source with those of another, key by key.
 
-A join is declared on the handler's class; the handler gives it the events of both sources and gets matches back::
+A join is declared on the handler's class; the handler adds the events of both sources to it and gets matches back::
 
     class Trades(Handler):
         priced = SinkSpec(PricedTrade)
@@ -13,18 +13,18 @@ A join is declared on the handler's class; the handler gives it the events of bo
         def matched(self, subject, trade, quote):
             self.priced.collect(subject, PricedTrade(subject.key, trade.value, quote and quote.value))
 
-Which side an event belongs to says `subject.source`. A match is two events of the subject, `None` standing for one that
-there is not.
+`subject.source` decides the side of an event. A match is two events of the subject; `None` stands for a missing one.
 
-- `LatestJoin` answers each left event at once, with the newest right event that has come so far.
-- `AsOfJoin` answers each left event when the watermark has passed all that could change the answer, with the right
-  event nearest in time.
-- `IntervalJoin` gives each pair of events that are so far apart, as soon as the second one has come.
+- `LatestJoin` answers each left event at once, with the newest right event that has arrived so far.
+- `AsOfJoin` answers each left event with the right event nearest in time, once the watermark has passed every event
+  that could change the answer.
+- `IntervalJoin` gives each pair of events whose times differ by a given interval, as soon as the second one arrives.
 
-What the last two give depends neither on the order of events within a batch nor, as long as no event is behind the
-watermark by more than `allowed_lateness`, on how the input is cut into batches. An event is late once the watermark of
-its batch has passed all that it could take part in; each kind says what that is. What is kept of events is forgotten as
-the watermark rises. The join keeps the values that it gives: do not change them in place.
+The results of `AsOfJoin` and `IntervalJoin` do not depend on the order of events within a batch. As long as no event is
+behind the watermark by more than `allowed_lateness`, they do not depend on how the input is cut into batches either. An
+event is late once the watermark of its batch has passed every match that it could take part in; each kind gives its
+rule. Kept events are removed as the watermark rises. The join keeps the values that it gives: do not change them in
+place.
 """
 
 from amadou_plugins.joins._as_of import AsOfJoin

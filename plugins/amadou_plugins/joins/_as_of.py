@@ -1,4 +1,4 @@
-"""The join with the event of the other source that is nearest in time."""
+"""The as-of join: matches the event of the other source that is nearest in time."""
 
 from bisect import bisect_left, bisect_right
 from datetime import datetime, timedelta
@@ -17,22 +17,23 @@ DIRECTIONS = ("backward", "forward", "nearest")
 class AsOfJoin(JoinSpec):
     """Matches each left event with the right event of its key that is nearest in time, before or after it.
 
-    A right event of the same time matches in each direction. Of several right events of one time the last one in the
-    order of their source counts, and of two that are equally near the earlier one.
+    A right event of the same time matches in each direction. Of several right events of one time, the last one in the
+    order of their source counts; of two equally near ones, the earlier.
 
-    The answer to a left event comes once no event can change it that is on time: when the watermark is past the left
-    event's time plus `allowed_lateness`, plus `tolerance` but for `"backward"`. Those of one key come by time, and of
-    the same time in the order of their source.
+    The answer to a left event comes once no event that is on time can change it: when the watermark is past the left
+    event's time plus `allowed_lateness`, plus `tolerance` unless `direction` is `"backward"`. The answers of one key
+    come in time order; those of the same time in the order of their source.
 
-    A left event is late when the watermark of its batch is past that time. A right event is late when the watermark is
-    past that time of each left event that it could match; without a `tolerance` there are always more to come, and none
-    is late.
+    A left event is late when the watermark of its batch is past the time of its answer. A right event is late when the
+    watermark is past the answers to all left events that it could match. Without a `tolerance` a right event is never
+    late: more left events can always follow.
 
-    :param tolerance: how far apart matching events may be at most, any distance without it
+    :param tolerance: largest distance between matching events; any distance without it
     :param how: `"left"` gives each left event, with `None` where nothing matches; `"inner"` only those that are matched
     :param direction: `"backward"` looks at the time of the left event and before it, `"forward"` at that time and after
         it, `"nearest"` at both; the latter two need a `tolerance`
-    :param ttl: needed without a `tolerance`, where keys come and go: the newest right event of each stays for good
+    :param ttl: as for `JoinSpec`; needed without a `tolerance` where keys come and go, since the newest right event of
+        each key stays forever
 
     The other parameters are those of `JoinSpec`.
     """
@@ -85,7 +86,7 @@ class AsOfJoin(JoinSpec):
                 self._give(subject, call, left, right)
 
     def _unanswered(self, now: int) -> int:
-        """The time from which on left events have no answer yet, when the watermark is somewhere."""
+        """Return the time from which left events have no answer yet, at a watermark."""
         return now - self._ahead - self._lateness
 
     def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:
@@ -94,7 +95,7 @@ class AsOfJoin(JoinSpec):
         return self._back is not None and micros + self._back < self._unanswered(watermark)
 
     def _nearest(self, rights: Timeline, micros: int) -> Kept | None:
-        """The right event that matches a left one of some time."""
+        """Return the right event that matches a left event of some time."""
         times, found = rights.times, None
         after = bisect_right(times, micros)
         if after and (self._back is None or micros - times[after - 1] <= self._back):
@@ -108,10 +109,10 @@ class AsOfJoin(JoinSpec):
     def _store(
         self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
     ) -> None:
-        """Keep what left events need that have no answer yet or are to come."""
+        """Keep the events that unanswered and future left events need."""
         if now is not None:
             first = self._unanswered(now)
-            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last one up to there stands before the others
+            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last one up to there hides the others
             if self._back is not None:
                 useless = max(useless, bisect_left(rights.times, first - self._back))
             rights.take(len(rights.times) if now >= END_OF_TIME else useless)

@@ -1,4 +1,4 @@
-"""What all kinds of joins have in common: their settings, which side an event is of, the handler's callbacks."""
+"""The base of all kinds of joins: their settings, the side of an event, the handler's callbacks."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -32,22 +32,21 @@ class JoinSettings(TypedDict, total=False):
 class JoinSpec(CallingComponent):
     """The base of all kinds of joins.
 
-    :param left: the name of the one source, as the job has it
-    :param right: the name of the other one
-    :param how: of which side events are given that nothing matches, with `None` in the place of the other one:
-        `"inner"` for none
-    :param allowed_lateness: how much longer than the watermark alone says events are taken, and waited for
-    :param late: what becomes of late events, besides what `on_late` does
-    :param ttl: after how long without being written, in event time, what a key has is gone, without a result
-    :param name: as for every spec; needed for one that is made at run time
-    :param on_match: takes results in place of a marked method, as ``(subject, left, right)``
-    :param on_late: likewise for late events, as ``(subject, event)``
+    :param left: name of the left source, as the job has it
+    :param right: name of the right source
+    :param how: the sides whose unmatched events are given, with `None` for the missing event; `"inner"` for neither
+    :param allowed_lateness: event time for which events are still taken, and waited for, behind the watermark
+    :param late: treatment of late events, besides `on_late`
+    :param ttl: event time without a write after which a key's events expire, without a result
+    :param name: as for every spec; required for a join made at run time
+    :param on_match: function for results instead of a marked method: ``(subject, left, right)``
+    :param on_late: likewise, for late events: ``(subject, event)``
     :raises SpecError: a setting makes no sense
     """
 
     noun = "join"
     hows: ClassVar[tuple[str, ...]] = ("left", "inner")
-    """What `how` may be."""
+    """Values that `how` may have."""
 
     def __init__(
         self,
@@ -82,19 +81,19 @@ class JoinSpec(CallingComponent):
         )
 
     def on_match(self, function: MatchMethod[H, X]) -> MatchMethod[H, X]:
-        """Marks the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
+        """Mark the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
         return self.mark("on_match", function)
 
     def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
-        """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
-        ``<name>.late`` whatever becomes of them.
+        """Mark the handler's method for late events: ``(self, subject, event)``. Every late event is counted as
+        ``<name>.late``.
         """
         return self.mark("on_late", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Take an event of the subject in, of the source that `subject.source` names.
+        """Add an event of the subject, from the source that `subject.source` names.
 
-        :raises JoinSourceError: that is neither of the two
+        :raises JoinSourceError: the source is neither of the join's two
         """
         raise NotImplementedError
 
@@ -103,7 +102,7 @@ class JoinSpec(CallingComponent):
         self.require("on_match")
 
     def _is_left(self, subject: Subject) -> bool:
-        """Which side the event in hand is of."""
+        """Return true if the current event is of the left source."""
         source = subject.source
         if source != self._left and source != self._right:
             raise JoinSourceError(self.name, source, (self._left, self._right))
@@ -112,16 +111,16 @@ class JoinSpec(CallingComponent):
     def _give(self, subject: Subject, call: Invoke, left: Kept | None, right: Kept | None) -> None:
         """Give a result to the handler."""
         function = self.function("on_match", subject.handler)
-        if function is None:  # of one that was made at run time
+        if function is None:  # of a join made at run time
             self.require("on_match")
         call(subject, function, _event(subject.key, left), _event(subject.key, right))
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
-        """The left and the right events in what is kept of a key."""
+        """Return the left and the right events in a key's state."""
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[str, list[KeyedEvent[Any] | None]]:
-        """The events that are kept of a key, by source."""
+        """Return the kept events of a key, by source."""
         lefts, rights = ([], []) if value is None else self.sides(value)
         return {
             self._left: [_event(key, kept) for kept in lefts],
@@ -132,11 +131,11 @@ class JoinSpec(CallingComponent):
         return {**super().structure(), "settings": self._settings()}
 
     def _fixed(self) -> dict[str, str | timedelta | None]:
-        """The settings of the kind, by name, `None` for one that is not there."""
+        """Return the settings of the kind by name, `None` for one that is not set."""
         return {}
 
     def _settings(self) -> dict[str, str]:
-        """The settings that decide what matches and how long it is waited for, as texts."""
+        """Return the settings that decide which events match, and for how long events wait, as texts."""
         lateness = self._lateness * MICROSECOND if self._lateness else None
         told = {"left": self._left, "right": self._right, "how": self._how, **self._fixed()}
         given = {**told, "allowed_lateness": lateness}.items()

@@ -2,7 +2,7 @@ from amadou import AmadouError
 
 
 class JoinSourceError(AmadouError):
-    """A join was given an event of a source that is neither of its two.
+    """A join got an event of a source that is neither of its two.
 
     :param join: the join's name
     :param source: the event's source, `None` outside of `on_event`

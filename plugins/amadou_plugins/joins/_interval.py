@@ -1,4 +1,4 @@
-"""The join of all pairs of events that are so far apart."""
+"""The interval join: all pairs of events whose times differ by a given interval."""
 
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
@@ -14,20 +14,20 @@ _LEFT, _RIGHT = 0, 1
 
 
 class IntervalJoin(JoinSpec):
-    """Gives each pair of a left event at some time and a right event of its key between that time plus `lower` and that
-    time plus `upper`, both among them.
+    """Gives each pair of a left event and a right event of its key whose time is between the left event's time plus
+    `lower` and its time plus `upper`, inclusive.
 
-    A pair is given once, as soon as the second of its events has come: nothing that comes later can take it back, so
-    that waiting would only make the result late and what is kept larger. Several pairs of one event come by the time of
-    the other one, of the same time in the order of its source.
+    A pair is given once, as soon as its second event arrives: no later event can take it back, so waiting would only
+    delay the result and enlarge the state. Several pairs of one event come in the time order of its partners; partners
+    of the same time in the order of their source.
 
-    An event waits for partners until the watermark is past its own time, and past the last time at which a partner may
-    be, by more than `allowed_lateness`. Then it is forgotten, and given with `None` for the other one, where `how` says
-    so and there was none; those of one time come with left ones first. It is late when the watermark of its batch is
-    that far.
+    An event waits for partners until the watermark is past both its own time and the last possible time of a partner by
+    more than `allowed_lateness`. Then the join removes the event. If the event had no partner and `how` asks for such
+    events, the join gives it with `None` for the partner; of those of one time, left events come first. An event is
+    late if the watermark of its batch has passed that point.
 
-    :param lower: how much later than the left event the right one is at least; below zero where it may be earlier
-    :param upper: how much later it is at most
+    :param lower: least distance from the left event to the right one; below zero where the right one may be earlier
+    :param upper: largest distance from the left event to the right one
     :param how: besides pairs, `"left"` gives left events without a partner, `"right"` such right ones, `"outer"` both,
         `"inner"` none
 
@@ -51,9 +51,9 @@ class IntervalJoin(JoinSpec):
             raise SpecError(f"lower must not be above upper, and {lower!r} is above {upper!r}")
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
-        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # for how long a partner may be after an event
+        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # time for which a partner may follow an event
         super().__init__(how=how, **settings)
-        self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # the sides of which lone events are given
+        self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # whose unmatched events are given
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         own, other = (_LEFT, _RIGHT) if self._is_left(subject) else (_RIGHT, _LEFT)
@@ -99,11 +99,11 @@ class IntervalJoin(JoinSpec):
             self._give(subject, call, None, right)
 
     def _waiting(self, side: int, now: int) -> int:
-        """The time from which on events of a side wait for partners, when the watermark is somewhere."""
+        """Return the time from which events of a side wait for partners, at a watermark."""
         return now - self._waits[side] - self._lateness
 
     def _store(self, part: ComponentState, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
-        """Keep the events, and wake for the first of which it may have to be told that it was alone."""
+        """Keep the events, with a timer for the first one that may have to be given unmatched."""
         waits = [wait + self._lateness + 1 for wait in self._waits]
         tells = [
             sides[side].times[0] + waits[side] for side in (_LEFT, _RIGHT) if self._tells[side] and sides[side].times

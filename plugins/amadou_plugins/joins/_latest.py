@@ -1,4 +1,4 @@
-"""The join with the newest event of the other source that is known."""
+"""The latest join: matches the newest known event of the other source."""
 
 from datetime import datetime
 from typing import Any, Literal, Unpack
@@ -10,20 +10,20 @@ from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
 
 class LatestJoin(JoinSpec):
-    """Enriches each left event with the newest right event of its key that has come so far, at once.
+    """Enriches each left event at once with the newest right event of its key that has arrived so far.
 
-    The newest one is that of the latest time, though it may be later than the left event's; of several of that time it
-    is the one that came last. Nothing else is kept. The answer depends on what has come, and so on how the input is cut
-    into batches and on how the sources keep pace: within a batch events run by their times, at equal times those of the
-    source whose name sorts first (`semantics.md` 7). `AsOfJoin` waits, and does not depend on it.
+    The newest right event is the one with the latest time, even if that is after the left event's time; of several with
+    that time, the last to arrive. The join keeps no other event. The answer depends on the arrived events, and so on
+    how the input is cut into batches and on how the sources keep pace. Within a batch, events are processed in time
+    order; at equal times, those of the source whose name sorts first come first (`semantics.md` 7). `AsOfJoin` waits,
+    and does not depend on any of this.
 
-    No left event is late. A right event is, where there is a `ttl` and it is over: when its time plus `ttl` plus
+    A left event is never late. A right event is late if its `ttl` is over: if its time plus `ttl` plus
     `allowed_lateness` is not after the watermark of its batch.
 
     :param how: `"left"` gives each left event, with `None` where no right one is known; `"inner"` only where one is
-    :param ttl: for how long a right event is used: until the watermark is so far past its time, or past where the
-        watermark was when it came, if that is later (`semantics.md` 16). Without it the newest right event of each key
-        stays for good
+    :param ttl: event time for which a right event is used, counted from its time, or from the watermark at its arrival
+        if that is later (`semantics.md` 16). Without it the newest right event of each key stays forever
 
     The other parameters are those of `JoinSpec`.
     """
@@ -50,7 +50,7 @@ class LatestJoin(JoinSpec):
         return micros + self.ttl // MICROSECOND + self._lateness <= watermark
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
-        """It asks for no time."""
+        """Do nothing: the join has no timers."""
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         return [], [value]

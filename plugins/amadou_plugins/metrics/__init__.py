@@ -1,4 +1,4 @@
-"""What runs come to, in figures: `PrometheusEndpoint` shows them to Prometheus."""
+"""Metrics of runs: `PrometheusEndpoint` serves them to Prometheus."""
 
 from amadou_plugins.metrics._prometheus import PrometheusEndpoint
 

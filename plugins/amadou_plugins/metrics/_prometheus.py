@@ -1,4 +1,4 @@
-"""Shows metrics to Prometheus."""
+"""Serves metrics to Prometheus."""
 
 import threading
 from collections.abc import Iterable, Mapping
@@ -9,15 +9,15 @@ from amadou_plugins.metrics._spark import SPARK
 
 
 class PrometheusEndpoint:
-    """A plugin that serves the metrics of runs over HTTP, in the form that Prometheus reads: at ``/metrics``, while a
-    run of a job that names it lasts. Each has the label ``job``. Several jobs may name the same one.
+    """A plugin that serves the metrics of runs over HTTP at ``/metrics``, in Prometheus's format, during each run of a
+    job that names the plugin. Each metric has the label ``job``. Several jobs may name the same endpoint.
 
-    Counters begin at zero with the first of the runs, as Prometheus expects of a program that starts again.
+    Counters begin at zero with the first of the runs, as Prometheus expects of a restarted program.
 
-    :param port: the port, `0` for any that is free
-    :param address: the address of this machine, or its name, at which it is served; ``"0.0.0.0"`` for all
-    :ivar url: where the metrics are now; `None` while no run lasts
-    :raises ValueError: the port is none
+    :param port: the port, `0` for any free one
+    :param address: address or name of this machine to serve at; ``"0.0.0.0"`` for all
+    :ivar url: current URL of the metrics; `None` while no run lasts
+    :raises ValueError: the port is not valid
     """
 
     def __init__(self, port: int = 9464, address: str = "127.0.0.1") -> None:
@@ -59,7 +59,7 @@ class PrometheusEndpoint:
         self._end(run)
 
     def collect(self) -> list[Any]:
-        """What Prometheus's client library shows."""
+        """Return the metrics for Prometheus's client library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families = []
@@ -103,7 +103,7 @@ class PrometheusEndpoint:
 
     def _end(self, run: Run) -> None:
         with self._lock:
-            if run.id not in self._runs:  # it ended because this could not begin
+            if run.id not in self._runs:  # the run ended because the endpoint could not start
                 return
             self._runs.discard(run.id)
             if not self._runs:

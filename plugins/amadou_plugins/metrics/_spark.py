@@ -1,4 +1,4 @@
-"""What is useful of Spark's own progress, which `amadou_spark_progress` has in Spark's terms."""
+"""The useful part of Spark's own progress, which `amadou_spark_progress` has in Spark's terms."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,7 +15,7 @@ def _phase_seconds(progress: Any) -> Mapping[str, float]:
 
 
 def _state(progress: Any) -> Mapping[str, float]:
-    """The numbers of the stateful operator, of which there is one; but not those of each partition."""
+    """Return the numbers of the only stateful operator, without those of each partition."""
     told: dict[str, Any] = {}
     for operator in progress["stateOperators"]:
         told |= operator | operator["customMetrics"]

@@ -1,4 +1,4 @@
-"""Brings amadou's own metrics in."""
+"""Registers amadou's own metrics."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What replies tell: made of what the handler collected."""
+"""The content of replies, made from the values that the handler collected."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -9,19 +9,19 @@ from amadou_plugins.window_node._requests import ListWindows, ProcessWindow
 from amadou_plugins.window_node._window import Window, window
 
 _SEVERAL: Final = {ProcessWindow: "window_result", ListWindows: "windows"}
-"""The requests whose replies tell of any number of windows, and the types of those."""
+"""The requests whose replies list any number of windows, and the types of these replies."""
 Answer: TypeAlias = tuple[str, dict[str, Any]] | MessageError
-"""The type of a reply and the rest of its body, or why there is an error instead."""
+"""The type of a reply and the rest of its body, or the error to reply with."""
 
 
 def answers(requests: Iterable[Numbered], collected: Mapping[str, list[Any]]) -> dict[int, Answer]:
-    """The answer to each request by its number.
+    """Return the answer to each request by its number.
 
     :param collected: the values of the handler's ports
     """
     made: dict[int, Answer] = {}
     several: dict[int, list[dict[str, Any]]] = {}
-    """The windows that a reply tells of, where it may be several."""
+    """The windows of a reply that may list several."""
     for number, request in requests:
         kind = _SEVERAL.get(type(request))
         if kind is not None:

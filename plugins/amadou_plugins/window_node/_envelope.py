@@ -1,4 +1,4 @@
-"""What is around the body of a message, and what a reply has of it."""
+"""The envelope around the body of a message, and its part in a reply."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +10,14 @@ import orjson
 from amadou_plugins.window_node._errors import MessageError
 
 MOST_BYTES: Final = 16 * 2**20
-"""How long a line may be."""
+"""Largest size of a line."""
 
 
 # A named tuple, not attrs: one is made for every message.
 class Envelope(NamedTuple):
-    """Where a message came from, which is where its reply goes. What it has may be any JSON.
+    """The origin of a message, to which its reply goes. Its attributes may be any JSON.
 
-    :param is_bare: whether the line was a body alone
+    :param is_bare: true if the line was a body without an envelope
     """
 
     src: Any = None
@@ -26,17 +26,17 @@ class Envelope(NamedTuple):
     is_bare: bool = True
 
     def reply(self, kind: str, told: dict[str, Any]) -> bytes:
-        """A reply as a line.
+        """Return a reply as a line.
 
-        :param kind: its type
-        :param told: the rest of its body
+        :param kind: type of the reply
+        :param told: rest of its body
         """
         reply: dict[str, Any] = {"type": kind, "in_reply_to": self.msg_id, **told}
         if not self.is_bare:
             reply = {"src": self.dest, "dest": self.src, "body": reply}
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError:  # what was read may be nested deeper than what can be written, or be no UTF-8
+        except orjson.JSONEncodeError:  # a readable value may be nested too deeply to be written, or not be UTF-8
             src, dest, msg_id = map(_writable, self[:3])
             writable = Envelope(src, dest, msg_id, self.is_bare)
             if self == writable:
@@ -44,12 +44,12 @@ class Envelope(NamedTuple):
             return writable.reply(kind, told)
 
     def refusal(self, error: MessageError) -> bytes:
-        """A reply that tells an error."""
+        """Return a reply that reports an error."""
         return self.reply("error", {"code": error.code, "text": error.text})
 
 
 def _writable(given: Any) -> Any:
-    """What the envelope has, `None` where it cannot be written."""
+    """Return a value of the envelope, `None` where it cannot be written."""
     try:
         orjson.dumps([[given]])  # as deep as it stands in a reply
     except orjson.JSONEncodeError:
@@ -62,7 +62,7 @@ _new_envelope: Callable[[Any], Envelope] = partial(tuple.__new__, Envelope)
 
 
 def _number(digits: str) -> int | float:
-    """A whole number as orjson reads it, which makes floats of those beyond 64 bits."""
+    """Return a whole number as orjson reads it: as a float beyond 64 bits."""
     if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
         return int(digits)
     return float(digits)
@@ -73,9 +73,9 @@ _LENIENT: Final = json.JSONDecoder(parse_int=_number)
 
 
 def opened(line: bytes) -> tuple[Envelope, Any]:
-    """The envelope and the body of a message.
+    """Return the envelope and the body of a message.
 
-    :raises MessageError: the line is no JSON object
+    :raises MessageError: the line is not a JSON object
     """
     if len(line) > MOST_BYTES:
         raise MessageError("too_long", f"a message has at most {MOST_BYTES:,} bytes")

@@ -1,13 +1,13 @@
-"""What can be wrong with a message."""
+"""Errors of messages."""
 
 from amadou import AmadouError
 
 
 class MessageError(AmadouError):
-    """A message that gets an error for its reply, and changes nothing.
+    """A message that gets an error as its reply, and changes nothing.
 
-    :param code: names the mistake for programs; docs/window-node.md lists them all
-    :param text: tells people what to do about it
+    :param code: name of the mistake, for programs; docs/window-node.md lists all codes
+    :param text: advice for people
     """
 
     def __init__(self, code: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The windows of a node: a handler whose subjects are the times at which windows begin."""
+"""The windows of a node: a handler whose keys are the start times of windows."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -12,15 +12,15 @@ from amadou_plugins.window_node._requests import Assign, Close, ProcessWindow, R
 
 _ADDING = (Assign, ProcessWindow)
 Numbered: TypeAlias = tuple[int, Request]
-"""A request, with the number by which its answers are known."""
+"""A request with its number, which its answers carry, too."""
 
 
-# Their lists are bare: those are packed in one go, and not value by value.
+# Their lists are bare: these are packed in one go, not value by value.
 @attrs.frozen
 class Added:
     """Events went into a window.
 
-    :param requests: for each event the number of the request that brought it
+    :param requests: for each event, the number of its request
     :param events: their ids
     """
 
@@ -42,10 +42,10 @@ class Closed:
 
 @attrs.frozen
 class Refused:
-    """A window was not closed: there is none, or there are several.
+    """A window was not closed: none matches the request, or several do.
 
-    :param size: the size that was asked for
-    :param sizes: the sizes of the windows that begin there
+    :param size: the requested size
+    :param sizes: the sizes of the windows that start there
     """
 
     request: int
@@ -55,7 +55,7 @@ class Refused:
 
 @attrs.frozen
 class Listed:
-    """A window is open and has so many events."""
+    """An open window and its number of events."""
 
     request: int
     start: int
@@ -66,8 +66,8 @@ class Listed:
 class MessageWindows(Handler):
     """Tumbling windows that messages open and close.
 
-    A subject is a time, in milliseconds since 1970, and has the windows that begin there, one for each size. Its
-    records are the requests that came together: what several of them add to a window in a row is one event.
+    A key is a time, in milliseconds since 1970, and has the windows that start there, one for each size. Its records
+    are the requests that arrived together; consecutive requests that add to one window become one event.
     """
 
     sizes = ListSpec(int)
@@ -138,7 +138,7 @@ class MessageWindows(Handler):
 
 @lru_cache(1000)
 def _events(size: int) -> ListSpec[list[Any]]:
-    """The ids of the events of windows of a size: a list for each time that events came."""
+    """Return the ids of the events of windows of a size: a list for each time that events arrived."""
     return ListSpec(list, name=f"events of {size}")
 
 

@@ -1,4 +1,4 @@
-"""The node: from lines to the replies to them."""
+"""The node: turns lines into replies."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -21,31 +21,31 @@ class Runner(Protocol):
     def process(self, record: Any) -> Mapping[str, list[Any]]:
         """Process requests as a batch, all or none.
 
-        :returns: what was collected, by port
+        :returns: the collected values, by port
         """
 
     def keys(self) -> Sequence[Key]:
-        """Where open windows begin."""
+        """Return the starts of open windows."""
 
 
 class Node:
-    """Answers messages. Those that came together are processed together.
+    """Answers messages. Messages that arrive together are processed together.
 
-    :param runner: has the windows
+    :param runner: keeper of the windows
     """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def answer(self, lines: Sequence[bytes]) -> list[bytes]:
-        """The reply to each line, in their order. None fails."""
+        """Return the reply to each line, in their order. A bad line gets an error reply."""
         read = [_read(line) for line in lines]
         answered: dict[int, Answer] = {}
         batch: list[Numbered] = []
         for number, (_, request) in enumerate(read):
             if isinstance(request, MessageError):
                 answered[number] = request
-            elif isinstance(request, ListWindows):  # asks the windows that are open after what came before
+            elif isinstance(request, ListWindows):  # lists the windows that are open after the earlier requests
                 answered |= self._processed(batch)
                 answered |= self._processed([(number, request)])
                 batch = []
@@ -55,7 +55,7 @@ class Node:
         return [_reply(envelope, answered[number]) for number, (envelope, _) in enumerate(read)]
 
     def _processed(self, batch: list[Numbered]) -> dict[int, Answer]:
-        """The answers to some requests. Where they fail together, each is processed alone."""
+        """Return the answers to some requests. If the batch fails, each request is processed alone."""
         if not batch:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""Lines in and out: as many at a time as have arrived, and none that waits for another."""
+"""Lines in and out: all that have arrived at a time; no line waits for another."""
 
 import gc
 import os
@@ -14,14 +14,14 @@ _CHUNK = 2**20
 def serve(node: Node, source: int, target: int) -> None:
     """Answer the lines of a file descriptor until it ends.
 
-    :param source: where messages come from
-    :param target: where replies go
+    :param source: descriptor of the messages
+    :param target: descriptor for the replies
     :raises BrokenPipeError: nobody reads the replies any more
     """
     for descriptor in (source, target):
         _widen(descriptor)
         os.set_blocking(descriptor, True)
-    gc.freeze()  # what was made so far stays, and need not be looked at again
+    gc.freeze()  # the objects made so far stay; the collector can skip them
     for lines in arriving(source):
         gc.disable()  # a batch's objects all live until its end
         left = memoryview(b"".join(node.answer(lines)))
@@ -31,9 +31,9 @@ def serve(node: Node, source: int, target: int) -> None:
 
 
 def arriving(source: int) -> Iterator[list[bytes]]:
-    """The lines of a file descriptor, each time all that are complete; at the end what has no newline, too.
+    """Yield the complete lines of a file descriptor as they arrive; at the end also a line without a newline.
 
-    Of a line that is longer than `MOST_BYTES` only so much is kept that it shows.
+    Of a line longer than `MOST_BYTES`, only enough is kept to show that it is too long.
     """
     begun: list[bytes] = []
     length = 0
@@ -52,10 +52,10 @@ def arriving(source: int) -> Iterator[list[bytes]]:
 
 
 def _widen(descriptor: int) -> None:
-    """Let a pipe hold more, so that the process at its other end goes on during a batch."""
+    """Enlarge a pipe's buffer, so that the process at its other end can go on during a batch."""
     if sys.platform == "linux":
         import fcntl
         from contextlib import suppress
 
-        with suppress(OSError):  # no pipe, or no more allowed
+        with suppress(OSError):  # not a pipe, or a larger buffer is not allowed
             fcntl.fcntl(descriptor, fcntl.F_SETPIPE_SZ, _CHUNK)

@@ -1,4 +1,4 @@
-"""What messages ask for: read from their bodies, and checked before any is processed."""
+"""The requests of messages: read from their bodies, and checked before any is processed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -16,10 +16,10 @@ EventId: TypeAlias = int | str
 
 # Named tuples, not attrs: one is made for every message.
 class Assign(NamedTuple):
-    """Put events into one window, and say which it is.
+    """Put events into one window, and reply with this window.
 
     :param size: the window's size in milliseconds
-    :param events: the ids of events by where their window begins, in milliseconds since 1970
+    :param events: the ids of events by the start of their window, in milliseconds since 1970
     """
 
     size: int
@@ -31,17 +31,17 @@ _new_assign: Callable[[Any], Assign] = partial(tuple.__new__, Assign)
 
 
 class ProcessWindow(NamedTuple):
-    """Put events into their windows, and say what each window got. The parameters are those of `Assign`."""
+    """Put events into their windows, and reply with the events of each. The parameters are those of `Assign`."""
 
     size: int
     events: dict[int, list[EventId]]
 
 
 class Close(NamedTuple):
-    """Give what a window has, and forget it.
+    """Reply with the events of a window, and remove it.
 
-    :param start: where it begins, in milliseconds since 1970
-    :param size: its size in milliseconds; `None` for the only one that begins there
+    :param start: start of the window, in milliseconds since 1970
+    :param size: size of the window in milliseconds; `None` for the only one that starts there
     """
 
     start: int
@@ -49,9 +49,9 @@ class Close(NamedTuple):
 
 
 class ListWindows(NamedTuple):
-    """Say which windows are open.
+    """Reply with the open windows.
 
-    :param starts: where windows begin that may be, in milliseconds since 1970
+    :param starts: possible starts of windows, in milliseconds since 1970
     """
 
     starts: tuple[int, ...] = ()
@@ -61,9 +61,9 @@ Request: TypeAlias = Assign | ProcessWindow | Close | ListWindows
 
 
 def read_request(body: Any) -> Request:
-    """What the body of a message asks for.
+    """Return the request in the body of a message.
 
-    :raises MessageError: something of it is missing or makes no sense
+    :raises MessageError: a field is missing or makes no sense
     """
     if type(body) is not dict:
         raise MessageError("bad_message", "the body of a message is a JSON object")
@@ -125,7 +125,7 @@ def _size(value: Any) -> int:
 
 
 def _events(events: Any, size: int) -> dict[int, list[EventId]]:
-    """Ids of events by where their window begins."""
+    """Return the ids of events by the start of their window."""
     if type(events) is not list:
         if events is None:
             raise MessageError("missing_field", "events is missing: a list of objects with id and timestamp")
@@ -150,7 +150,7 @@ def _events(events: Any, size: int) -> dict[int, list[EventId]]:
 
 
 def _is_utf8(text: str) -> bool:
-    """Whether a text can be written: not where it has one half of a surrogate pair."""
+    """Return true if a text can be written: it must not have half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -159,7 +159,7 @@ def _is_utf8(text: str) -> bool:
 
 
 def _millis(timestamp: Any) -> int:
-    """A timestamp in milliseconds since 1970, rounded down."""
+    """Return a timestamp in milliseconds since 1970, rounded down."""
     try:
         if type(timestamp) is str:
             return to_millis(datetime.fromisoformat(timestamp))
@@ -171,7 +171,7 @@ def _millis(timestamp: Any) -> int:
         told = f"the timestamp {_shown(timestamp)} has no zone: end it with Z or with an offset such as +02:00"
         raise MessageError("bad_timestamp", told) from None
     except (ValueError, OverflowError):
-        pass  # told below, with what is no timestamp at all
+        pass  # reported below, like any other bad timestamp
     if timestamp is None:
         raise MessageError("missing_field", "an event has no timestamp")
     told = (
@@ -181,14 +181,14 @@ def _millis(timestamp: Any) -> int:
 
 
 def _whole(value: Any) -> int | None:
-    """A whole number; `None` where it is none. JSON's parser makes floats of those beyond 64 bits."""
+    """Return a whole number, `None` for any other value. JSON's parser makes floats of those beyond 64 bits."""
     if type(value) is float and value.is_integer() and abs(value) < 2**63:
         return int(value)
     return value if type(value) is int else None
 
 
 def _shown(value: Any) -> str:
-    """A value as errors show it."""
+    """Return a value as errors show it."""
     if type(value) is list or type(value) is dict:
         return "a list" if type(value) is list else "an object"
     return shown_value(value, 80)

@@ -1,4 +1,4 @@
-"""Which window a time belongs to, and what the window is called."""
+"""The window of a time, and the id of a window."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -16,8 +16,8 @@ _PREFIX: Final = "window-"
 class Window:
     """A window of time.
 
-    :param start: its beginning in milliseconds since 1970
-    :param size: its length in milliseconds
+    :param start: start in milliseconds since 1970
+    :param size: size in milliseconds
     :param told: its id and its bounds, as replies have them
     """
 
@@ -26,12 +26,13 @@ class Window:
     told: dict[str, str]
 
 
-@lru_cache(10_000)  # neighbouring messages are about the same windows
+@lru_cache(10_000)  # neighbouring messages concern the same windows
 def window(number: int, size: int) -> Window:
-    """A window of a size by its number: that of a time is the time by the size, rounded down, before 1970, too.
+    """Return the window of a number and a size. The number of a time is the time divided by the size, rounded down,
+    also before 1970.
 
     :param size: the size in milliseconds, above zero
-    :raises MessageError: it is not within the years 1 to 9999
+    :raises MessageError: the window is not within the years 1 to 9999
     """
     start = number * size
     try:
@@ -44,7 +45,7 @@ def window(number: int, size: int) -> Window:
 
 
 def start_of(window_id: str) -> int | None:
-    """Where the windows of an id begin, in milliseconds since 1970; `None` where no window can have it."""
+    """Return the start of the windows of an id, in milliseconds since 1970; `None` where no window can have the id."""
     digits = window_id.removeprefix(_PREFIX)
     if len(digits) > 16 or not digits.removeprefix("-").isdecimal():
         return None

@@ -1,6 +1,6 @@
-"""Windows: what the events of a key come to in a stretch of time, or in a number of events.
+"""Windows: aggregates of a key's events over a stretch of time, or over a number of events.
 
-A window is declared on the handler's class; the handler gives it events and gets results back::
+A window is declared on the handler's class; the handler adds events to it and gets results back::
 
     class Traffic(Handler):
         counts = SinkSpec(ChannelCount)
@@ -13,13 +13,13 @@ A window is declared on the handler's class; the handler gives it events and get
         def minute_closed(self, subject, window, count):
             self.counts.collect(subject, ChannelCount(subject.key, window.start, count))
 
-Windows of time are half-open, `[start, end)`, but for sliding ones. A window closes once, when the watermark has
-reached `end + allowed_lateness`, before the handler's timers of that time. An event is late for a window that the
-watermark of its batch has closed; it never opens it again. Windows close in the order of time: what one gives at its
-close is on time for those that are declared after it. After the last window of a key is closed nothing of it stays
-in the state.
+Time windows are half-open, `[start, end)`, except sliding ones. A window closes once, when the watermark reaches
+`end + allowed_lateness`, before the handler's timers of that time fire. An event is late for a window that the
+watermark of its batch has closed; a late event never reopens a window. Windows close in time order: a result that one
+window gives at its close is on time for windows declared after it. Once the last window of a key has closed, nothing
+of the key stays in the state.
 
-A handler that is nothing but a window needs no code: see `windowed`.
+A handler that only feeds one window needs no code: see `windowed`.
 """
 
 from amadou_plugins.windows._base import Window, WindowSpec

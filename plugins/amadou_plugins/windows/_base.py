@@ -1,4 +1,4 @@
-"""What all kinds of windows have in common: their settings, the handler's callbacks, late events, early results."""
+"""The base of all kinds of windows: their settings, the handler's callbacks, late events, early results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -25,7 +25,7 @@ Span: TypeAlias = tuple[int, int, int, int]
 """Start and end of a window, and the times of its oldest and newest event, in microseconds."""
 
 
-# What is kept of a part of windows is a list that begins with these.
+# A part of windows is kept as a list that begins with these.
 COUNT, ACCUMULATOR = range(2)
 
 
@@ -41,15 +41,15 @@ class _Span(NamedTuple, Generic[K_co]):
 
 # A named tuple, as `KeyedEvent` is: one is made for every result.
 class Window(_Span[K_co]):
-    """A window, as callbacks see it: a tuple of its first four attributes, by which windows are equal. Its type may
-    name that of the key, as in `Window[str]`.
+    """A window, as callbacks see it: a tuple of its first four attributes, which decide equality. Its type may name the
+    type of the key, as in `Window[str]`.
 
-    :param start: its beginning, which belongs to it
-    :param end: its end; belongs to it in sliding and count windows only
-    :param key: whose window it is
-    :param partial: whether the result comes before the window is closed
-    :param first: the time of its oldest event; its beginning without it
-    :param last: the time of its newest event; its end without it
+    :param start: start of the window, inclusive
+    :param end: end of the window; inclusive in sliding and count windows only
+    :param key: key of the window
+    :param partial: true if the result comes before the window closes
+    :param first: time of its oldest event; `start` without it
+    :param last: time of its newest event; `end` without it
     """
 
     first: datetime
@@ -78,7 +78,7 @@ class Window(_Span[K_co]):
 
 R = TypeVar("R")
 Value: TypeAlias = AggregateLike[Any] | Mapping[str, Any] | None
-"""What a window's `value` may be: an aggregate, several by name, or nothing, to count events."""
+"""A window's `value`: an aggregate, several by name, or nothing, to count events."""
 V = TypeVar("V", bound=Value, default=None)
 V_co = TypeVar("V_co", bound=Value, covariant=True, default=Any)
 OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
@@ -102,15 +102,15 @@ class CommonSettings(TypedDict, total=False):
 
 
 class WindowSettings(CommonSettings, total=False):
-    """The settings of windows that may have early results by time."""
+    """The settings of windows that may give early results by time."""
 
     early: Early
 
 
 class Emission:
-    """Gives results of a window to a function of the handler's; see `Invoke`.
+    """Gives the results of a window to a function of the handler; see `Invoke`.
 
-    :param accumulators: those of the window's parts, which are merged in the call: where that fails, the result fails
+    :param accumulators: accumulators of the window's parts; the call merges them, and fails if the merge fails
     """
 
     __slots__ = ("__name__", "_accumulators", "_aggregate", "_function")
@@ -129,7 +129,7 @@ class Emission:
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
-    """One accumulator of several, which stay as they are."""
+    """Return the merge of several accumulators, which stay unchanged."""
     if len(accumulators) == 1:
         return accumulators[0]
     whole = aggregate.create()
@@ -139,16 +139,16 @@ def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
 
 
 class WindowSpec(CallingComponent, Generic[V_co]):
-    """The base of all kinds of windows. Its type names that of its `value`: type checkers know by it what results are.
+    """The base of all kinds of windows. Its type names the type of its `value`, from which type checkers know the type
+    of results.
 
-    A key's value is a list: up to which window all are known to be closed (`None` for none), and what the kind keeps of
-    its open windows. A bound on open windows is one of each key, so that what becomes of a key's windows
-    depends on its own events alone.
+    The state of a key is a list: the window up to which all are known to be closed (`None` for none), and the kind's
+    open windows. `max_active` bounds the open windows of each key, so a key's windows depend on its own events alone.
     """
 
     noun = "window"
     by_keyword: ClassVar[str | None] = None
-    """The parameter of the kind that one may have meant who gives no aggregate in the place of `value`."""
+    """Parameter that a duration or a number in the place of `value` was probably meant for."""
     _was_checked = False
 
     def __init__(
@@ -177,7 +177,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
         self.in_memory = storage == "memory"
         self.aggregate = aggregate_of(Count() if value is None else value)
-        """What the events of a window come to."""
+        """Aggregate of the events of a window."""
         self._max_active = max_active
         self._kept: Aggregate[Any, Any] = self.aggregate
         if merges and not self.aggregate.mergeable:
@@ -215,7 +215,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_close(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_close(self, function: Any) -> Any:
-        """Marks the handler's method for results: ``(self, subject, window, value)``. Every window needs one."""
+        """Mark the handler's method for results: ``(self, subject, window, value)``. Every window needs one."""
         return self.mark("on_close", function)
 
     @overload
@@ -227,28 +227,29 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_early(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_early(self, function: Any) -> Any:
-        """Marks the handler's method for results before the close, with the same arguments; else they go to that of
-        `on_close`. There are some with `early` and `max_active`.
+        """Mark the handler's method for early results, with the arguments of `on_close`. Without it they go to the
+        method of `on_close`. `early` and `max_active` cause early results.
         """
         return self.mark("on_early", function)
 
     def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
-        """Marks the handler's method for late events: ``(self, subject, event)``. They are counted as
-        ``<name>.late`` whatever becomes of them.
+        """Mark the handler's method for late events: ``(self, subject, event)``. Every late event is counted as
+        ``<name>.late``.
         """
         return self.mark("on_late", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Take an event of the subject in.
+        """Add an event of the subject.
 
-        :raises WindowEventError: it is another subject's, or its window would begin or end outside of time
-        :raises SpecError: the window was made at run time, and does not hold together
+        :raises WindowEventError: the event is another subject's, or its window would begin or end outside of the years
+            1 to 9999
+        :raises SpecError: the window was made at run time, and its settings do not fit together
         """
         raise NotImplementedError
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """The fields of an event's value that are read; `None` where the event may be looked at as a whole."""
+        """Fields of an event's value that the window reads; `None` where the whole event may be read."""
         whole = self.diverts or self._early_predicate is not None or self._given["on_late"] is not None
         return None if whole else self.aggregate.fields
 
@@ -259,10 +260,10 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise SpecError("on_early is never called: say when there are early results, with early=")
 
     def _part(self, subject: Subject, event: KeyedEvent[Any]) -> ComponentState:
-        """What is kept of a subject, for an event of its.
+        """Return the state of a subject, for one of its events.
 
         :raises WindowEventError: the event is another subject's
-        :raises SpecError: the window was made at run time, and does not hold together
+        :raises SpecError: the window was made at run time, and its settings do not fit together
         """
         if event.key != subject.key:
             raise WindowEventError(
@@ -277,14 +278,14 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return WindowEventError(self.name, timestamp, "its window would begin or end outside of the years 1 to 9999")
 
     def emission(self, subject: Subject, accumulators: Sequence[Any], *, partial: bool = False) -> Emission:
-        """What gives results of a window to the handler.
+        """Return the callable that gives a window's results to the handler.
 
-        :param accumulators: those of the window's parts
+        :param accumulators: accumulators of the window's parts
         """
         function = self.function("on_early", subject.handler) if partial else None
         if function is None:
             function = self.function("on_close", subject.handler)
-        if function is None:  # of one that was made at run time
+        if function is None:  # of a window made at run time
             self.require("on_close")
         return Emission(function, self._kept, accumulators)
 
@@ -300,8 +301,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     ) -> None:
         """Give a result to the handler.
 
-        :param accumulators: those of the window's parts
-        :param times: how often
+        :param accumulators: accumulators of the window's parts
+        :param times: number of equal results
         """
         start, end, first, last = map(from_micros, span)
         window = Window(start, end, subject.key, partial, first, last)
@@ -317,12 +318,12 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         parts: Iterable[list[Any]],
         near: Callable[[Any], Iterable[Any]],
     ) -> None:
-        """Take an event into a part of windows.
+        """Add an event to a part of windows.
 
         :param parts: the subject's parts
-        :param near: gives the kinds of those that are in one window with it, to be compared with one; see
+        :param near: function from the part's new kind to the kinds of the parts that share a window with it; see
             `Aggregate.kind`
-        :raises ValueKindError: the event brings values of another kind than one of its windows has
+        :raises ValueKindError: the event's values are of another kind than those of one of its windows
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
         if isinstance(self._kept, ByTurns):
@@ -347,17 +348,18 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise ValueKindError(repr(self.aggregate), event.value, taken)
 
     def _noted(self, part: ComponentState) -> dict[str, Any]:
-        """What is noted of a subject; see `ComponentState.noted`."""
+        """Return the batch-local notes of a subject; see `ComponentState.batch_local`."""
         batch_local: dict[str, Any] | None = part.batch_local
         if batch_local is None:
             batch_local = part.batch_local = {}
         return batch_local
 
     def _too_late(self, subject: Subject, event: KeyedEvent[Any], *, just: bool) -> None:
-        """Deal with an event that has come too late.
+        """Deal with a late event.
 
-        :param just: whether its window closes at the very time that has been reached
-        :raises WindowEventError: it comes from another window that closes at that time, and should have closed before
+        :param just: true if its window closes at the very time that has been reached
+        :raises WindowEventError: the event comes from another window that closes at that time, and should have closed
+            before
         """
         feeds = self.fired_before(subject) if just else None
         if feeds is not None:
@@ -370,7 +372,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     @property
     def _is_plain(self) -> bool:
-        """Whether all results come when windows close, and windows close by the watermark alone."""
+        """True if all results come when windows close, and only the watermark closes windows."""
         return not self._has_early and self._max_active is None and self.ttl is None
 
     @property
@@ -404,13 +406,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
                 check_ran("on_close", returned)
 
     def _on_time(self, subject: Subject, events: EventColumns, first: int) -> EventColumns:
-        """The events from a time on. The others have come too late, and are dealt with."""
+        """Return the events from a time on, and deal with the others, which are late."""
         if min(events.micros) >= first:
             return events
         return self._without_late(subject, events, [micros >= first for micros in events.micros])
 
     def _without_late(self, subject: Subject, events: EventColumns, on_time: list[bool]) -> EventColumns:
-        """The events that are on time. The others are dealt with."""
+        """Return the events that are on time, and deal with the others."""
         for event in events.where(map(not_, on_time)).each():
             subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
             self.too_late(subject, event)
@@ -418,37 +420,37 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return events.where(on_time)
 
     def _closed(self, watermark: int | None, before: int | None, length: int = 0) -> int | None:
-        """Windows of a length that begin up to here are closed, by a watermark or before their time.
+        """Return the start up to which windows of a length are closed, by a watermark or before their time.
 
-        :param before: up to where they are known to be
+        :param before: start up to which they are known to be closed
         """
         return before if watermark is None else latest(before, self._passed(watermark, length))
 
     def _passed(self, watermark: int, length: int) -> int:
-        """Windows of a length that begin up to here are closed by a watermark; at the end of time all are."""
+        """Return the start up to which a watermark closes windows of a length; at the end of time it closes all."""
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self._lateness - length
 
     def _closes_at(self, end: int) -> int:
         return min(end + self._lateness, END_OF_TIME)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
-        """Whether an event calls for an early result of a window that has so many events now."""
+        """Return true if an event calls for an early result of a window, given its number of events."""
         if self._early_count:
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
     def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
-        """Whether an open window gives an early result by time at a time: at the last of those that a watermark has
-        passed.
+        """Return true if an open window gives an early result by time at `now`: only at the last such time that the
+        watermark has passed.
         """
         if not self._early_interval or not start < now < end or (now - start) % self._early_interval:
             return False
         return watermark is None or now + self._early_interval > min(watermark, end - 1)
 
     def _timer_of(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
-        """When an open window gives its next early result by time, or closes.
+        """Return the time when an open window gives its next early result by time, or closes.
 
-        :param now: up to when results were given
+        :param now: time up to which results were given
         """
         closes_at = self._closes_at(end)
         if not self._early_interval or (watermark is not None and closes_at <= watermark):
@@ -461,18 +463,18 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return at if at < end else closes_at
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
-        """Start, end and the parts' accumulators of the windows in what is kept of a key."""
+        """Return the start, the end and the parts' accumulators of each open window in a key's state."""
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[datetime, Any]:
-        """What the events of a key's open windows have come to so far, by the beginning of each."""
+        """Return the results so far of a key's open windows, by the start of each."""
         return {
             from_micros(start): self._kept.result(merged(self._kept, accumulators))
             for start, _, accumulators in ([] if value is None else self.open_windows(value))
         }
 
     def loaded(self, part: ComponentState) -> ComponentState:
-        """Let all windows of a subject forget the names of aggregates that are gone."""
+        """Remove the accumulators of removed aggregates from all windows of a subject."""
         if not isinstance(self.aggregate, CompositeAggregate) or part.value is None:
             return part
         kept = self._kept
@@ -489,7 +491,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return self._with_accumulators(part, self._migration(version, key))
 
     def _migration(self, version: int, key: Key) -> Callable[[Any], Any]:
-        """What makes accumulators of those that a version left."""
+        """Return the function that converts accumulators of an older version."""
         migrated = super().migrated
         if not isinstance(self._kept, ByTurns):
             return lambda accumulator: migrated(accumulator, version, key)
@@ -500,8 +502,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return super().encode_part(value)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
-        """What is kept of a key, with each accumulator converted. It has them by time, each with a number of events,
-        where a kind does not say otherwise.
+        """Return the state of a key with each accumulator converted. Unless a kind overrides this, the state has them
+        by time, each with a number of events.
         """
         before, parts = value
         return [
@@ -514,9 +516,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return [self.version, self._kept.layout, self._kept.names if isinstance(self._kept, ByTurns) else None]
 
     def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:
-        """The accumulators of a column of some keys.
+        """Return the accumulators of a column of some keys.
 
-        :param layout: the window's when the column was stored
+        :param layout: the window's layout when the column was stored
         """
         version, form, _ = layout
         try:
@@ -533,17 +535,17 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     @property
     def _keeps(self) -> str:
-        """What is kept of a window's parts."""
+        """Form in which a window's parts are kept."""
         if not isinstance(self._kept, ByTurns):
             return "results"
         return "results in order" if self.aggregate.mergeable else "events"
 
     def _fixed(self) -> dict[str, timedelta | int | None]:
-        """The settings of the kind, by name, `None` for one that is not there."""
+        """Return the settings of the kind by name, `None` for one that is not set."""
         return {}
 
     def _settings(self) -> dict[str, str]:
-        """The settings that decide which events a window has and when it closes, as texts."""
+        """Return the settings that decide a window's events and its closing time, as texts."""
         given = {**self._fixed(), "allowed_lateness": self._lateness * MICROSECOND if self._lateness else None}
         return {name: str(setting) for name, setting in given.items() if setting is not None}
 

@@ -9,12 +9,12 @@ from amadou_plugins.aggregates._kinds import joined
 
 
 class ByTurns(Aggregate[list[Any], Any]):
-    """Lets an aggregate that goes by the order of the stream have it where events are spread over parts of windows.
+    """Preserves the stream's order for an ordered aggregate whose events are spread over parts of windows.
 
-    The events of a subject that follow one another into the same part are a turn. An accumulator is a list of turns,
-    each its number and the accumulator of its events: in the order of their numbers they are the stream.
+    Consecutive events of a subject in the same part form a turn. An accumulator is a list of turns: the number of each,
+    and the accumulator of its events. Turns sorted by number give the order of the stream.
 
-    :param aggregate: can be merged
+    :param aggregate: a mergeable aggregate
     """
 
     def __init__(self, aggregate: Aggregate[Any, Any]) -> None:
@@ -23,11 +23,11 @@ class ByTurns(Aggregate[list[Any], Any]):
 
     @property
     def names(self) -> Any:
-        """The names of several aggregates, those in them likewise; `None` of one."""
+        """Names of several aggregates, nested ones included; `None` for a single aggregate."""
         return _names(self.aggregate)
 
     def forget_removed(self, accumulator: list[Any]) -> bool:
-        """Forget what is under names that are gone; see the function of that name."""
+        """Forget the accumulators of removed names; see the function `forget_removed`."""
         forgotten = [forget_removed(self.aggregate, part) for _, part in accumulator]
         return any(forgotten)
 
@@ -44,7 +44,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         return self.add_in(accumulator, event, turn_of(accumulator) or 1)
 
     def add_in(self, accumulator: list[Any], event: KeyedEvent[Any], turn: int) -> list[Any]:
-        """Take an event in, of a turn that is the last one of the accumulator or comes after it."""
+        """Add an event of the accumulator's last turn, or of a later one."""
         if turn_of(accumulator) == turn:
             last = accumulator[-1]
             last[1] = self.aggregate.add(last[1], event)
@@ -53,7 +53,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         return accumulator
 
     def add_each_in(self, column: list[Any], at: Sequence[int], events: EventColumns, turns: list[int]) -> None:
-        """Take each event into the accumulator at a position of its own, each of a turn; see `add_in`."""
+        """Add each event, with its turn, to the accumulator at its position; see `add_in`."""
         grouped: dict[tuple[int, int], list[KeyedEvent[Any]]] = {}
         for position, turn, event in zip(at, turns, events.each(), strict=True):
             grouped.setdefault((position, turn), []).append(event)
@@ -85,10 +85,10 @@ class ByTurns(Aggregate[list[Any], Any]):
 
 
 def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[int, int]]) -> list[int]:
-    """The turn of each event, in the order of the stream.
+    """Return the turn of each event, in the order of the stream.
 
-    :param places: the part of its subject that it is in
-    :param newest: the newest turn that a subject had before, 0 for none, and where
+    :param places: the part of its subject that each event is in
+    :param newest: function that returns a subject's newest turn so far, 0 for none, and its part
     """
     found = []
     known: dict[Key, tuple[int, int]] = {}
@@ -102,7 +102,7 @@ def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[i
 
 
 def turn_of(accumulator: list[Any]) -> int:
-    """The number of the last turn of an accumulator; 0 where there is none."""
+    """Return the number of an accumulator's last turn; 0 where it has none."""
     return accumulator[-1][0] if accumulator else 0
 
 

@@ -1,4 +1,4 @@
-"""Count windows: so many events of a key."""
+"""Count windows: windows of a fixed number of a key's events."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -12,19 +12,19 @@ from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, 
 
 
 class CountWindow(WindowSpec[V_co]):
-    """Windows of a number of a key's events, in the order in which they come.
+    """Windows of a fixed number of a key's events, in the order of their arrival.
 
     A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
-    Windows that are not full stay open for as long as the key lives: give a `ttl` where keys come and go.
+    A window that is not full stays open until a `ttl` expires it: set one where keys come and go.
 
-    :param size: how many events a window has
-    :param hop: after how many events the next window begins, as many as `size` without it
+    :param size: number of events of a window
+    :param hop: number of events after which the next window begins; `size` without it
     :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param early: results before the close, marked as partial: after each such number of events of a window, or at
-        events for which a function gives true. None come by time: a window that is never full would give them for good
+    :param early: results before the close, marked as partial: after every so many events of a window, or at events for
+        which a function returns true. There are none by time: a window that never fills would give them forever
 
-    The other parameters are those of `HoppingWindow`. No time closes a window, so that no event is late:
-    `allowed_lateness`, `late` and `on_late` change nothing.
+    The other parameters are those of `HoppingWindow`. Time never closes a window, so events are never late:
+    `allowed_lateness`, `late` and `on_late` have no effect.
     """
 
     by_keyword = "hop"
@@ -51,13 +51,13 @@ class CountWindow(WindowSpec[V_co]):
         self._hop = size if hop is None else hop
         self._pane = gcd(self._size, self._hop)
         super().__init__(value, merges=self._hop != self._size, early=early, **settings)
-        self._lateness = 0  # it has no effect, so that a checkpoint does not mind another one
+        self._lateness = 0  # it has no effect, so changing it keeps a checkpoint valid
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
         part = self._part(subject, event)
         value: tuple[int, list[Any]] = part.value or (0, [])
-        skip, panes = value  # how many events are in no window before the next one begins
+        skip, panes = value  # number of events in no window before the next one begins
         if skip:
             part.store([skip - 1, panes] if skip > 1 else None, None)
             return
@@ -69,7 +69,7 @@ class CountWindow(WindowSpec[V_co]):
         if is_new:
             panes.append(pane)
         count = (len(panes) - 1) * self._pane + pane[COUNT]
-        step = self._hop // self._pane  # the panes from one window's beginning to the next one's
+        step = self._hop // self._pane  # number of panes from one window's start to the next one's
         if count >= self._size:
             left, skip = panes[step:], max(self._hop - self._size, 0)
             part.store([skip, left] if skip or left else None, None)
@@ -96,7 +96,7 @@ class CountWindow(WindowSpec[V_co]):
         return [self._whole(panes)] if panes else []
 
     def _whole(self, panes: list[Any]) -> tuple[int, int, list[Any]]:
-        """The window of some panes: the times of its oldest and newest event, and the panes' accumulators."""
+        """Return the window of some panes: the times of its oldest and newest event, and the panes' accumulators."""
         accumulators = [pane[ACCUMULATOR] for pane in panes]
         return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulators
 

@@ -4,11 +4,11 @@ from amadou import AmadouError
 
 
 class WindowEventError(AmadouError):
-    """A window cannot take an event in.
+    """A window cannot take an event.
 
     :param window: the window's name
-    :param timestamp: the event's
-    :param why: what is wrong
+    :param timestamp: the event's time
+    :param why: the problem
     """
 
     def __init__(self, window: str, timestamp: datetime, why: str) -> None:

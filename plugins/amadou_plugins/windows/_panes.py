@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows: panes of equal length, which windows are put together from."""
+"""Tumbling and hopping windows: panes of equal length, from which windows are assembled."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,46 +24,48 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A pane has the times of its oldest and of its newest event, too.
+# A pane also has the times of its oldest and newest event.
 _FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
-"""A window of more panes would be put together slower than all else is."""
+"""Most panes of a window: assembling more would take longer than everything else."""
 
 
 class HoppingWindow(WindowSpec[V_co]):
-    """Windows of a length that begin at equal distances, and overlap where the distance is the shorter one.
+    """Windows of one size that start at regular intervals; they overlap where `hop` is shorter than `size`.
 
-    Events are taken into panes as long as the greatest common divisor of `size` and `hop`, however many windows they
-    belong to. Each key has one time to wake: that of its next window.
+    Flink, Beam and Spark call these windows "sliding". Kafka Streams' "sliding window" is amadou's `SlidingWindow`.
 
-    :param size: how long each window is
-    :param hop: how far apart their beginnings are; need not divide the size. Where it is longer, what falls between
-        windows is in none of them
+    An event goes into one pane, however many windows it belongs to. Panes are as long as the greatest common divisor of
+    `size` and `hop`. Each key has one timer, for its next window.
+
+    :param size: length of each window
+    :param hop: distance between the starts of windows; need not divide `size`. Where it is longer than `size`, events
+        between windows belong to no window
     :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param offset: moves all windows: by it alone they begin at multiples of `hop` from 1970-01-01T00:00Z
-    :param allowed_lateness: for how long after its end, in event time, a window still takes events
-    :param late: what becomes of events that are late for all of their windows, besides `@window.on_late`
-    :param early: results before the close, marked as partial: after each such length of event time since a window's
-        start, after each such number of its events, or at events for which a function gives true
-    :param max_active: how many windows a key may have open; the oldest gives an early result and takes no more events
-    :param ttl: after how long without an event, in event time, what a key has is gone, without a result
-    :param storage: where open windows are kept, `"persistent"` for later runs too or `"memory"` for this run only; see
+    :param offset: shift of all windows: without it they start at multiples of `hop` from 1970-01-01T00:00Z
+    :param allowed_lateness: event time after its end for which a window still takes events
+    :param late: treatment of events that are late for all of their windows, besides `@window.on_late`
+    :param early: results before the close, marked as partial: each time this much event time has passed since a
+        window's start, after every so many of its events, or at events for which a function returns true
+    :param max_active: most open windows of a key; the oldest gives an early result and takes no more events
+    :param ttl: event time without an event after which a key's windows expire, without a result
+    :param storage: place of open windows: `"persistent"` keeps them for later runs, `"memory"` for this run only; see
         below
-    :param version: the version of the aggregate; above zero with `migrate`
-    :param migrate: from an accumulator of an older version, and that version, to an accumulator; where an aggregate
-        cannot be merged, windows that overlap or grow keep lists of events in the place of accumulators
-    :param name: as for every spec; needed for one that is made at run time
-    :param on_close: takes results in place of a marked method, as ``(subject, window, value)``
-    :param on_early: likewise
-    :param on_late: likewise, as ``(subject, event)``
+    :param version: version of the aggregate; above zero with `migrate`
+    :param migrate: function from an accumulator of an older version, and that version, to an accumulator. If an
+        aggregate cannot be merged, windows that overlap or grow keep lists of events instead of accumulators
+    :param name: as for every spec; required for a window made at run time
+    :param on_close: function for results instead of a marked method: ``(subject, window, value)``
+    :param on_early: likewise, for early results
+    :param on_late: likewise, for late events: ``(subject, event)``
     :raises SpecError: a setting makes no sense
 
-    With `storage="memory"` only the run that opened a window reads it. What is open when the run ends, is upgraded or
-    crashes is lost, and the source's records are not read again for it. The next run counts the keys that lost
-    something as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such a
-    window has an `idle_timeout` of 5 seconds where it says none, so that windows close at most 10 seconds late when
-    nothing comes; its own `idle_timeout` and `watermark_delay` come on top. Other windows and timers go by that
-    watermark, too. Take it where a run is to begin anew, such as for a dashboard.
+    With `storage="memory"` only the run that opened a window reads it. Windows that are open when the run ends, is
+    upgraded or crashes are lost, and the source's records are not read again for them. The next run counts the keys
+    that lost windows as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such
+    a window has an `idle_timeout` of 5 seconds unless it sets one, so windows close at most 10 seconds late when no
+    events arrive: 5 seconds plus the `idle_timeout`, plus a `watermark_delay` if there is one. Other windows and timers
+    follow the same watermark. Use it where every run starts afresh, such as for a dashboard.
     """
 
     by_keyword = "offset"
@@ -91,14 +93,14 @@ class HoppingWindow(WindowSpec[V_co]):
             )
         first = BEGINNING_OF_TIME + (self._offset - BEGINNING_OF_TIME) % self._hop
         last = END_OF_TIME - self._size - (END_OF_TIME - self._size - self._offset) % self._hop
-        # of which events all windows begin and end within time
+        # times of events whose windows all start and end within the years 1 to 9999
         self._taken = range(first + max(self._size - self._hop, 0), last + self._hop)
         self._has_parts = panes > 1
         super().__init__(value, merges=self._has_parts, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
-        newest = micros - (micros - self._offset) % self._hop  # where the newest window begins that may have it
+        newest = micros - (micros - self._offset) % self._hop  # start of the newest window that may have the event
         if micros >= newest + self._size:
             return
         part = self._part(subject, event)
@@ -143,8 +145,8 @@ class HoppingWindow(WindowSpec[V_co]):
     def is_vectorized(self) -> bool:
         return self._is_plain and self._hop <= self._size
 
-    # As a whole, a key group's windows are `{pane: [keys, numbers of events, times of the oldest and of the newest,
-    # column of accumulators]}`. Windows that begin before the next one to close are closed.
+    # The windows of a key group as columns: `{pane: [keys, numbers of events, times of the oldest and newest event,
+    # column of accumulators]}`. Windows that start before the next one to close are closed.
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         panes: dict[int, list[Any]] = {}
@@ -172,7 +174,7 @@ class HoppingWindow(WindowSpec[V_co]):
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
         closed = self._closed(subject.watermark_micros, None, self._size)
         if closed is not None:
-            first = closed - (closed - self._offset) % self._hop + self._hop  # windows that begin here are open
+            first = closed - (closed - self._offset) % self._hop + self._hop  # start of the first open window
             events = self._on_time(subject, events, first)
             if not events:
                 return
@@ -207,9 +209,9 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(whole, panes, closed)
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
-        """The turns of events by pane; see `ByTurns`.
+        """Return the turns of events by pane; see `ByTurns`.
 
-        :param places: the pane of each
+        :param places: the pane of each event
         """
         newest = dict.fromkeys(events.keys, (0, 0))
         for pane, (keys, *_, column) in panes.items():
@@ -224,7 +226,7 @@ class HoppingWindow(WindowSpec[V_co]):
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
         assert whole.next_timer is not None
         panes, order = whole.value, deque(sorted(whole.value))
-        # what wakes it may be an early result that the window no longer gives
+        # the timer may be that of an early result that the window no longer gives
         closing = self._starts(order[0], whole.next_timer - self._lateness - self._size - 1)[0]
         fired, closed = 0, closing
         while order and self._closes_at(closing + self._size) <= watermark:
@@ -246,7 +248,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return fired
 
     def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], list[int], list[int], Any]:
-        """Keys, times of the oldest and newest events, and accumulators of a window of some panes."""
+        """Return the keys, the times of the oldest and newest events, and the accumulators of a window of panes."""
         if len(parts) == 1:
             keys, _, firsts, lasts, column = parts[0]
             return keys, firsts, lasts, column
@@ -267,7 +269,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return keys, firsts, lasts, joined
 
     def _check_kinds(self, panes: dict[int, list[Any]]) -> None:
-        """Refuse events that have brought values of another kind than a window of theirs has; see `_check_kind`."""
+        """Refuse events whose values are of another kind than those of one of their windows; see `Aggregate.kind`."""
         found: dict[Key, dict[int, Any]] = {}
         for pane, (keys, *_, column) in panes.items():
             for key, accumulator in zip(keys, self._kept.accumulators(column), strict=True):
@@ -278,7 +280,7 @@ class HoppingWindow(WindowSpec[V_co]):
                         raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other}, of key {key!r}")
 
     def _share(self, pane: int, other: int) -> bool:
-        """Whether two panes are in one window."""
+        """Return true if a window has both panes."""
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
@@ -295,7 +297,7 @@ class HoppingWindow(WindowSpec[V_co]):
             return
         before, panes = part.value
         now, watermark = to_micros(timestamp), subject.watermark_micros
-        closing = now - self._lateness - self._size  # where the window begins that closes now, if there is one
+        closing = now - self._lateness - self._size  # start of the window that closes now, if there is one
         results = []
         if now == END_OF_TIME:
             results += [(start, False) for start in self._open(latest(before, closing - 1), panes)]
@@ -319,7 +321,7 @@ class HoppingWindow(WindowSpec[V_co]):
                 self._emit(subject, call, *self._result(start, parts), partial=partial)
 
     def _starts(self, pane: int, after: int | None) -> range:
-        """Where the windows with a pane begin, of those that begin after a time."""
+        """Return the starts, after a time, of the windows that have a pane."""
         last = pane - (pane - self._offset) % self._hop
         first = last - (last + self._size - pane - self._pane) // self._hop * self._hop
         if after is not None and first <= after:
@@ -327,16 +329,16 @@ class HoppingWindow(WindowSpec[V_co]):
         return range(first, last + 1, self._hop)
 
     def _open(self, closed: int | None, among: Iterable[int]) -> list[int]:
-        """Where the windows begin that are open and have one of some panes."""
+        """Return the starts of the open windows that have one of some panes."""
         return sorted({start for pane in among for start in self._starts(pane, closed)})
 
     def _result(self, start: int, parts: list[list[Any]]) -> tuple[Span, list[Any]]:
-        """A window of some parts: its span, and their accumulators."""
+        """Return the span of a window, and the accumulators of its parts."""
         times = min(part[_FIRST] for part in parts), max(part[_LAST] for part in parts)
         return (start, start + self._size, *times), [part[ACCUMULATOR] for part in parts]
 
     def _inside(self, panes: dict[int, Any], start: int) -> list[list[Any]]:
-        """What the panes of a window have."""
+        """Return the panes of a window."""
         if self._pane == self._size:
             return [panes[start]] if start in panes else []
         inside = range(start, start + self._size, self._pane)
@@ -345,7 +347,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return [panes[pane] for pane in inside if pane in panes]
 
     def _drop(self, panes: dict[int, Any], closed: int) -> None:
-        """Forget the panes that are in closed windows alone."""
+        """Remove the panes that only closed windows have."""
         if self._pane == self._size:
             for pane in [pane for pane in panes if pane <= closed]:
                 del panes[pane]
@@ -354,9 +356,9 @@ class HoppingWindow(WindowSpec[V_co]):
             del panes[pane]
 
     def _next_timer(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
-        """When the first of the open windows that have one of some panes closes, or gives an early result.
+        """Return the time when the first open window of some panes closes, or gives an early result.
 
-        :param now: up to when results were given
+        :param now: time up to which results were given
         """
         if self._early_interval:
             starts = self._open(closed, panes)
@@ -366,7 +368,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return self._closes_at(first + self._size)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows where there are more than may be open."""
+        """Close the oldest windows while more are open than allowed."""
         part = self.state_for(subject)
         before, panes = part.value
         reached = self.reached(subject)
@@ -391,17 +393,17 @@ class HoppingWindow(WindowSpec[V_co]):
 
 
 def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]:
-    """The position of each key among the known ones, to which new ones are added."""
+    """Return the known keys with the new ones added, and the position of each key among them."""
     index = defaultdict(count(len(known)).__next__, zip(known, range(len(known)), strict=True))
     at = [index[key] for key in keys]
     return list(index), at
 
 
 class TumblingWindow(HoppingWindow[V_co]):
-    """Windows of a length that follow one another without gap or overlap.
+    """Windows of one size that follow one another without gap or overlap.
 
-    :param size: how long each window is
-    :param offset: moves all windows: without it they begin at multiples of `size` from 1970-01-01T00:00Z
+    :param size: length of each window
+    :param offset: shift of all windows: without it they start at multiples of `size` from 1970-01-01T00:00Z
 
     The other parameters are those of `HoppingWindow`.
     """

@@ -1,4 +1,4 @@
-"""Session windows: stretches of events that are near each other."""
+"""Session windows: runs of events that are near each other."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,23 +35,23 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A session is kept as a list that has these besides; events are counted where early results ask for it. With
-# `max_duration` its accumulator is a dict: its events by their times, each a number of events and an accumulator, since
-# an event may still come that moves where the session is cut. Then it has the kind of all of them, too.
+# A session is kept as a list that also has these. Events are counted if early results need the count. With
+# `max_duration` the accumulator is a dict from each event time to a number of events and an accumulator: an event may
+# still arrive that moves the cut. The session then also has the kind of all its values.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
 
 
 class SessionWindow(WindowSpec[V_co]):
-    """Windows from an event up to a gap after the last one that is near it.
+    """Windows of events near each other: from the first event until `gap` after the last.
 
-    An event extends a session where it is at most `gap` from its nearest event; one that comes out of order may join
-    two. A session ends `gap` after its last event. An event is late where a session of it alone would be closed, and it
-    belongs to none that was open when its batch began; with `max_duration`, to whatever it belongs.
+    An event extends a session if it is at most `gap` from the session's nearest event; an out-of-order event may merge
+    two sessions. An event is late if a session of that event alone would be closed and the event belongs to no session
+    that was open when its batch began. With `max_duration`, only the first condition counts.
 
     :param gap: the longest time between neighbouring events of a session
     :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param max_duration: how long a session is at most; what follows begins another. Not shorter than `gap`
+    :param max_duration: longest duration of a session; later events begin another. Not shorter than `gap`
 
     The other parameters are those of `HoppingWindow`; `max_active` bounds a key's open sessions.
     """
@@ -130,8 +130,8 @@ class SessionWindow(WindowSpec[V_co]):
     def is_vectorized(self) -> bool:
         return self._is_plain and self._longest is None
 
-    # As a whole, a key group's sessions are four columns: keys, starts, times of the last events, accumulators. Numbers
-    # of events are for early results.
+    # The sessions of a key group are four columns: keys, starts, times of the last events, accumulators. Numbers of
+    # events are left out: only early results need them.
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         rows = [
@@ -178,8 +178,8 @@ class SessionWindow(WindowSpec[V_co]):
                 rows.append(row)
                 rows.sort(key=starts.__getitem__)
         at: list[int] = []  # the row of each event
-        joined: list[int] = []  # rows that are part of others now
-        taken, rows_taken = 0, len(keys)  # how many events, and the rows of how many, the accumulators know
+        joined: list[int] = []  # rows that were merged into others
+        taken, rows_taken = 0, len(keys)  # numbers of events, and of rows, that the accumulators have
 
         def take_in() -> None:
             nonlocal taken, rows_taken
@@ -194,7 +194,7 @@ class SessionWindow(WindowSpec[V_co]):
 
         for key, micros in zip(events.keys, events.micros, strict=True):
             rows = known.get(key)
-            # most events come in their order, which needs no search
+            # most events arrive in order, which needs no search
             near = [] if rows is None or micros > lasts[rows[-1]] + gap else self._near(rows, micros, starts, lasts)
             if near:
                 row, *others = near
@@ -226,7 +226,7 @@ class SessionWindow(WindowSpec[V_co]):
         self._store(whole, value, known.keys())
 
     def _near(self, rows: list[int], micros: int, starts: list[int], lasts: list[int]) -> list[int]:
-        """The sessions of a key that an event belongs to, of rows that are in the order of their starts."""
+        """Return the rows of a key's sessions that an event belongs to; `rows` are in the order of their starts."""
         newest, gap = rows[-1], self._gap
         if micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
             return [newest]
@@ -235,7 +235,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _taken(
         self, events: EventColumns, open_before: tuple[list[Key], list[int], list[int]], watermark: int
     ) -> list[bool]:
-        """Which events are not late.
+        """Return true for each event that is not late.
 
         :param open_before: keys, starts and last event times of the sessions that were open when the batch began
         """
@@ -250,14 +250,15 @@ class SessionWindow(WindowSpec[V_co]):
         ]
 
     def _is_open(self, last: int, watermark: int) -> bool:
-        """Whether a session is open whose last event has some time."""
+        """Return true if a session with this last event time is open."""
         return last > self._passed(watermark, self._gap)
 
     def _is_near(self, open_before: Iterable[Sequence[int]], micros: int) -> bool:
-        """Whether an event belongs to a session that was open when its batch began: one that came in the batch itself
-        would make it a question of their order. Where sessions are cut it might move a cut to before the watermark.
+        """Return true if an event belongs to a session that was open when its batch began. With a session opened in the
+        batch the answer would depend on the order of events. With `max_duration` the answer is false: the event might
+        move a cut to before the watermark.
 
-        :param open_before: starts, and times of the last events
+        :param open_before: starts and last event times of those sessions
         """
         return self._longest is None and any(
             start - self._gap <= micros <= last + self._gap for start, last in open_before
@@ -275,14 +276,14 @@ class SessionWindow(WindowSpec[V_co]):
         value = self._rows(whole.value, left)
         self._store(whole, value, set(value[0]))
         lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
-        spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are all as long
+        spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event all are as long
         starts = [EPOCH + first * MICROSECOND for first in firsts]
         ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
         self._emit_all(subject, keys, starts, ends, firsts, lasts, column)
         return len(due)
 
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
-        """Some of the sessions."""
+        """Return the sessions of some rows."""
         *columns, accumulators = value
         return [*(list(map(column.__getitem__, rows)) for column in columns), self._kept.taken(accumulators, rows)]
 
@@ -295,7 +296,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _extended(
         self, part: ComponentState, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]
     ) -> list[Any]:
-        """Take an event into the sessions of a key, which are in the order of time. Returns its session."""
+        """Add an event to a key's sessions, which are in time order, and return its session."""
         near = [
             at for at, known in enumerate(sessions) if known[_START] - self._gap <= micros <= known[_LAST] + self._gap
         ]
@@ -320,7 +321,7 @@ class SessionWindow(WindowSpec[V_co]):
         return session
 
     def _join(self, session: list[Any], other: list[Any], event: KeyedEvent[Any]) -> None:
-        """Make one session of two that an event is near to."""
+        """Merge two sessions that an event is near to."""
         left, right = session[ACCUMULATOR], other[ACCUMULATOR]
         if self._longest is None:
             self._check_kinds_fit(event, self._kept.kind(left), self._kept.kind(right))
@@ -334,7 +335,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _add_step(
         self, part: ComponentState, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]
     ) -> None:
-        """Take an event into a session that may be cut."""
+        """Add an event to a session that may be cut."""
         micros, steps = to_micros(event.timestamp), session[ACCUMULATOR]
         step = steps.get(micros) or [0, self._kept.create()]
 
@@ -350,8 +351,8 @@ class SessionWindow(WindowSpec[V_co]):
             session[_KIND] = _one_kind(session[_KIND], self._kept.kind(step[ACCUMULATOR]))
 
     def _cut(self, session: list[Any]) -> tuple[tuple[Span, list[Any]], list[Any] | None]:
-        """A session up to `max_duration`, as its span and the accumulators of its parts, and what follows, if anything
-        does.
+        """Return a session up to `max_duration`, as its span and the accumulators of its parts, and the rest of the
+        session, if any.
         """
         _, steps, start, last, kind = session
         if self._longest is None:
@@ -365,7 +366,7 @@ class SessionWindow(WindowSpec[V_co]):
         return (span, [steps[time][ACCUMULATOR] for time in inside]), rest
 
     def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
-        """The times of events of a session, cut where it is longer than `max_duration`."""
+        """Yield the event times of a session, cut where the session exceeds `max_duration`."""
         assert self._longest is not None
         left = sorted(times)
         while left:
@@ -374,7 +375,7 @@ class SessionWindow(WindowSpec[V_co]):
             left = left[number:]
 
     def _end(self, session: list[Any]) -> int:
-        """When a session up to `max_duration` ends."""
+        """Return the end of a session up to `max_duration`."""
         last: int = session[_LAST]
         if self._longest is None:
             return last + self._gap
@@ -384,9 +385,9 @@ class SessionWindow(WindowSpec[V_co]):
         return min(last + self._gap, longest)
 
     def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
-        """When a session gives an early result, or closes.
+        """Return the time when a session gives an early result, or closes.
 
-        :param now: up to when results were given
+        :param now: time up to which results were given
         """
         return self._timer_of(session[_START], self._end(session), now, watermark)
 
@@ -394,7 +395,7 @@ class SessionWindow(WindowSpec[V_co]):
         return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest sessions where there are more than may be open."""
+        """Close the oldest sessions while more are open than allowed."""
         part = self.state_for(subject)
         _, sessions = part.value
         while len(sessions) > most:
@@ -408,7 +409,7 @@ class SessionWindow(WindowSpec[V_co]):
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
         for session in part[1]:
-            session[_KIND] = None  # of the aggregate that was
+            session[_KIND] = None  # it is of the older version of the aggregate
         return super().migrated(part, version, key)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
@@ -432,5 +433,5 @@ class SessionWindow(WindowSpec[V_co]):
 
 
 def _one_kind(kind: Any, other: Any) -> Any:
-    """The kind of what a session has; see `Aggregate.kind`."""
+    """Return the kind of a session's values; see `Aggregate.kind`."""
     return joined((kind, other)) if different(kind, other) is None else _MIXED

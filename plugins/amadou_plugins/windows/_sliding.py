@@ -18,14 +18,16 @@ from amadou_plugins.windows._base import (
 
 
 class SlidingWindow(WindowSpec[V_co]):
-    """For each event the window of a length that ends with it; both ends belong to it.
+    """For each event, the window of one size that ends at the event; both ends belong to it.
 
-    Its result comes when the watermark has reached the event's time plus `allowed_lateness`, so that it does not depend
-    on the order in which events come; events of the same time give the same result, each its own. An event that is late
-    for its own window still counts in those of later events that are open. What a window has is put together for its
-    result alone, which takes the longer the more times its events have.
+    Kafka Streams calls this a "sliding window". Flink, Beam and Spark call "sliding" what amadou calls `HoppingWindow`.
 
-    :param size: how far each window looks back
+    A window's result comes when the watermark reaches the event's time plus `allowed_lateness`, so it does not depend
+    on the order of arrival. Events of the same time each give a result, and these results are equal. An event that is
+    late for its own window still counts in the open windows of later events. A window is assembled only for its result;
+    this takes longer the more distinct event times the window has.
+
+    :param size: time that each window looks back
     :param value: an aggregate, or several by name, which give a mapping; counts without it
 
     The other parameters are those of `HoppingWindow`.
@@ -80,7 +82,7 @@ class SlidingWindow(WindowSpec[V_co]):
             return
         before, steps = part.value
         now, watermark = to_micros(timestamp), subject.watermark_micros
-        closing = now - self._lateness  # where the window ends that closes now, if there is one
+        closing = now - self._lateness  # end of the window that closes now, if there is one
         ends = [closing] if closing in steps else []
         if now == END_OF_TIME:
             ends = sorted(time for time in steps if time >= closing)
@@ -98,24 +100,24 @@ class SlidingWindow(WindowSpec[V_co]):
             self._emit(subject, call, *result, partial=partial, times=times)
 
     def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
-        """The times of which a window has events."""
+        """Return the event times in a window."""
         return [time for time in sorted(steps) if end - self._size <= time <= end]
 
     def _result(self, steps: dict[int, Any], end: int) -> tuple[Span, list[Any]]:
-        """A window: its span, and the accumulators of its parts."""
+        """Return the span of a window, and the accumulators of its parts."""
         inside = self._inside(steps, end)
         span = end - self._size, end, inside[0], inside[-1]
         return span, [steps[time][ACCUMULATOR] for time in inside]
 
     def _open(self, steps: dict[int, Any], closed: int | None) -> list[int]:
-        """Where the windows end that are open."""
+        """Return the ends of the open windows."""
         return sorted(time for time in steps if closed is None or time > closed)
 
     def _next_timer(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
-        """When the first of the open windows closes, or gives an early result; where none is open, when no event can
-        look back that far any more.
+        """Return the time when the first open window closes, or gives an early result; if none is open, the time from
+        which no event's window can reach back to the kept events.
 
-        :param now: up to when results were given
+        :param now: time up to which results were given
         """
         ends = self._open(steps, closed)
         if not ends:
@@ -124,7 +126,7 @@ class SlidingWindow(WindowSpec[V_co]):
         return min(self._timer_of(end - self._size, end, now, watermark) for end in first)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows where there are more than may be open."""
+        """Close the oldest windows while more are open than allowed."""
         part = self.state_for(subject)
         before, steps = part.value
         reached = self.reached(subject)

@@ -1,4 +1,4 @@
-"""A handler that is nothing but a window."""
+"""A handler that only feeds one window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -17,10 +17,10 @@ Reading: TypeAlias = str | Sequence[str] | Callable[[Any], Any]
 
 
 class RecordError(AmadouError):
-    """A record lacks what a `windowed` handler reads of it, or is no JSON object.
+    """A record lacks a field that a `windowed` handler reads, or is not a JSON object.
 
-    :param what: what was looked for, such as ``key``
-    :param why: what is wrong with the record
+    :param what: the missing part, such as ``key``
+    :param why: the problem with the record
     """
 
     def __init__(self, what: str, why: str) -> None:
@@ -31,13 +31,13 @@ class RecordError(AmadouError):
 
 # A named tuple, as `KeyedEvent` is: one is made for every result.
 class WindowResult(NamedTuple):
-    """What a `windowed` handler collects.
+    """A result that a `windowed` handler collects.
 
-    :param key: whose window it is
-    :param start: its beginning
-    :param end: its end
-    :param value: what its events have come to
-    :param partial: whether it is an early result
+    :param key: key of the window
+    :param start: start of the window
+    :param end: end of the window
+    :param value: result of the window's aggregates
+    :param partial: true for an early result
     """
 
     key: Any
@@ -91,7 +91,7 @@ class Windowed(VectorizedHandler):
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
         readers = (self._read_key, self._read_timestamp, self._read_value)
         if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
-            return None  # a function of the user's is called in the order of `key_event`, and once for each record
+            return None  # a user's function is called in the order of `key_event`, once for each record
         read = list(map(orjson.loads, records)) if set(map(type, records)) <= {bytes, str} else records
         if set(map(type, read)) != {dict}:
             return None
@@ -104,13 +104,13 @@ class Windowed(VectorizedHandler):
         self.window.add(subject, event)
 
     def closed(self, subject: Subject, window: Window, value: Any) -> None:
-        """Collects a result."""
+        """Collect a result."""
         self.results.collect(subject, WindowResult(window.key, window.start, window.end, value, window.partial))
 
     def all_closed(
         self, subject: Subject, keys: list[Key], starts: list[datetime], ends: list[datetime], values: list[Any]
     ) -> None:
-        """Collects the results of closed windows of many keys."""
+        """Collect the results of closed windows of many keys."""
         self.results.collect_rows(subject, list(zip(keys, starts, ends, values, [False] * len(keys), strict=True)))
 
 
@@ -122,7 +122,7 @@ def windowed(
     event_value: Reading | None = None,
     port: str = "results",
 ) -> Windowed:
-    """A handler that gives every record to a window and collects `WindowResult`s::
+    """Return a handler that adds every record to a window and collects `WindowResult`s::
 
         handler = windowed(
             key="channel_id",
@@ -131,15 +131,15 @@ def windowed(
         )
         job = Job("per minute", handler, sources={...}, sinks={"results": JsonLinesSink("results")})
 
-    Records are JSON objects as text or bytes, mappings, or objects with attributes. What is read of one is a field, a
-    tuple of several fields, or what a function of the record gives.
+    Records are JSON objects as text or bytes, mappings, or objects with attributes. `key`, `timestamp` and
+    `event_value` each read a field, a tuple of several fields, or the result of a function of the record.
 
     :param key: the event's key
-    :param timestamp: its time: a datetime or a text in ISO 8601, with a zone
-    :param window: the window, of which the handler has a copy; without functions of its own for results
+    :param timestamp: the event's time: a datetime or a text in ISO 8601, with a zone
+    :param window: the window, which the handler copies; it must not have its own functions for results
     :param event_value: the event's value, which the window's aggregates read; the record without it
     :param port: the port's name
-    :raises SpecError: the window is none, or has a function for results already
+    :raises SpecError: `window` is not a window, or already has a function for results
     """
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
@@ -152,7 +152,7 @@ def windowed(
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
-    """Leaves of a record what a window reads, since the rest would travel for nothing."""
+    """Return a reader that keeps only the fields a window reads: the others would travel for nothing."""
     return None if fields is None else _Only(sorted(fields))
 
 
@@ -183,7 +183,7 @@ class _Field:
 
     def __call__(self, record: Any) -> Any:
         try:
-            # most records are dicts, and to ask whether one is a Mapping takes longer than to look into it
+            # most records are dicts, and checking for a Mapping takes longer than the lookup itself
             return (
                 record[self.name] if type(record) is dict or isinstance(record, Mapping) else getattr(record, self.name)
             )
@@ -217,7 +217,7 @@ class _Only:
                 return {name: record[name] for name in self.names}
             return {name: getattr(record, name) for name in self.names}
         except (KeyError, AttributeError):
-            return record  # for the error that is to come
+            return record  # the aggregates raise the error
 
     def each(self, records: list[dict[str, Any]]) -> list[Any]:
         if not self.names:

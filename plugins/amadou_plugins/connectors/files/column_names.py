@@ -10,11 +10,10 @@ from amadou.errors import AmadouError, SourceError
 def column_names(
     names: str | Sequence[str] | Param | None, setting: str = "columns", error: type[AmadouError] = SourceError
 ) -> Any:
-    """What a connector was given for a setting such as `columns`, as a tuple; a parameter stays one until it has its
-    value.
+    """Return the value of a setting such as `columns` as a tuple; a parameter stays one until it has its value.
 
-    :raises AmadouError: the error that was given: it is neither a list of different names nor a text with commas
-        between them
+    :raises AmadouError: the value is neither a list of different names nor a text with commas between them; raises the
+        given error class
     """
     if names is None or isinstance(names, Param):
         return names
@@ -26,10 +25,10 @@ def column_names(
 
 
 def check_twice(told: str, names: Sequence[str], error: type[AmadouError] = SourceError) -> None:
-    """Check that no name is there twice: a `dict` would have but one of the cells.
+    """Check that no name occurs twice: a `dict` would have only one of the cells.
 
-    :param told: where the names are from
-    :raises AmadouError: the error that was given: one is
+    :param told: origin of the names, for the error
+    :raises AmadouError: a name occurs twice; raises the given error class
     """
     for number, name in enumerate(names):
         if name in names[:number]:

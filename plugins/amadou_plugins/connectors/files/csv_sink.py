@@ -20,16 +20,16 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 @attrs.frozen
 class CsvSink(FileSink):
-    """A directory of CSV files with a header line each, in UTF-8 and as RFC 4180 says, with ``\\n`` at line ends.
-    Exactly-once, in the way of `JsonLinesSink`.
+    """Writes a directory of CSV files with a header line each, in UTF-8 by RFC 4180, with ``\\n`` at line ends.
+    Exactly-once, as `JsonLinesSink` is.
 
     An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
-    own, has one column `value`. A text is a cell as it is and `None` an empty cell, where an empty text is ``""``. All
-    else is written as `JsonLinesSink` does, without the quotes around timestamps and the like; values with something
-    inside are JSON. Floats that are no numbers are ``nan``, ``inf`` and ``-inf``.
+    own, has one column `value`. A text is a cell as it is; `None` is an empty cell, and an empty text is ``""``. Other
+    values are written as by `JsonLinesSink`, without the quotes around timestamps and the like; nested values are JSON.
+    Non-finite floats are ``nan``, ``inf`` and ``-inf``.
 
-    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
-        must be one that all machines share
+    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
+        machines must share it
     :raises SinkError: there is no path
     """
 
@@ -75,9 +75,9 @@ class _CsvCodec:
         self.header = _line(names or [VALUE])
 
     def encode(self, value: Any) -> bytes:
-        """A value as a line.
+        """Return a value as a line.
 
-        :raises EncodeError: it is none of the port's, or cannot be written
+        :raises EncodeError: the value is not of the port's type, or cannot be written
         """
         if not isinstance(value, self._class):
             raise EncodeError(value, self.type)
@@ -89,7 +89,7 @@ class _CsvCodec:
             raise EncodeError(value, self.type, str(error)) from error
 
     def decode(self, encoded: Any) -> Any:
-        """The line."""
+        """Return the line."""
         return encoded.decode()
 
 
@@ -115,7 +115,7 @@ def _quoted(text: str) -> str:
 
 
 def _line(cells: list[str]) -> bytes:
-    # A line with nothing on it is none to most readers.
+    # Most readers skip an empty line.
     return (",".join(cells) or '""').encode() + b"\n"
 
 

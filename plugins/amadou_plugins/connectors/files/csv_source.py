@@ -17,12 +17,12 @@ _LARGEST_CELL = 2**31 - 1
 
 @attrs.frozen
 class MalformedRow:
-    """A row of a CSV file that cannot be read: the record that a dead letter has.
+    """A row of a CSV file that cannot be read; the record of its dead letter.
 
     :param file: the file
-    :param line: the number of its first line, from 1
+    :param line: number of the row's first line, from 1
     :param text: the row as it is in the file
-    :param problem: what is wrong with it
+    :param problem: the problem with the row
     """
 
     file: str
@@ -33,28 +33,27 @@ class MalformedRow:
 
 @attrs.frozen
 class CsvSource(FileSource):
-    """The rows of CSV files, as `dict`s of texts by column.
+    """Reads the rows of CSV files, as `dict`s of texts by column.
 
-    Files are as RFC 4180 says: cells with delimiters, quotes or line ends stand in ``"``, and a quote in them is
-    doubled. Blank lines are skipped, a byte order mark is dropped, and spaces belong to the cells. A row with fewer or
-    more cells than there are columns, with quotes in the wrong place, or that is not in the encoding, cannot be keyed:
-    it ends the run, or becomes a dead letter whose record is a `MalformedRow`. A header that cannot be read ends the
-    run.
+    Files follow RFC 4180: cells with delimiters, quotes or line ends are in ``"``, and a quote in them is doubled.
+    Blank lines are skipped, a byte order mark is dropped, and spaces belong to the cells. A row with fewer or more
+    cells than columns, with misplaced quotes, or in another encoding cannot be keyed: it ends the run, or becomes a
+    dead letter whose record is a `MalformedRow`. A header that cannot be read ends the run.
 
-    Files are found and ordered as `LinesSource` does, and unpacked where they are named ``*.gz`` or ``*.bz2``. Each
-    file is read in one task.
+    Files are found and ordered as by `LinesSource`; those named ``*.gz`` or ``*.bz2`` are unpacked. Each file is read
+    in one task.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
-        started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
-    :param columns: the names of the columns, for files without a header line; or a text with commas between them
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
+        directory. A URI such as ``s3://bucket/views/`` is left to Spark, which reads whole files of up to 2 GB
+    :param columns: names of the columns, for files without a header line; or a text with commas between them
     :param delimiter: the character between cells
     :param encoding: the encoding of the files, by Python's name for it
-    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
-    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
-        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
-        the source is one partition
-    :param key_event: turns the rows into events, instead of the handler's own
-    :raises SourceError: a setting is of no use
+    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
+    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
+        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
+        source is one partition
+    :param key_event: function that turns rows into events, instead of the handler's own
+    :raises SourceError: a setting is invalid
     """
 
     columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
@@ -79,15 +78,15 @@ class CsvSource(FileSource):
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
-        """Turns files into their rows."""
+        """Yield the rows of files."""
         for file in cells.to_pylist():
             yield from self._records_of(local_path(file["path"]), file.get("content"))
 
     @staticmethod
     def decode(record: Any) -> Any:
-        """Raises what is wrong with a row.
+        """Return a row, unless it is malformed.
 
-        :raises SourceError: it is malformed
+        :raises SourceError: the row is malformed
         """
         if type(record) is MalformedRow:
             raise SourceError(f"{record.file}, line {record.line}: {record.problem}")
@@ -118,15 +117,15 @@ class _Rows:
     def __init__(self, path: str, file: Any, encoding: str, delimiter: str) -> None:
         self._path = path
         self._encoding = encoding
-        # What is not in the encoding is found by the surrogates that it becomes.
+        # Bytes outside the encoding become surrogates, by which they are found.
         self._file = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
         self._delimiter = delimiter
         self._lines: list[str] = []
         self.line = 1
-        """The number of the row's first line."""
+        """Number of the row's first line."""
 
     def __iter__(self) -> Iterator[Any]:
-        csv.field_size_limit(_LARGEST_CELL)  # of all readers in this process; it is 128 KiB else
+        csv.field_size_limit(_LARGEST_CELL)  # for all readers in this process; the default is 128 KiB
         reader = csv.reader(self._counted(), delimiter=self._delimiter, strict=True)
         while True:
             self.line += len(self._lines)
@@ -144,7 +143,7 @@ class _Rows:
                 yield cells
 
     def malformed(self, problem: str) -> MalformedRow:
-        """The row as one that cannot be read."""
+        """Return the current row as a malformed one."""
         text = "".join(self._lines)
         if not _is_text(text):
             text = text.encode(self._encoding, "surrogateescape").decode(self._encoding, "backslashreplace")

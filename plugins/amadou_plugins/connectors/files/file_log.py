@@ -1,4 +1,4 @@
-"""Which files Spark has read, by what its source of files writes down, and which are left."""
+"""The files that Spark has read, by the log of its file source, and the files that are left."""
 
 import json
 from collections import Counter
@@ -14,9 +14,9 @@ from amadou_plugins.connectors.files.found_files import FoundFiles
 
 @attrs.define
 class _Log:
-    """What is known of a log.
+    """The known part of a log.
 
-    :param batch: the last batch that was looked at
+    :param batch: the last batch that was read
     :param paths: the files of the batches up to it
     """
 
@@ -25,16 +25,16 @@ class _Log:
 
 
 _logs: dict[str, _Log] = {}
-"""By directory: what a log says of a batch never changes, and to read all of it takes long."""
+"""Logs by directory: the entry of a batch never changes, and reading a whole log takes long."""
 
 
 def files_read(
     files: FoundFiles, partition_of: Callable[[str], str], directory: str, batch: int
 ) -> dict[str, PartitionOffset]:
-    """How many files of each partition were read up to a batch, and how many there are.
+    """Return, for each partition, the number of files read up to a batch and the number of all files.
 
-    :param directory: where Spark's source keeps its log
-    :param batch: the number of the log's last entry that counts
+    :param directory: directory of the log of Spark's source
+    :param batch: number of the last log entry that counts
     """
     log = _logs.setdefault(directory, _Log())
     if batch < log.batch:
@@ -48,10 +48,10 @@ def files_read(
 
 
 def _paths(directory: str, after: int, last: int) -> set[str]:
-    """The files that the log has for the batches between."""
+    """Return the files in the log for the batches after one and up to another."""
     names = {name: int(name.removesuffix(".compact")) for name in _names(directory)}
     compacted = max((at for name, at in names.items() if name.endswith(".compact") and at <= last), default=-1)
-    # a compacted entry has all before it
+    # a compacted entry contains all earlier ones
     chosen = [name for name, at in names.items() if max(after + 1, compacted) <= at <= last]
     paths = set()
     for name in chosen:
@@ -78,7 +78,7 @@ def _text(file: str) -> str:
 
 
 def _present(files: FoundFiles) -> Iterable[str]:
-    """The files that there are now."""
+    """Return the files that exist now."""
     if not files.is_remote:
         return files.paths()
     path, system = _hadoop(str(files.path))

@@ -1,4 +1,4 @@
-"""Which partition a file belongs to."""
+"""The partition of a file."""
 
 import re
 from typing import Any
@@ -11,9 +11,9 @@ from amadou_plugins.connectors.files.path import is_remote, local_path
 
 
 def check_partition_by(given: Any) -> None:
-    """Check what files are divided into partitions by.
+    """Check the rule that divides files into partitions.
 
-    :raises SourceError: it is not a regular expression or a number
+    :raises SourceError: the rule is not a regular expression or a number
     """
     if given is None or isinstance(given, Param):
         return
@@ -27,11 +27,11 @@ def check_partition_by(given: Any) -> None:
 
 
 def partition_of_file(source: str, by: str | int, path: str) -> str:
-    """The partition of a file.
+    """Return the partition of a file.
 
     :param source: the source's class, for errors
-    :param by: a regular expression, whose first group, or the whole of it, names the partition; or over how many
-        partitions files are spread by their paths
+    :param by: a regular expression whose first group, or whole match, names the partition; or the number of partitions
+        that files are spread over by their paths
     :param path: the path, as this machine or Spark has it
     :raises SourceError: the regular expression does not match
     """
@@ -47,5 +47,5 @@ def partition_of_file(source: str, by: str | int, path: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """A file's path as this machine has it, or as its file system has it."""
+    """Return a file's path as this machine, or the file's own file system, has it."""
     return path if is_remote(path) or not path.startswith("file:") else unquote(local_path(path))

@@ -1,4 +1,4 @@
-"""What the sinks that write files have in common."""
+"""The base of sinks that write files."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,17 +15,17 @@ from amadou_plugins.connectors.files.path import check_path, path_text
 
 @attrs.frozen
 class FileSink(Sink):
-    """A directory of files, one for each part of a batch. Exactly-once. Subclasses have a codec, and say what fills a
-    file.
+    """Writes a directory of files, one for each part of a batch. Exactly-once. Subclasses define the codec and the
+    content of a file.
 
-    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
-        must be one that all machines share
+    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
+        machines must share it
     :raises SinkError: there is no path
     """
 
     guarantee = "exactly-once"
     suffix: ClassVar[str]
-    """What the names of its files end with."""
+    """End of the names of its files."""
 
     path: str | Path | Param = attrs.field(converter=path_text)
 
@@ -38,7 +38,7 @@ class FileSink(Sink):
         return partial(type(self), **{**settings, "path": self._files.sent}), ()
 
     def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
-        """What fills a file with values of a batch."""
+        """Return the content that fills a file with values of a batch."""
         raise NotImplementedError
 
     def check(self, port: str, type_: Any) -> None:

@@ -1,4 +1,4 @@
-"""What all sources of files have in common."""
+"""The base of all sources of files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -47,14 +47,14 @@ class FileSource(Source):
 
     @property
     def partition_of(self) -> Callable[[str], str] | None:  # type: ignore[override]
-        """Names the partition of a file by its path."""
+        """Function from a file's path to the name of its partition."""
         if self.partition_by is None:
             return None
         assert not isinstance(self.partition_by, Param)
         return partial(partition_of_file, type(self).__name__, self.partition_by)
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
-        """How many files of each partition a batch reads, and how many there are."""
+        """Return, for each partition, the number of files read up to a batch and the number of all files."""
         name = self.partition_of
         if name is None:
             return None
@@ -63,7 +63,7 @@ class FileSource(Source):
         return files_read(self._files, name, log, offset["logOffset"])
 
     def _records_of(self, path: str) -> Iterable[Any]:
-        """The records of a file of this machine."""
+        """Yield the records of a file on this machine."""
         raise NotImplementedError
 
     @property

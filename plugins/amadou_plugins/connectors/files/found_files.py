@@ -1,4 +1,4 @@
-"""The files that a path stands for: as this machine finds them, and as Spark does."""
+"""The files of a path, as this machine finds them and as Spark does."""
 
 import bz2
 import glob
@@ -20,7 +20,7 @@ from amadou.errors import SourceError
 from amadou_plugins.connectors.files.path import is_remote, local_path
 
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
-"""What opens packed files, by the ends of their names."""
+"""Functions that open packed files, by the ends of their names."""
 _FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _GLOB = re.compile(r"[*?\[]")
 _SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
@@ -29,7 +29,7 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class FoundFiles:
-    """The files of a source. Those whose names begin with ``.`` or ``_`` are left alone, as are directories below.
+    """The files of a source, except files whose names begin with ``.`` or ``_``, and subdirectories.
 
     :param source: the source's class, for errors
     :param path: a file, a directory, a glob, or a URI that is left to Spark
@@ -40,21 +40,21 @@ class FoundFiles:
 
     @property
     def bounded(self) -> bool:
-        """Whether it is a single file."""
+        """True if the path is a single file."""
         if self.is_remote or self._is_glob or str(self.path).endswith("/"):
             return False
         return not os.path.isdir(self._local)
 
     @property
     def is_remote(self) -> bool:
-        """Whether only Spark reaches them."""
+        """True if only Spark reaches the files."""
         return is_remote(str(self.path))
 
     def check(self) -> None:
-        """See whether they can be found and read, on either engine. Where there are but directories, the log says so:
-        files may still come.
+        """Check that the files can be found and read, on either engine. If there are only subdirectories, log a
+        warning: files may still arrive.
 
-        :raises SourceError: they cannot
+        :raises SourceError: the files cannot be found or read
         """
         if self.is_remote:
             return
@@ -80,9 +80,9 @@ class FoundFiles:
             _logger.warning("%s: give %s(%r) for what is in them", told, self.source, deeper)
 
     def paths(self) -> list[str]:
-        """The files of this machine that are there now, by path.
+        """Return the files that exist on this machine now, in the order of their paths.
 
-        :raises SourceError: only Spark reaches them
+        :raises SourceError: only Spark reaches the files
         """
         if self.is_remote:
             raise SourceError(
@@ -92,28 +92,28 @@ class FoundFiles:
         return self._listed()
 
     def stream(self, reader: Any, max_files_per_batch: Any) -> Any:
-        """The files as a streaming DataFrame with the columns `path`, `length` and `content`. Each comes once."""
+        """Return the files as a streaming DataFrame with the columns `path`, `length` and `content`, each file once."""
         reader, path = self.for_spark(reader, max_files_per_batch)
         return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
 
     def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-        """What `Source.read_stream` gives of files that `opened` takes whole."""
+        """Return the result of `Source.read_stream` for files that `opened` takes whole."""
         files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
         cell = "struct(path, content)" if self.is_remote else "struct(path)"
         return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")
 
     def for_spark(self, reader: Any, max_files_per_batch: Any) -> tuple[Any, str]:
-        """A `DataStreamReader` with the options, and the path, with which Spark finds these files."""
-        # Spark forgets files that are a week older than the newest one, unread ones among them.
+        """Return a `DataStreamReader` with the options, and the path, with which Spark finds these files."""
+        # By default Spark ignores files a week older than the newest one, even unread ones.
         reader = reader.option("maxFileAge", "36500d")
         if max_files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_batch)
         if self.is_remote:
             return reader, str(self.path)
         if self._is_glob:
-            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # a pattern's to Spark, not to us
+            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # wildcards to Spark, not to us
         elif self.bounded:
-            # Spark streams directories only; a file is the one that passes the filter in its directory.
+            # Spark streams only directories; a filter in the file's directory selects the one file.
             path, file = os.path.split(self._local)
             path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
         else:
@@ -128,7 +128,7 @@ class FoundFiles:
         if ":" in os.path.basename(file):
             raise SourceError(f"{told}: Spark cannot read {file}, for the ':' in its name: rename the file")
         if not self.bounded and _SPARK_GLOB.search(file):
-            # Seen on Spark 4.3.0: one such name in a batch, and each other file of the batch comes twice.
+            # Seen on Spark 4.3.0: with one such name in a batch, every other file of the batch is read twice.
             raise SourceError(
                 f"{told}: Spark takes the characters *?[]{{}}\\ in {file} for a pattern, and would read the files "
                 "beside it twice: rename the file or its directory"
@@ -158,7 +158,7 @@ class FoundFiles:
         return sorted(found)
 
     def _below(self) -> list[str]:
-        """The directories in those that are read."""
+        """Return the subdirectories of the directories that are read."""
         entries = [entry for match in self._matches() if os.path.isdir(match) for entry in os.scandir(match)]
         return sorted(entry.path for entry in entries if entry.is_dir() and not _is_hidden(entry.path))
 
@@ -168,9 +168,9 @@ class FoundFiles:
 
 @contextmanager
 def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
-    """Tell which file could not be read.
+    """Raise a `SourceError` that names the file, if reading it fails.
 
-    :param errors: what reading raises, besides the errors of files and of packed files
+    :param errors: errors that reading raises, besides those of files and of packed files
     """
     expected: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *errors)
     try:
@@ -180,9 +180,9 @@ def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def opened(path: str, content: bytes | None = None) -> IO[bytes]:
-    """A file to read from its beginning, unpacked where its name says so.
+    """Return a file opened at its beginning, unpacked if its name calls for it.
 
-    :param content: what is in the file, where Spark brought it
+    :param content: content of the file, if Spark has read it
     """
     file: Any = path if content is None else io.BytesIO(content)
     opener = next((opener for end, opener in PACKED.items() if path.endswith(end)), None)
@@ -200,7 +200,7 @@ def _spark_escaped(path: str) -> str:
 
 
 def _fixed_parent(pattern: str) -> str:
-    """The directory before the first part of a pattern that has a wildcard."""
+    """Return the directory before the first part of a pattern that has a wildcard."""
     parent = os.path.dirname(pattern)
     while glob.has_magic(parent):
         parent = os.path.dirname(parent)

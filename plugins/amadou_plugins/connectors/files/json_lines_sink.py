@@ -11,14 +11,14 @@ from amadou_plugins.connectors.files.part_files import Content
 
 @attrs.frozen
 class JsonLinesSink(FileSink):
-    """A directory of files with a JSON value on each line. Exactly-once.
+    """Writes a directory of files with a JSON value on each line. Exactly-once.
 
-    Each part of a batch becomes a file ``<port>-<run>-<batch>-<part>.jsonl``. It is written under a hidden name and
-    renamed when the batch is committed, so that a reader sees whole files only. A batch that is played again, wherever
-    it was cut short, replaces its own files. Several ports, jobs and runs may share a directory.
+    Each part of a batch becomes a file ``<port>-<run>-<batch>-<part>.jsonl``. The file is written under a hidden name
+    and renamed when the batch is committed, so readers see only whole files. A replayed batch replaces its own files,
+    wherever it was interrupted. Several ports, jobs and runs may share a directory.
 
-    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
-        must be one that all machines share
+    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
+        machines must share it
     :raises SinkError: there is no path
     """
 

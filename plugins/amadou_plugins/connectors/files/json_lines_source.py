@@ -12,22 +12,22 @@ from amadou_plugins.connectors.files.lines_source import lines_of, lines_of_cell
 
 @attrs.frozen
 class JsonLinesSource(FileSource):
-    """The JSON values on the lines of text files, in UTF-8. Blank lines are skipped.
+    """Reads the JSON values on the lines of text files, in UTF-8. Blank lines are skipped.
 
-    `key_event` takes what a line stands for: a `dict`, `list`, `str`, number, `bool` or `None`. Whole numbers beyond 64
-    bits become floats. The record is the raw line, as `bytes`: a line that is no JSON cannot be keyed, and is what the
-    dead letter has of it. `TestRun.add_record` takes raw lines as `bytes`, and values.
+    `key_event` takes the value of a line: a `dict`, `list`, `str`, number, `bool` or `None`. Whole numbers beyond 64
+    bits become floats. The record is the raw line, as `bytes`: a line that is not JSON cannot be keyed, and its dead
+    letter has the raw line. `TestRun.add_record` takes both raw lines as `bytes` and values.
 
-    Files are found, read and ordered as `LinesSource` does.
+    Files are found, read and ordered as by `LinesSource`.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
-        started. A URI such as ``s3://bucket/views/`` is left to Spark
-    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
-    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
-        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
-        the source is one partition
-    :param key_event: turns the values into events, instead of the handler's own
-    :raises SourceError: a setting is of no use
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
+        directory. A URI such as ``s3://bucket/views/`` is left to Spark
+    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
+    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
+        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
+        source is one partition
+    :param key_event: function that turns values into events, instead of the handler's own
+    :raises SourceError: a setting is invalid
     """
 
     def _records_of(self, path: str) -> Iterator[bytes]:
@@ -38,14 +38,14 @@ class JsonLinesSource(FileSource):
 
     @staticmethod
     def to_records(cells: Any) -> Iterator[bytes]:
-        """Turns parts of local files into their lines; remote files come as lines."""
+        """Yield the lines of parts of local files; remote files come as lines."""
         return _not_blank(lines_of_cells("JsonLinesSource", cells))
 
     @staticmethod
     def decode(record: Any) -> Any:
-        """Turns a line into the value that it stands for; takes others for such values.
+        """Return the value of a line; return any other record as it is.
 
-        :raises SourceError: the line is no JSON
+        :raises SourceError: the line is not JSON
         """
         if not isinstance(record, bytes):
             return record

@@ -13,14 +13,14 @@ from amadou_plugins.connectors.files.part_files import Content
 
 @attrs.frozen
 class LinesSink(FileSink):
-    """A directory of text files with a value on each line, which `LinesSource` reads. Exactly-once, in the way of
-    `JsonLinesSink`.
+    """Writes a directory of text files with a value on each line, which `LinesSource` reads. Exactly-once, as
+    `JsonLinesSink` is.
 
-    A text stands on its line as it is, in UTF-8, and so do `bytes`; one with a line end inside is refused. Any other
-    value is written as `JsonLinesSink` does.
+    A text is written as it is, in UTF-8, and so are `bytes`; a text or `bytes` with a line end inside is refused. Any
+    other value is written as by `JsonLinesSink`.
 
-    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
-        must be one that all machines share
+    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
+        machines must share it
     :raises SinkError: there is no path
     """
 
@@ -35,9 +35,9 @@ class LinesSink(FileSink):
 
 class _LineCodec(JsonCodec):
     def encode(self, value: Any) -> bytes:
-        """A value as a line.
+        """Return a value as a line.
 
-        :raises EncodeError: it is none of the port's, or no single line
+        :raises EncodeError: the value is not of the port's type, or not a single line
         """
         if not isinstance(value, str | bytes):
             return super().encode(value)
@@ -52,7 +52,7 @@ class _LineCodec(JsonCodec):
         return line
 
     def decode(self, encoded: Any) -> bytes:
-        """The line."""
+        """Return the line."""
         return bytes(encoded)
 
 
@@ -64,7 +64,7 @@ class _Lines:
     def write(self, encoded_values: Sequence[Any]) -> None:
         lines = encoded_values if isinstance(self._batch.codec, _LineCodec) else self._encoded(encoded_values)
         if self._file.tell() == 0 and lines[0].startswith(BYTE_ORDER_MARK):
-            self._file.write(BYTE_ORDER_MARK)  # readers drop one at a file's beginning
+            self._file.write(BYTE_ORDER_MARK)  # readers drop a byte order mark at a file's beginning
         self._file.write(b"\n".join([*lines, b""]))
 
     def end(self) -> None:

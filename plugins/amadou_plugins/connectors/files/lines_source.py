@@ -18,26 +18,26 @@ _LARGEST_PART = 64 << 20
 
 @attrs.frozen
 class LinesSource(FileSource):
-    """The lines of text files, as `bytes` without their line ending; blank lines are records too.
+    """Reads the lines of text files, as `bytes` without their line ending; blank lines are records too.
 
     ``\\n``, ``\\r\\n`` and ``\\r`` end a line. Bytes that are not UTF-8 come through unchanged; a byte order mark at a
     file's beginning is dropped. Files named ``*.gz`` and ``*.bz2`` are unpacked. Files whose names begin with ``.`` or
-    ``_`` are left alone, and those in directories below the given one too.
+    ``_`` are ignored, and so are files in subdirectories.
 
-    A single file is bounded. A directory or a glob is not: files that come while a run goes on are picked up once,
-    whole, so put them there by renaming. What is added to a file later is not seen.
+    A single file is bounded. A directory or a glob is not: files that arrive during a run are read once, whole, so move
+    them in by renaming. Lines added to a file later are not read.
 
-    On the embedded engine files follow each other by path. On Spark those of one batch do; which files share a batch
-    depends on when they came.
+    The embedded engine reads files in the order of their paths. Spark does so within a batch; the files of a batch
+    depend on when they arrived.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
-        started. A URI such as ``s3://bucket/views/`` is left to Spark
-    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
-    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
-        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
-        the source is one partition
-    :param key_event: turns the lines into events, instead of the handler's own
-    :raises SourceError: a setting is of no use
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
+        directory. A URI such as ``s3://bucket/views/`` is left to Spark
+    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
+    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
+        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
+        source is one partition
+    :param key_event: function that turns lines into events, instead of the handler's own
+    :raises SourceError: a setting is invalid
     """
 
     def _records_of(self, path: str) -> Iterator[bytes]:
@@ -48,12 +48,12 @@ class LinesSource(FileSource):
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[bytes]:
-        """Turns parts of local files into their lines; remote files come as lines."""
+        """Yield the lines of parts of local files; remote files come as lines."""
         return lines_of_cells("LinesSource", cells)
 
 
 def lines_of(source: str, path: str) -> Iterator[bytes]:
-    """The lines of a file.
+    """Yield the lines of a file.
 
     :param source: the source's class, for errors
     """
@@ -62,7 +62,7 @@ def lines_of(source: str, path: str) -> Iterator[bytes]:
 
 
 def stream_of_lines(files: FoundFiles, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-    """What `Source.read_stream` gives of files that `lines_of_cells` takes."""
+    """Return the result of `Source.read_stream` for files that `lines_of_cells` takes."""
     if files.is_remote:
         reader, path = files.for_spark(reader, max_files_per_batch)
         return reader.text(path).selectExpr(
@@ -82,7 +82,7 @@ def stream_of_lines(files: FoundFiles, spark: Any, reader: Any, max_files_per_ba
 
 
 def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
-    """The lines of what `stream_of_lines` gave.
+    """Return the lines of cells of `stream_of_lines`.
 
     :param source: the source's class, for errors
     """
@@ -93,7 +93,7 @@ def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
 
 
 def _parts(cores: int) -> str:
-    """SQL for the parts that a file is cut into: as many as cores where it is worth it, and none too large."""
+    """Return SQL for the parts of a file: one for each core if they are worth a task, and none too large."""
     packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in PACKED)
     even = f"least({cores}L, length div {_SMALLEST_PART})"
     count = f"if({packed}, 1L, greatest(1L, {even}, length div {_LARGEST_PART}))"
@@ -108,13 +108,13 @@ def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
-    """The lines of a file that begin at or after one byte and before another, many at once. A packed file has one
-    part.
+    """Yield the lines of a file that begin at or after one byte and before another, many at once. A packed file has
+    one part.
     """
     packed = path.endswith(tuple(PACKED))
     with opened(path) as file:
         if start > 0:
-            file.seek(start - 1)  # a line begins at `start` where the byte before ends one
+            file.seek(start - 1)  # a line begins at `start` if the byte before ends a line
         elif file.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             file.seek(0)
         lines = _split(_pieces(file, None if end is None or packed else end - file.tell()))
@@ -125,7 +125,7 @@ def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[b
 
 
 def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
-    """A file's next bytes: so many, and those that follow up to the end of the line."""
+    """Yield a number of a file's next bytes, and those up to the end of their last line."""
     piece = b""
     while size is None or size > 0:
         piece = file.read(_CHUNK if size is None else min(size, _CHUNK))
@@ -143,13 +143,13 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """The lines that each piece of a file ends."""
+    """Yield the lines that end in each piece of a file."""
     rest = b""
     for piece in pieces:
         lines = (rest + piece).splitlines()
         rest = b""
         if not piece.endswith(b"\n"):
-            # the line may go on, or a \n follow that belongs to its \r
+            # the line may go on, or the \n of its \r\n may follow
             rest = lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")
         yield lines
     yield rest.splitlines()

@@ -1,4 +1,4 @@
-"""Parquet files in directories that say what a field is, as Hive has them."""
+"""Parquet files in directories named after the values of fields, as Hive has them."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,18 +10,18 @@ from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors._arrow import ArrowCodec
 
 _MOST_OPEN = 100
-"""Files of a part that are open at a time."""
+"""Most files of a part that are open at a time."""
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-"""What Spark escapes, too."""
+"""Characters that Spark escapes, too."""
 
 
 class Partitions:
-    """Says which directory a row belongs to.
+    """Decides the directory of a row.
 
     :param names: the fields that name directories
     :param schema: the `pyarrow.Schema` of the rows
-    :raises SinkError: the rows have no such field, or one that cannot name a directory, or nothing else
+    :raises SinkError: a field is missing or cannot name a directory, or the rows have no other field
     """
 
     def __init__(self, names: Sequence[str], schema: Any) -> None:
@@ -43,12 +43,12 @@ class Partitions:
         self._cells = [(name, schema.names.index(name)) for name in names]
 
     def directory(self, row: Sequence[Any]) -> str:
-        """The directory of a row, with those above it."""
+        """Return the directory of a row, with its parent directories."""
         return "/".join(f"{_SPECIAL.sub(_escaped, name)}={_text(row[index])}" for name, index in self._cells)
 
 
 class PartitionedCodec(ArrowCodec):
-    """Refuses what a reader of directories cannot tell from null.
+    """Refuses values that a reader of directories cannot distinguish from null.
 
     :param names: the fields that name directories
     """
@@ -67,10 +67,10 @@ class PartitionedCodec(ArrowCodec):
 
 
 class PartitionedWriter(SinkWriter):
-    """Writes a part of a batch to a file in each directory that its rows belong to, or to several one after the other
-    where there are more directories than files may be open.
+    """Writes a part of a batch to a file in each directory that its rows belong to; to several successive files if
+    there are more directories than files may be open.
 
-    :param open_file: makes the writer of a file, of the directory and the part's name
+    :param open_file: function that opens the writer of a file, from the directory and the part's name
     """
 
     def __init__(self, partitions: Partitions, part: str, open_file: Callable[[str, str], SinkWriter]) -> None:
@@ -102,7 +102,7 @@ class PartitionedWriter(SinkWriter):
 
     def _opened(self, directory: str) -> SinkWriter:
         if len(self._open) == _MOST_OPEN:
-            self._finish(next(iter(self._open)))  # the one that has waited for the longest
+            self._finish(next(iter(self._open)))  # the file that has waited longest
         writer = self._open_file(directory, f"{self._part}-{len(self._all):05}")
         self._all.append(writer)
         return writer
@@ -112,7 +112,7 @@ class PartitionedWriter(SinkWriter):
 
 
 def _text(cell: Any) -> str:
-    if cell is None or cell == "":  # that of a dead letter, which may not fail
+    if cell is None or cell == "":  # of a dead letter, which must not fail
         return _NONE
     return str(cell).lower() if isinstance(cell, bool) else _SPECIAL.sub(_escaped, str(cell))
 

@@ -1,4 +1,4 @@
-"""Parquet files that are joined into fewer."""
+"""Joins Parquet files into fewer, larger ones."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,9 @@ ROW_GROUP = 100_000
 def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
     """Write the rows of a batch's hidden files to new hidden files of a given size, in the order of the parts.
 
-    :param parts: what the writers of the files finished with
-    :param rows: how many rows a new file has; the last one of a directory has what is left
-    :returns: what the writers of the new files finished with
+    :param parts: results of `finish` of the files' writers
+    :param rows: number of rows of a new file; the last file of a directory has the rest
+    :returns: results of `finish` of the new files' writers
     """
     by_directory: dict[str, list[str]] = {}
     for temporary, final in parts:
@@ -47,7 +47,7 @@ def _tables(paths: Sequence[str]) -> Iterator[Any]:
 
 
 def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
-    """Tables, and whether each completes a number of rows."""
+    """Yield tables, each with true if it completes a number of rows."""
     left = rows
     for table in tables:
         rest = table

@@ -21,24 +21,24 @@ def _fields(names: str | Sequence[str] | Param | None) -> Any:
 
 @attrs.frozen
 class ParquetSink(FileSink):
-    """A directory of Parquet files. Exactly-once, in the way of `JsonLinesSink`.
+    """Writes a directory of Parquet files. Exactly-once, as `JsonLinesSink` is.
 
     An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
     own, has one column `value`. `int` is a ``long`` of 64 bits, `datetime` a timestamp in UTC with microseconds,
-    `timedelta` a duration (a ``long`` of microseconds to readers without Arrow), `Decimal` and `UUID` are texts, enums
-    are their values, sets sorted lists, classes inside are structs, and so are tuples of one size, with the fields
-    ``_1``, ``_2`` and so on. What says nothing of its inside, such as `Any` and bare `dict`, and unions of several
-    types become JSON texts. All columns take nulls.
+    `timedelta` a duration (a ``long`` of microseconds to readers without Arrow). `Decimal` and `UUID` are texts, enums
+    their values, sets sorted lists. Nested classes are structs, and so are tuples of fixed size, with the fields
+    ``_1``, ``_2`` and so on. Types without a known content, such as `Any` and bare `dict`, and unions of several types
+    become JSON texts. All columns take nulls.
 
-    :param path: the directory, relative to where the program was started; made where it is missing. On a cluster it
-        must be one that all machines share
-    :param partition_by: fields by whose values files lie in directories below, such as ``day=2025-01-01/channel=a/``,
-        as Hive and Spark read them; a list, or a text with commas. These fields are in the directories' names alone.
-        They may be texts, whole numbers, dates, booleans, and what becomes a text. An empty text, which such a
-        directory cannot tell from null, is an error of the callback that collects it
-    :param rows_per_file: join the parts of a batch into files of so many rows, when the batch is committed, in the
-        driver. Without it each part of a batch is a file
-    :raises SinkError: there is no path, or another setting is of no use
+    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
+        machines must share it
+    :param partition_by: fields whose values name the files' subdirectories, such as ``day=2025-01-01/channel=a/``, as
+        Hive and Spark read them; a list, or a text with commas. Only the directories' names have these fields. They may
+        be texts, whole numbers, dates, booleans, and types that become texts. An empty text, which such a directory
+        cannot distinguish from null, is an error of the callback that collects it
+    :param rows_per_file: number of rows of a file: the commit joins the parts of a batch, in the driver. Without it
+        each part of a batch is a file
+    :raises SinkError: there is no path, or another setting is invalid
     """
 
     suffix = ".parquet"
@@ -95,7 +95,7 @@ class ParquetSink(FileSink):
 
 
 class _RowGroups:
-    """:param apart: the columns that the file does not have"""
+    """:param apart: columns that the file does not have"""
 
     def __init__(self, batch: SinkBatch, file: IO[bytes], apart: Sequence[str]) -> None:
         from pyarrow.parquet import ParquetWriter

@@ -15,22 +15,22 @@ from amadou_plugins.connectors.files.path import local_path
 
 @attrs.frozen
 class ParquetSource(FileSource):
-    """The rows of Parquet files, as `dict`s by column.
+    """Reads the rows of Parquet files, as `dict`s by column.
 
-    Values are those of Python, times with microseconds: timestamps with a zone are `datetime`s in UTC, those without
-    are naive; structs and maps are `dict`s, nulls `None`.
+    Values are Python's, with times in microseconds. Timestamps with a zone are `datetime`s in UTC, those without are
+    naive; structs and maps are `dict`s, nulls `None`.
 
-    Files are found and ordered as `LinesSource` does. Each file is read in one task.
+    Files are found and ordered as by `LinesSource`. Each file is read in one task.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to where the program was
-        started. A URI such as ``s3://bucket/views/`` is left to Spark, which hands over whole files of up to 2 GB
-    :param columns: the names of the columns to read, or a text with commas between them; all without it
-    :param max_files_per_batch: bounds the batches on Spark; all files that are there make one batch without it
-    :param partition_by: what divides the files into partitions (`Source`): a regular expression, whose first group is
-        looked for in each path and names the partition, or a number of partitions to spread the files over. Without it
-        the source is one partition
-    :param key_event: turns the rows into events, instead of the handler's own
-    :raises SourceError: a setting is of no use
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
+        directory. A URI such as ``s3://bucket/views/`` is left to Spark, which reads whole files of up to 2 GB
+    :param columns: names of the columns to read, or a text with commas between them; all without it
+    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
+    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
+        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
+        source is one partition
+    :param key_event: function that turns rows into events, instead of the handler's own
+    :raises SourceError: a setting is invalid
     """
 
     columns: str | Sequence[str] | Param | None = attrs.field(default=None, kw_only=True, converter=column_names)
@@ -44,7 +44,7 @@ class ParquetSource(FileSource):
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
-        """Turns files into their rows."""
+        """Yield the rows of files."""
         for file in cells.to_pylist():
             yield from self._records_of(local_path(file["path"]), file.get("content"))
 
@@ -52,7 +52,7 @@ class ParquetSource(FileSource):
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
 
-        errors = (ArrowException, ValueError, OverflowError, KeyError)  # the last three are of values
+        errors = (ArrowException, ValueError, OverflowError, KeyError)  # values raise the last three
         with reading("ParquetSource", path, *errors), opened(path, content) as file:
             parquet = ParquetFile(file, coerce_int96_timestamp_unit="us")
             there = parquet.schema_arrow.names
@@ -72,7 +72,7 @@ def _values(column: Any) -> list[Any]:
 
     type_ = _in_micros(column.type)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
-        # Arrow's own way looks the zone up for each value, which takes a hundred times as long.
+        # Arrow looks the zone up for each value, which takes a hundred times as long.
         naive = column.cast(pa.timestamp("us"), safe=False).to_pylist()
         return [None if time is None else time.replace(tzinfo=UTC) for time in naive]
     if type_ != column.type:
@@ -81,7 +81,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _in_micros(type_: Any) -> Any:
-    """A type with times as Python has them: nanoseconds would be those of pandas."""
+    """Return a type with times in Python's microseconds: nanoseconds would become pandas types."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):

@@ -1,4 +1,4 @@
-"""Sinks that write a file for each part of a batch, which becomes visible when the batch is committed."""
+"""Files of the parts of a batch, which become visible when the batch is committed."""
 
 import glob
 import os
@@ -21,10 +21,10 @@ class Content(Protocol):
     """Turns values into the bytes of one file."""
 
     def write(self, encoded_values: Sequence[Any]) -> None:
-        """Take values as the sink's codec encoded them, one at least."""
+        """Write values that the sink's codec has encoded, at least one."""
 
     def end(self) -> None:
-        """Write what is left; called again where it failed. The file stays open."""
+        """Write the rest; called again if it failed. The file stays open."""
 
 
 @attrs.frozen
@@ -40,18 +40,18 @@ class PartFiles:
 
     @property
     def directory(self) -> str:
-        """The directory, as any process of this machine finds it."""
+        """The directory as an absolute path, which any process of this machine finds."""
         return os.path.abspath(local_path(str(self.path)))
 
     @property
     def sent(self) -> Any:
-        """The path as workers need it, whose working directory is another."""
+        """The path for workers, whose working directory is another one."""
         return self.path if isinstance(self.path, Param) else self.directory
 
     def check(self) -> None:
-        """Make the directory, and see whether it can be written.
+        """Create the directory, and check that it can be written.
 
-        :raises SinkError: it cannot
+        :raises SinkError: the directory cannot be written
         """
         if is_remote(str(self.path)):
             raise SinkError(f"{self.sink}({str(self.path)!r}) writes to mounted file systems: give a local directory")
@@ -64,21 +64,21 @@ class PartFiles:
     def open(
         self, batch: SinkBatch, part: str, suffix: str, content: Callable[[IO[bytes]], Content], below: str = ""
     ) -> "PartWriter":
-        """A writer of the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
+        """Return a writer of the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
 
-        :param content: makes what fills a file
-        :param below: the directory below that the file goes to
+        :param content: function that makes the content of a file
+        :param below: subdirectory of the file
         """
         name = f"{_stem(batch)}-{part}{suffix}"
-        # Attempts at one part may overlap: no two of them share a file.
+        # Attempts at one part may overlap, so each has a file of its own.
         return PartWriter(self, f".{name}.{uuid.uuid4().hex}", os.path.join(below, name), content)
 
     def commit(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> None:
-        """Make a batch's files visible, and remove what other attempts at it left.
+        """Make a batch's files visible, and remove the files of other attempts at it.
 
-        :param files: what writers finished with
-        :param suffix: what the names of the sink's files end with: another sink of the port may share the directory
-        :param depth: how many directories below the files are
+        :param files: results of the writers' `finish`
+        :param suffix: end of the names of the sink's files: another sink of the port may share the directory
+        :param depth: number of directory levels between the sink's directory and the files
         """
         directory, stem = self.directory, _stem(batch)
         with self._told():
@@ -103,9 +103,9 @@ class PartFiles:
             _last[directory, batch.run, batch.port, suffix] = batch.number
 
     def path_of(self, temporary: str) -> str:
-        """The place of a hidden file.
+        """Return the path of a hidden file.
 
-        :raises SinkError: it is not there
+        :raises SinkError: the file does not exist
         """
         path = os.path.join(self.directory, temporary)
         if not os.path.exists(path):
@@ -113,15 +113,15 @@ class PartFiles:
         return path
 
     def is_committed(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> bool:
-        """Whether these very files were committed: hidden files go last, when what they became can be seen."""
+        """Return true if these very files were committed: a hidden file is missing, and the batch has visible files."""
         hidden = [temporary for temporary, _ in files]
         if all(os.path.exists(os.path.join(self.directory, name)) for name in hidden):
             return False
         return bool(self._find(batch, suffix, depth))
 
     def _committed_before(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
-        """The batch's files in directories below, from an earlier commit. Looks only where there may be some: these
-        directories may hold many files.
+        """Return the batch's files in subdirectories, from an earlier commit. Searches only if there may be any: the
+        subdirectories may hold many files.
         """
         key = self.directory, batch.run, batch.port, suffix
         if not depth or _last.pop(key, None) == batch.number - 1:
@@ -129,7 +129,7 @@ class PartFiles:
         return self._find(batch, suffix, depth)
 
     def _find(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
-        """The batch's visible files."""
+        """Return the batch's visible files."""
         pattern = os.path.join(*["*"] * depth, f"{glob.escape(_stem(batch))}-*{glob.escape(suffix)}")
         return glob.glob(pattern, root_dir=self.directory)
 
@@ -138,7 +138,7 @@ class PartFiles:
         try:
             os.replace(os.path.join(self.directory, temporary), target)
         except FileNotFoundError:
-            if not os.path.exists(target):  # else this very commit was cut short, and is called again
+            if not os.path.exists(target):  # otherwise this commit was interrupted, and is called again
                 raise self._missing(temporary) from None
 
     def _missing(self, temporary: str) -> SinkError:
@@ -194,7 +194,7 @@ class PartWriter(SinkWriter):
 
     def abort(self) -> None:
         if self._file is not None:
-            with suppress(Exception):  # a full disk, say: what is left is not wanted
+            with suppress(Exception):  # a full disk, say: the rest is not needed
                 if self._content is not None:
                     self._content.end()
             with suppress(OSError):
@@ -204,7 +204,7 @@ class PartWriter(SinkWriter):
 
 
 _last: dict[tuple[str, str, str, str], int] = {}
-"""The batch that this process committed last to a directory, by run, port and suffix."""
+"""The last batch that this process committed to a directory, by run, port and suffix."""
 
 
 def _stem(batch: SinkBatch) -> str:
@@ -213,7 +213,7 @@ def _stem(batch: SinkBatch) -> str:
 
 
 def _sync_directories(directory: str, below: str) -> None:
-    """Make renames outlive a power cut: the batch counts as done afterwards."""
+    """Make renames survive a power cut: the batch counts as done afterwards."""
     while True:
         descriptor = os.open(os.path.join(directory, below), os.O_RDONLY)
         try:

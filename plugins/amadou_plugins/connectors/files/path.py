@@ -1,4 +1,4 @@
-"""Paths as users write them: relative, with a scheme, or a parameter's."""
+"""Paths as users write them: relative, with a scheme, or from a parameter."""
 
 import os
 import re
@@ -12,12 +12,12 @@ _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def path_text(path: str | Path | Param) -> Any:
-    """A path as text; a parameter stays one until it has its value, and what is no path is left to `check_path`."""
+    """Return a path as text; a parameter stays one until it has its value, and `check_path` refuses other values."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
-    """Raise unless there is a path: an empty one would be the working directory.
+    """Raise unless there is a path: an empty one would mean the working directory.
 
     :param connector: the connector's class
     """
@@ -26,10 +26,10 @@ def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path lies in a file system that only Spark reaches, such as ``s3://`` or ``hdfs://``."""
+    """Return true if a path is in a file system that only Spark reaches, such as ``s3://`` or ``hdfs://``."""
     return _SCHEME.match(path) is not None
 
 
 def local_path(path: str) -> str:
-    """A path of this machine without ``file:`` before it."""
+    """Return a path of this machine without a leading ``file:``."""
     return re.sub(r"^file:(//)?(?=/)", "", path)

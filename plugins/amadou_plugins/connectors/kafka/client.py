@@ -1,4 +1,4 @@
-"""Kafka clusters, as the source and the sink reach them: through librdkafka, by confluent-kafka."""
+"""The Kafka clusters of the source and the sink, through confluent-kafka and its librdkafka."""
 
 import importlib.util
 import logging
@@ -15,26 +15,26 @@ from amadou_plugins.connectors._settings import revealed
 
 T = TypeVar("T")
 ANSWER_WITHIN = 4.0
-"""How long one request may take, in seconds."""
+"""Longest time of one request, in seconds."""
 _PAUSE = 0.5
 _QUIET = 3.0
-"""Troubles that pass within so many seconds are not worth a word."""
+"""Troubles that pass within this many seconds are not logged."""
 _logger = logging.getLogger("amadou")
 
 
 @attrs.frozen
 class Cluster:
-    """How a connector reaches its cluster.
+    """A connector's cluster, with the settings to reach it.
 
     :param told: the connector, for messages
-    :param servers: where to ask first, ``host:port`` and more after commas
-    :param username: who logs in; nobody without it
+    :param servers: first servers to contact, ``host:port`` and more after commas
+    :param username: user who logs in; without it there is no login
     :param password: the user's password
-    :param mechanism: SASL's mechanism for it
-    :param tls: whether connections are encrypted
-    :param options: further settings of librdkafka, which win
-    :param give_up_after: for how long a cluster that does not answer is waited for
-    :param error: what is raised
+    :param mechanism: SASL's mechanism for the login
+    :param tls: true to encrypt connections
+    :param options: further settings of librdkafka, which take precedence
+    :param give_up_after: time to wait for a cluster that does not answer
+    :param error: class of the errors to raise
     """
 
     told: str
@@ -48,9 +48,9 @@ class Cluster:
     error: type[AmadouError]
 
     def settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a client.
+        """Return the settings of a client.
 
-        :param own: those of its kind
+        :param own: settings of its kind of client
         """
         login: dict[str, Any] = {}
         if self.username is not None:
@@ -60,14 +60,14 @@ class Cluster:
         return {
             "bootstrap.servers": self.servers,
             "security.protocol": protocol,
-            "log_level": 0,  # what matters comes by `error_cb`
+            "log_level": 0,  # `error_cb` gets the errors that matter
             **login,
             **own,
             **{name: revealed(value) for name, value in self.options.items()},
         }
 
     def client(self, make: Callable[[dict[str, Any]], T], own: Mapping[str, Any]) -> T:
-        """A client of librdkafka's.
+        """Return a client of librdkafka.
 
         :raises AmadouError: a setting is wrong
         """
@@ -81,17 +81,17 @@ class Cluster:
             raise self.error(f"{self.told}: the options do not fit librdkafka: {error}") from None
 
     def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What tells clients apart that may serve several batches."""
+        """Return the key of a client that may serve several batches."""
         return self.told, self.give_up_after, *sorted(self.settings(own).items())
 
     def check_installed(self) -> None:
-        """Raise unless confluent-kafka is there."""
+        """Raise unless confluent-kafka is installed."""
         if importlib.util.find_spec("confluent_kafka") is None:
             raise self.error(f"{self.told} needs confluent-kafka: run pip install 'amadou[kafka]'")
 
 
 class Patience:
-    """Waits for a cluster that does not answer, and says so; tells what no waiting helps against."""
+    """Waits for a cluster that does not answer, and logs it; raises errors that waiting cannot solve."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -101,19 +101,19 @@ class Patience:
         self._has_told = False
 
     def note(self, error: Any) -> None:
-        """Hear of a trouble from the client, which mends most of them by itself."""
+        """Note a client's error; the client recovers from most errors by itself."""
         self._last = error.str()
         self._look_for_refusal(error)
 
     def begins(self) -> None:
-        """Something is asked."""
+        """Note that a request begins."""
         self._since = self._since or time.monotonic()
 
     def waits(self, error: Any = None) -> None:
-        """Nothing came.
+        """Note that no answer came.
 
-        :param error: what came instead of an answer
-        :raises AmadouError: there is no more to wait for
+        :param error: error that came instead of an answer
+        :raises AmadouError: the time is up, or the cluster refuses
         """
         cluster, last = self._cluster, self._last or ("nothing comes" if error is None else error.str())
         if error is not None:
@@ -147,7 +147,7 @@ class Patience:
         self._refused = told
 
     def ends(self) -> None:
-        """The cluster answered."""
+        """Note that the cluster answered."""
         if self._has_told:
             _logger.warning("Kafka at %s answers again", self._cluster.servers)
         self._last = self._refused = self._since = None
@@ -161,12 +161,12 @@ class Admin:
         from confluent_kafka.admin import AdminClient
 
         self.back: datetime | None = None
-        """When the cluster answered again that had not for a while."""
+        """Time at which the cluster answered again after an outage."""
         self._patience = Patience(cluster)
         self._client = cluster.client(AdminClient, {"error_cb": self._patience.note})
 
     def partitions(self) -> dict[str, list[int]]:
-        """The partitions of each topic.
+        """Return the partitions of each topic.
 
         :raises AmadouError: the cluster does not answer, or refuses
         """
@@ -174,7 +174,7 @@ class Admin:
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
     def offsets(self, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
-        """Offsets of partitions.
+        """Return offsets of partitions.
 
         :param wanted: an `OffsetSpec` for each topic and partition
         :raises AmadouError: the cluster does not answer, or refuses
@@ -184,7 +184,7 @@ class Admin:
         def ask() -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(
                 {TopicPartition(*partition): spec for partition, spec in wanted.items()},
-                # a transaction that is open is read when it is done
+                # an open transaction is read once it ends
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=ANSWER_WITHIN,
             )
@@ -193,8 +193,8 @@ class Admin:
         return self._answer(ask) if wanted else {}
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """What tells topics from others that had their names before, of those that are there and have it: old clusters
-        know none.
+        """Return the ids that distinguish topics from earlier ones of the same name. Missing topics have none, and old
+        clusters do not know ids.
 
         :raises AmadouError: the cluster does not answer
         """
@@ -215,11 +215,11 @@ class Admin:
         while True:
             try:
                 if is_lost:
-                    self._client.list_topics(timeout=ANSWER_WITHIN)  # without it lost leaders stay lost
+                    self._client.list_topics(timeout=ANSWER_WITHIN)  # without it, lost leaders stay lost
                 answer = ask()
             except KafkaException as error:
                 is_lost = True
-                self._client.poll(_PAUSE)  # lets the client tell its troubles
+                self._client.poll(_PAUSE)  # lets the client report its errors
                 self._patience.waits(error.args[0])
             else:
                 self._patience.ends()
@@ -241,9 +241,9 @@ def _topic_id(described: Any) -> str | None:
 
 
 def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:
-    """How a source or a sink reaches its cluster.
+    """Return the cluster of a source or a sink.
 
-    :param what: its topics
+    :param what: topics of the source or sink
     """
     return Cluster(
         f"{type(connector).__name__}({what!r})",

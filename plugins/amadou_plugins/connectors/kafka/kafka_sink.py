@@ -17,8 +17,8 @@ from amadou_plugins.connectors.kafka.offsets import Offsets
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    # One request at a time: what is sent again stays in its order. An idempotent producer would wait half a second for
-    # its number in each worker, and a record that came twice is known by its id.
+    # One request at a time, so retried records keep their order. An idempotent producer would wait half a second for
+    # its number in each worker, and readers can drop duplicates by id anyway.
     "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,
     "compression.type": "lz4",
@@ -26,7 +26,7 @@ _WRITING = {
     "delivery.report.only.error": True,
 }
 _producers: dict[tuple[Any, ...], "_Producer"] = {}
-"""Those of this process by their settings: connections are costly."""
+"""Producers of this process by their settings: connections are costly."""
 
 
 class _KeyedCodec:
@@ -56,28 +56,28 @@ def _key_bytes(key: Any) -> bytes | None:
     if isinstance(key, str):
         return key.encode()
     text: bytes = JsonCodec(Any).encode(key)
-    parsed = orjson.loads(text)  # a timestamp's or a UUID's text goes without its quotes
+    parsed = orjson.loads(text)  # the text of a timestamp or a UUID loses its quotes
     return parsed.encode() if isinstance(parsed, str) else text
 
 
 @attrs.frozen
 class KafkaSink(Sink):
-    """Records of a topic of a Kafka cluster: JSON, or the bytes of the port's own codec. At-least-once.
+    """Writes records to a topic of a Kafka cluster: JSON, or the bytes of the port's own codec. At-least-once.
 
     Each record has a header ``amadou-id``, which names the run, the port, the batch and the value. A batch that is
-    played again after a crash writes its records again, with the same ids: who reads the topic drops those that came
-    before. Records are written while a batch is played, so those of a batch that failed may be there, too.
+    replayed after a crash writes its records again, with the same ids, so readers can drop duplicates by id. Records
+    are written while a batch is processed, so the topic may have records of a failed batch, too.
 
     :param topic: the topic, which must exist
-    :param servers: where to ask first, ``host:port`` and more after commas
-    :param key: the field of the values that becomes the record's key, as text: those with the same key share a
-        partition, in their order. Without it records have no key
-    :param username: who logs in, with SASL
+    :param servers: first servers to contact, ``host:port`` and more after commas
+    :param key: field of the values that becomes the record's key, as text: records with the same key share a partition,
+        in their order. Without it records have no key
+    :param username: user who logs in, with SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
-    :param tls: whether connections are encrypted
+    :param tls: true to encrypt connections
     :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
-    :param give_up_after: for how long a cluster that does not answer is waited for
+    :param give_up_after: time to wait for a cluster that does not answer
     :raises SinkError: a setting makes no sense
     """
 
@@ -118,11 +118,11 @@ class KafkaSink(Sink):
         return _KafkaWriter(_producer(self.cluster), str(self.topic), batch, part)
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        """Nothing: the writers have seen that their records arrived."""
+        """Do nothing: the writers have confirmed that their records arrived."""
 
     @property
     def cluster(self) -> Cluster:
-        """How the sink reaches its cluster."""
+        """The sink's cluster."""
         return cluster_of(self, str(self.topic), SinkError)
 
 
@@ -137,7 +137,7 @@ class _KafkaWriter(SinkWriter):
     def write(self, encoded_values: Sequence[Any]) -> None:
         produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
         for key, value in self._records(encoded_values):
-            # By content, not by position: another order of a batch's results must not give other ids.
+            # By content, not by position: the order of a batch's results must not change the ids.
             digest = hashlib.blake2b(value, digest_size=8).hexdigest()
             count = seen[digest] = seen.get(digest, 0) + 1
             produce(topic, value, key, f"{prefix}-{digest}-{count}")
@@ -157,7 +157,7 @@ class _KafkaWriter(SinkWriter):
 
 
 class _Producer:
-    """A client of librdkafka's that waits for a cluster."""
+    """A client of librdkafka that waits for a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -176,10 +176,10 @@ class _Producer:
         self._client = cluster.client(Producer, own)
 
     def produce(self, topic: str, value: bytes, key: bytes | None, identity: str) -> None:
-        """Take a record, which is sent while others are taken.
+        """Queue a record; it is sent while others are queued.
 
-        :param identity: tells the same record again
-        :raises SinkError: one before it was not taken by the cluster
+        :param identity: id by which readers recognise the same record
+        :raises SinkError: the cluster refused an earlier record
         """
         while True:
             try:
@@ -195,14 +195,14 @@ class _Producer:
     def flush(self) -> None:
         """Wait until all records have arrived.
 
-        :raises SinkError: one did not
+        :raises SinkError: a record did not arrive
         """
         while len(self._client):
             self._progress()
         self._raise_failure()
 
     def abandon(self) -> None:
-        """Forget what was not sent."""
+        """Drop the unsent records."""
         self._client.purge()
         self._client.flush(_WAIT)
         self._patience.ends()

@@ -19,29 +19,29 @@ from amadou_plugins.connectors.kafka.planned_offsets import Planned
 _AT_ONCE = 2_000
 _WAIT = 0.1
 _READING = {
-    "group.id": "amadou",  # wanted by librdkafka; no offset is committed to it
+    "group.id": "amadou",  # librdkafka requires it; no offset is committed to it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    # A new assignment waits for the fetch in hand, half a second with librdkafka's own setting.
+    # A new assignment waits for the current fetch, half a second by librdkafka's default.
     "fetch.wait.max.ms": 10,
-    # What is fetched beyond the end of a range is thrown away.
+    # Records fetched beyond the end of a range are thrown away.
     "max.partition.fetch.bytes": 262_144,
     "queued.max.messages.kbytes": 2_048,
-    # Where more than that waits, librdkafka would stop for a second.
+    # If more than this waits, librdkafka stops for a second.
     "fetch.queue.backoff.ms": 10,
 }
 _logger = logging.getLogger("amadou")
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
-"""Those of this process by their settings: connections are costly."""
+"""Consumers of this process by their settings: connections are costly."""
 
 
 class KafkaTimestampError(AmadouError):
-    """A record of Kafka was asked for its timestamp, and has none that a `datetime` can be.
+    """A record of Kafka has no timestamp, or one that does not fit a `datetime`.
 
-    :param topic: the record's topic
-    :param partition: its partition
-    :param offset: its offset
-    :param millis: its timestamp in milliseconds since 1970; `None` where it has none
+    :param topic: topic of the record
+    :param partition: partition of the record
+    :param offset: offset of the record
+    :param millis: timestamp of the record in milliseconds since 1970; `None` where it has none
     """
 
     def __init__(self, topic: str, partition: int, offset: int, millis: int | None) -> None:
@@ -60,7 +60,7 @@ class _Fields(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: datetime | int | None = None  # milliseconds where no datetime can be it
+    timestamp: datetime | int | None = None  # milliseconds where they do not fit a datetime
     topic: str = ""
     partition: int = 0
     offset: int = 0
@@ -69,21 +69,21 @@ class _Fields(NamedTuple):
 class KafkaRecord(_Fields):
     """A record of a topic, as `key_event` gets it: a named tuple.
 
-    :param value: `None` for a tombstone
-    :param key: `None` where it has none
+    :param value: value of the record; `None` for a tombstone
+    :param key: key of the record; `None` where it has none
     :param headers: names and values
-    :param timestamp: when it was made or written, as the topic says, in UTC. Where there is none, or one after the
-        year 9999, reading it raises a `KafkaTimestampError`
-    :param topic: the topic's name
-    :param partition: the partition's number
-    :param offset: the record's place in the partition
+    :param timestamp: time in UTC at which the record was made or written, by the topic's setting. If there is none, or
+        one after the year 9999, reading it raises a `KafkaTimestampError`
+    :param topic: name of the topic
+    :param partition: number of the partition
+    :param offset: position of the record in the partition
     """
 
     __slots__ = ()
 
     @property
     def timestamp(self) -> datetime:
-        at = self[3]  # the field that this property stands before
+        at = self[3]  # the field that this property hides
         if isinstance(at, datetime):
             return at
         raise KafkaTimestampError(self.topic, self.partition, self.offset, at)
@@ -100,27 +100,27 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class KafkaSource(Source):
-    """The records of topics of a Kafka cluster, as `KafkaRecord`s, each once, in the order of their partition.
+    """Reads the records of topics of a Kafka cluster, as `KafkaRecord`s, each once, in the order of their partition.
 
-    The run's checkpoint keeps how far each partition was read; no consumer group is used. Partitions and topics that
-    come later are read from their beginning, transactions when they are committed. The workers read from the cluster
-    themselves, by confluent-kafka (``pip install 'amadou[kafka]'``): Spark needs no package for it. On the embedded
-    engine a run reads what is there when it begins.
+    The run's checkpoint keeps the offset of each partition; no consumer group is used. Partitions and topics that
+    appear later are read from their beginning, transactions once they are committed. The workers read from the cluster
+    directly, with confluent-kafka (``pip install 'amadou[kafka]'``): Spark needs no package. On the embedded engine a
+    run reads the records that exist when it begins.
 
     :param topics: a topic, or several after commas or as a sequence; one that begins with ``^`` is a regular expression
         for the names of topics
-    :param servers: where to ask first, ``host:port`` and more after commas
-    :param start: where a new checkpoint begins: ``"earliest"``, ``"latest"``, or the time from which on records are
-        read, an aware `datetime` or its ISO text
-    :param max_records_per_batch: bounds the batches on Spark; all records that are there make one batch without it
-    :param username: who logs in, with SASL
+    :param servers: first servers to contact, ``host:port`` and more after commas
+    :param start: start of a new checkpoint: ``"earliest"``, ``"latest"``, or the time from which records are read, an
+        aware `datetime` or its ISO text
+    :param max_records_per_batch: bound of the batches on Spark; without it all present records make one batch
+    :param username: user who logs in, with SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
-    :param tls: whether connections are encrypted
+    :param tls: true to encrypt connections
     :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
-    :param give_up_after: for how long a cluster that does not answer is waited for
-    :param skip_lost: go on where records were deleted before they were read, instead of failing
-    :param key_event: turns the records into events, instead of the handler's own
+    :param give_up_after: time to wait for a cluster that does not answer
+    :param skip_lost: true to go on, instead of failing, if records were deleted before they were read
+    :param key_event: function that turns records into events, instead of the handler's own
     :raises SourceError: a setting makes no sense
     """
 
@@ -174,24 +174,24 @@ class KafkaSource(Source):
 
     @staticmethod
     def partition_of(partition: str) -> str:
-        """Its own partition's name: that of the topic, and its number."""
+        """Return the partition's own name: the topic's name and the partition's number."""
         return partition
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset]:
         return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
-        """The records of ranges."""
+        """Yield the records of ranges."""
         return chain.from_iterable(self._read(Range(**cell)) for cell in cells.to_pylist())
 
     @property
     def cluster(self) -> Cluster:
-        """How the source reaches its cluster."""
+        """The source's cluster."""
         assert isinstance(self.topics, tuple)
         return cluster_of(self, ",".join(self.topics), SourceError)
 
     def offsets(self) -> Offsets:
-        """Asks the cluster where to read."""
+        """Return the object that asks the cluster for offsets."""
         assert isinstance(self.topics, tuple)
         return Offsets(self.cluster, self.topics)
 
@@ -201,7 +201,7 @@ class KafkaSource(Source):
 
 
 def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list[Any]]:
-    """The messages of a range, many at once."""
+    """Yield the messages of a range, many at once."""
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer, patience = _consumer(cluster, skip_lost)
@@ -216,7 +216,7 @@ def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list
                 if error is None:
                     messages.append(message)
                 elif error.code() == KafkaError._PARTITION_EOF:
-                    position = max(position, message.offset())  # what is missing before it is no record
+                    position = max(position, message.offset())  # the skipped offsets have no records
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise SourceError(
                         f"{cluster.told}: records of partition {wanted.partition} of {wanted.topic} from offset "
@@ -256,7 +256,7 @@ def _time(millis: int) -> datetime | int | None:
 
 
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
-    # By column: with a call of the class for each it takes twice the time.
+    # By column: calling the class for each record takes twice the time.
     from confluent_kafka import Message
 
     millis = [message.timestamp()[1] for message in messages]

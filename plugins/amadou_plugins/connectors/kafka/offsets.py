@@ -1,4 +1,4 @@
-"""Which records of a Kafka cluster are to be read."""
+"""The ranges of records to read from a Kafka cluster."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -22,17 +22,17 @@ class Range(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The partition's name among those of the source."""
+        """Name of the partition among those of the source."""
         return partition_name(self.topic, self.partition)
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """A partition's name among those of a source."""
+    """Return a partition's name among those of a source."""
     return f"{topic}-{partition}"
 
 
 class Offsets:
-    """Finds out where partitions begin and end.
+    """Finds the first and last offsets of partitions.
 
     :param topics: topics, or regular expressions that begin with ``^``
     """
@@ -44,11 +44,11 @@ class Offsets:
 
     @property
     def back(self) -> datetime | None:
-        """When the cluster answered again that had not for a while."""
+        """Time at which the cluster answered again after an outage."""
         return self._admin.back
 
     def partitions(self) -> list[tuple[str, int]]:
-        """The topics and partitions there are.
+        """Return the existing topics and partitions.
 
         :raises SourceError: a topic does not exist, or the cluster does not answer
         """
@@ -66,7 +66,7 @@ class Offsets:
         return [(name, partition) for name in chosen for partition in known[name]]
 
     def at(self, start: str | datetime, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """The offsets of a start: see `KafkaSource`."""
+        """Return the offsets of a start; see `KafkaSource`."""
         from confluent_kafka.admin import OffsetSpec
 
         partitions = list(partitions)
@@ -75,11 +75,11 @@ class Offsets:
             return self._admin.offsets(dict.fromkeys(partitions, spec))
         time = start if isinstance(start, datetime) else datetime.fromisoformat(start)
         found = self._admin.offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(to_millis(time))))
-        later = [partition for partition, offset in found.items() if offset < 0]  # nothing is as new as that
+        later = [partition for partition, offset in found.items() if offset < 0]  # no record is that new
         return found | self.at(LATEST, later)
 
     def emptied(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Where those partitions begin that had records and have none now."""
+        """Return the first offset of each partition that had records and has none now."""
         partitions = list(partitions)
         ends = self.at(LATEST, partitions)
         return {
@@ -89,10 +89,10 @@ class Offsets:
         }
 
     def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-        """The ids of topics, as far as they are known.
+        """Return the ids of topics, as far as they are known.
 
-        :param known: those that they had
-        :raises SourceError: a topic has another one by now
+        :param known: earlier ids of the topics
+        :raises SourceError: a topic has another id now
         """
         ids = self._admin.ids(topics)
         for topic, id_ in ids.items():
@@ -103,7 +103,7 @@ class Offsets:
         return ids
 
     def ranges(self, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[Range]:
-        """What lies between offsets; partitions that are new begin at their beginning.
+        """Return the ranges between offsets; new partitions start at their first offset.
 
         :raises SourceError: a partition has fewer records than were read
         """
@@ -122,7 +122,7 @@ class Offsets:
 
 
 def check_start(start: Any) -> None:
-    """Raise a `SourceError` unless a start can be understood."""
+    """Raise a `SourceError` unless a start is valid."""
     if start in (EARLIEST, LATEST):
         return
     try:
@@ -134,10 +134,10 @@ def check_start(start: Any) -> None:
 
 
 def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
-    """The ranges to read first, so that what is read ahead need not be kept for long: of partitions that were never
-    read, and of those whose event times are in the older half of the time between the oldest and the newest one.
+    """Return the ranges to read first, so that events read ahead need not be kept long: those of partitions that were
+    never read, or whose event times are in the older half of the time between the oldest and the newest one.
 
-    :param newest: the newest event time of each partition by its name, as far as it is known
+    :param newest: newest event time of each partition by name, as far as it is known
     """
     times = [newest[each.name] for each in ranges if each.name in newest]
     middle = (min(times) + max(times)) / 2 if times else 0
@@ -145,7 +145,7 @@ def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Rang
 
 
 def limited(ranges: list[Range], most: int) -> list[Range]:
-    """The beginnings of ranges: so many records at most, and of each its share."""
+    """Return the beginnings of ranges: at most a number of records in all, a proportional share of each range."""
     total = sum(each.end - each.start for each in ranges)
     if total <= most:
         return ranges
@@ -158,7 +158,7 @@ def limited(ranges: list[Range], most: int) -> list[Range]:
 
 
 def shares(ranges: list[Range], count: int) -> list[list[Range]]:
-    """Ranges, cut into so many shares of nearly the same number of records."""
+    """Cut ranges into a number of shares with nearly the same number of records."""
     total = sum(each.end - each.start for each in ranges)
     bounds = [total * number // count for number in range(1, count + 1)]
     parts: list[list[Range]] = [[] for _ in range(count)]

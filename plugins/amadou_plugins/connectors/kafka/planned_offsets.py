@@ -1,4 +1,4 @@
-"""How far a batch reads the partitions of a Kafka cluster, as Spark keeps it."""
+"""The offsets up to which a batch reads the partitions of a Kafka cluster, as Spark keeps them."""
 
 from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
@@ -14,18 +14,18 @@ Partition: TypeAlias = tuple[str, int]
 
 @attrs.frozen
 class Planned:
-    """How far a batch reads, and what it leaves.
+    """The offsets up to which a batch reads, and the rest that it leaves.
 
-    As JSON each topic has its partitions with their offsets, and what else is known of it::
+    As JSON, each topic has its partitions with their offsets, and further facts::
 
         {topic: {"0": offset, "left": {"0": records}, "fresh": ["0"], "gone": true, "back": time, "id": id}}
 
-    :param read: the offset that each partition is read up to
-    :param left: how many records there are beyond it, where there are any
-    :param fresh: the partitions that were never read
-    :param gone: topics that no longer are
-    :param ids: what tells topics from others that had their names before
-    :param back: when the cluster answered again that had not for a while
+    :param read: offset that each partition is read up to
+    :param left: number of records beyond that offset, where there are any
+    :param fresh: partitions that were never read
+    :param gone: topics that no longer exist
+    :param ids: ids that distinguish topics from earlier ones of the same name
+    :param back: time at which the cluster answered again after an outage
     """
 
     read: dict[Partition, int]
@@ -43,12 +43,12 @@ class Planned:
         ids: dict[str, str],
         back: datetime | None = None,
     ) -> "Planned":
-        """The next batch.
+        """Return the plan of the next batch.
 
-        :param there: what is there to be read
-        :param chosen: the beginnings of it that the batch reads
-        :param ends: the partitions that there are
-        :param back: as it is known now
+        :param there: ranges that can be read
+        :param chosen: beginnings of these ranges that the batch reads
+        :param ends: existing partitions
+        :param back: current value of `back`
         """
         read = {(each.topic, each.partition): each.end for each in chosen}
         starts = {(each.topic, each.partition): each.start for each in there}
@@ -66,7 +66,7 @@ class Planned:
         )
 
     def offsets(self) -> dict[str, PartitionOffset]:
-        """What the source tells of it, by partition."""
+        """Return the offsets that the source reports, by partition."""
         offsets = {}
         for partition, offset in self.read.items():
             if partition[0] not in self.gone:

@@ -1,7 +1,6 @@
-"""The source of Kafka's records as Spark sees it: which ranges of offsets a batch has. The records themselves do not
-pass through Spark.
+"""Spark's view of the Kafka source: the ranges of offsets of a batch. The records themselves do not pass through Spark.
 
-Spark asks for offsets in a process of its own, beside the driver.
+Spark requests offsets in a process of its own, beside the driver.
 """
 
 import json
@@ -27,7 +26,7 @@ _COLUMNS = "record struct<topic string, partition int, start bigint, end bigint>
 
 
 def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> Any:
-    """The ranges of a source as a streaming DataFrame; see `Source.read_stream`."""
+    """Return the ranges of a source as a streaming DataFrame; see `Source.read_stream`."""
     cores = spark.sparkContext.defaultParallelism
 
     class KafkaRanges(DataSource):  # a class for each source: Spark's options would show the password
@@ -51,14 +50,14 @@ def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> A
 
 
 def _end_like_a_filter() -> None:
-    """Let this process, which only answers Spark's questions, end silently when it writes to a connection that Spark
-    has closed: pyspark would write a traceback to the console. librdkafka's threads block the signal.
+    """Let this process, which only answers Spark's requests, end silently when it writes to a connection that Spark has
+    closed: pyspark would write a traceback to the console. librdkafka's threads block the signal.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are those of `Planned`.
+    """Reads ranges; its offsets are those of `Planned`.
 
     :param newest: the file with the newest event time of each partition; see `Source.read_stream`
     """
@@ -112,17 +111,17 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offsets.at(LATEST, self._offsets.partitions())
 
     def _newest_times(self) -> dict[str, int]:
-        if self._newest is None or not os.path.exists(self._newest):  # no batch is done yet
+        if self._newest is None or not os.path.exists(self._newest):  # no batch has completed yet
             return {}
         with open(self._newest, encoding="utf-8") as file:
             times: dict[str, int] = json.load(file)
         return times
 
     def _ids(self, offsets: Iterable[tuple[str, int]], known: dict[str, str]) -> dict[str, str]:
-        """The ids of topics, as far as they are known.
+        """Return the ids of topics, as far as they are known.
 
-        :param known: those that they had
-        :raises SourceError: a topic has another id by now
+        :param known: earlier ids of the topics
+        :raises SourceError: a topic has another id now
         """
         self._has_looked = True
         return known | self._offsets.ids({topic for topic, _ in offsets}, known)

@@ -1,4 +1,4 @@
-"""The columns of a PostgreSQL table, and what of a port's type goes into them."""
+"""The columns of a PostgreSQL table, and the types of a port's fields that fit them."""
 
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
@@ -40,10 +40,10 @@ _SCALARS: dict[type, tuple[str, ...]] = {
     bytes: ("bytea",),
     str: ("text",),
 }
-"""The columns that take a type, the best one first; those of text and JSON take each. A class comes before its base."""
+"""The columns that take a type, the best one first; text and JSON columns take any. A class comes before its base."""
 _NO_TEXT = "NBA"
-"""PostgreSQL's categories of what a text is no sensible form of: numbers, booleans, arrays. Of others, such as dates,
-enums and addresses, it may be one.
+"""PostgreSQL's categories of columns that refuse texts: numbers, booleans, arrays. For others, such as dates, enums and
+addresses, a text may be a valid form.
 """
 _ARRAYS = (Sequence, Set)
 
@@ -52,12 +52,12 @@ _ARRAYS = (Sequence, Set)
 class Column:
     """A column of a table.
 
-    :param type: as SQL has it
-    :param base: the same without length and precision; of a domain, what it is made of
+    :param type: SQL type
+    :param base: SQL type without length and precision; the base type of a domain
     :param category: PostgreSQL's `typcategory`
-    :param element: that of an array's elements
-    :param is_required: it cannot be left out
-    :param is_generated: it cannot be given
+    :param element: `typcategory` of an array's elements
+    :param is_required: true if the column cannot be left out
+    :param is_generated: true if the column cannot be set
     """
 
     name: str
@@ -70,35 +70,35 @@ class Column:
 
     @property
     def read_as(self) -> str:
-        """The type that it is read from JSON as."""
+        """Type as which the column is read from JSON."""
         return {"bytea": "text", "timestamp without time zone": "timestamp with time zone"}.get(self.base, self.type)
 
     @property
     def expression(self) -> str:
-        """SQL that makes its value from what was read, ``{}``."""
+        """SQL that makes the column's value from the value read, ``{}``."""
         return "decode({}, 'base64')" if self.base == "bytea" else "{}"
 
     def takes(self, type_: Any) -> bool:
-        """Whether values of a Python type can go into it, as far as types tell."""
+        """Return true if the column can take values of a Python type, judging by the types alone."""
         return _takes(self.base, self.category, self.element, type_)
 
 
 def columns_of(connection: Any, table: str) -> dict[str, Column]:
-    """The columns of a table by name; none where there is no such table.
+    """Return the columns of a table by name; none if there is no such table.
 
-    :param table: its name, quoted
+    :param table: quoted name of the table
     """
     return {row[0]: Column(*row) for row in connection.execute(_COLUMNS, (table,))}
 
 
 def fields_for(type_: Any) -> Mapping[str, Any] | None:
-    """The types of the fields of a port's type by name; `None` where it has no fields."""
+    """Return the types of the fields of a port's type by name; `None` where it has no fields."""
     class_ = get_origin(type_) or type_
     return get_type_hints(class_) if is_typeddict(class_) else field_types(type_)
 
 
 def definition(type_: Any) -> str:
-    """The SQL type of a column that fits a Python type."""
+    """Return the SQL type of a column that fits a Python type."""
     kinds = {_sql_type(kind) for kind in _kinds(type_) if kind is not type(None)}
     may_be_none = not {Any, object, type(None)}.isdisjoint(_kinds(type_))
     return (kinds.pop() if len(kinds) == 1 else "jsonb") + ("" if may_be_none else " NOT NULL")
@@ -132,13 +132,13 @@ def _takes_kind(base: str, category: str, element: str | None, kind: Any) -> boo
     elements = _elements(kind)
     if elements is None:
         return category == "C"
-    # what is in an array is not made from what was read, and `bytes` are read as their base64
+    # array elements are used as they were read, and `bytes` are read as their base64
     of = (base.removesuffix("[]"), element or "", None)
     return category == "A" and all(_takes(*of, each) and (each is not bytes or of[1] == "S") for each in elements)
 
 
 def _kinds(type_: Any) -> list[Any]:
-    """What a value of a type may be: types that are no unions, no literals and no other names of a type."""
+    """Return the types that a value may have: without unions, literals and aliases."""
     if isinstance(type_, TypeVar):
         return [Any]
     if isinstance(type_, NewType):
@@ -156,12 +156,12 @@ def _kinds(type_: Any) -> list[Any]:
 
 
 def _scalar(kind: Any) -> type | None:
-    """Which of the types that JSON has as one value a type is."""
+    """Return the scalar type in JSON that a type is, or `None`."""
     return next((scalar for scalar in _SCALARS if isinstance(kind, type) and issubclass(kind, scalar)), None)
 
 
 def _elements(kind: Any) -> list[Any] | None:
-    """What is in the lists of a type, and in the lists in them; `None` where it has none."""
+    """Return the element types of a list type, nested lists included; `None` for any other type."""
     class_ = get_origin(kind) or kind
     is_array = isinstance(class_, type) and issubclass(class_, _ARRAYS) and _scalar(class_) is None
     if not is_array or is_named_tuple(class_):  # a named tuple becomes an object

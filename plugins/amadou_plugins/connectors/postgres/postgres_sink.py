@@ -27,29 +27,28 @@ def _names(value: str | Sequence[str] | Param | None) -> Any:
 
 @attrs.frozen
 class PostgresSink(Sink):
-    """A table in PostgreSQL, a row for each value. Exactly-once.
+    """Writes a row for each value to a PostgreSQL table. Exactly-once.
 
     The fields of an attrs class, dataclass, named tuple or `TypedDict` go into the columns of the same names; other
-    columns keep their defaults. Timestamps in columns without a time zone are UTC. Fields with something inside go into
-    columns of type `jsonb`, lists also into arrays.
+    columns keep their defaults. Timestamps in columns without a time zone are UTC. Nested fields go into columns of
+    type `jsonb`, lists also into arrays.
 
-    Workers stage the parts of a batch in the table `amadou.staging`. The commit is one transaction, which moves them
-    into the table and notes the batch in `amadou.batches`: one that is noted is not written again. Both tables are made
-    by the first run. `amadou.staging` is unlogged: where PostgreSQL itself crashes between staging and commit, the run
-    ends, and with its checkpoint it plays the batch again.
+    Workers stage the parts of a batch in the table `amadou.staging`. The commit is one transaction: it moves the parts
+    into the table and records the batch in `amadou.batches`. A recorded batch is not written again. The first run
+    creates both tables. `amadou.staging` is unlogged: if PostgreSQL itself crashes between staging and commit, the run
+    ends; restarted from its checkpoint, it replays the batch.
 
-    A lost connection is tried again with growing pauses while the run waits. A value that the table refuses ends the
-    run.
+    A lost connection is retried with growing pauses while the run waits. A value that the table refuses ends the run.
 
     :param url: ``postgresql://host:port/database``, without a password
     :param table: the table's name, ``table`` or ``schema.table``, in upper and lower case as PostgreSQL has it
     :param upsert_key: names of columns, or a text with commas between them: a value replaces the row with the same
-        ones, the last value where a batch has several. There must be a unique index on just these columns. Without it
-        each value is a row of its own
-    :param username: who logs in
-    :param password: the user's
-    :param give_up_after: how long a lost connection is tried again, before it ends the run
-    :raises SinkError: a setting is of no use
+        values in these columns; of several in a batch, the last one counts. There must be a unique index on exactly
+        these columns. Without it each value is a row of its own
+    :param username: user who logs in
+    :param password: the user's password
+    :param give_up_after: time for which a lost connection is retried before it ends the run
+    :raises SinkError: a setting is invalid
     """
 
     guarantee = "exactly-once"
@@ -112,7 +111,7 @@ class PostgresSink(Sink):
 
 
 class _PostgresWriter(SinkWriter):
-    """Keeps its part until the end: nothing is at stake before, and a lost connection can be tried again."""
+    """Keeps its part until the end, so a lost connection can be retried with all of it."""
 
     def __init__(self, batch: SinkBatch, server: Server, table: str) -> None:
         self._batch = batch
@@ -147,7 +146,7 @@ class _PostgresWriter(SinkWriter):
 
 
 class _LetterCodec(JsonCodec):
-    """A letter must never fail, and PostgreSQL has no form for the character NUL."""
+    """Replaces the character NUL, which PostgreSQL cannot store: writing a dead letter must never fail."""
 
     def encode(self, value: Any) -> bytes:
         return _NUL.sub(rb"\1\\ufffd", super().encode(value))
@@ -156,7 +155,7 @@ class _LetterCodec(JsonCodec):
 def _check_url(url: Any) -> None:
     try:
         parts = urlsplit(url)
-    except (ValueError, AttributeError):  # a Secret is no text
+    except (ValueError, AttributeError):  # a Secret is not a text
         raise SinkError(
             "PostgresSink needs a url such as postgresql://host:5432/database, which is no secret: the password is "
             "given by password="

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: what is tried again, and what is said of what is not."""
+"""Connections to PostgreSQL: the retries, and the errors that are not retried."""
 
 import logging
 import time
@@ -19,14 +19,14 @@ _LONGEST_PAUSE = 5.0
 _SETTINGS: dict[str, Any] = {
     "application_name": "amadou",
     "connect_timeout": 10,
-    # A server that vanished is noticed within a minute.
+    # A vanished server is noticed within a minute.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
 _PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57")
-"""How the codes begin of errors that are no fault of the batch: lost connections, a standby that is not promoted yet, a
+"""First characters of the codes of errors that the batch did not cause: lost connections, a standby not promoted yet, a
 transaction that idled, deadlocks, a lack of resources, locks, servers that shut down or start.
 """
 _logger = logging.getLogger("amadou")
@@ -34,7 +34,7 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class Server:
-    """How a sink reaches its database.
+    """A sink's database, with the settings to reach it.
 
     :param told: the sink, for messages
     """
@@ -47,9 +47,9 @@ class Server:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """A connection and a transaction on it, which is committed at the end.
+        """Open a connection with a transaction, which is committed at the end.
 
-        :raises SinkError: psycopg is missing, there is no connection, or PostgreSQL refuses something
+        :raises SinkError: psycopg is missing, there is no connection, or PostgreSQL refuses a statement
         """
         try:
             import psycopg
@@ -66,10 +66,10 @@ class Server:
             raise SinkError(f"{self.told}: {text}. Check {advice}") from error
 
     def patiently(self, work: Callable[[Any], T]) -> T:
-        """What some work on a connection gives, in a transaction of its own; it is done again where the connection is
-        lost, also in the middle.
+        """Return the result of some work on a connection, in a transaction of its own; the work is retried if the
+        connection is lost, even midway.
 
-        :raises SinkError: the connection does not come back, or PostgreSQL refuses something
+        :raises SinkError: the connection does not come back, or PostgreSQL refuses a statement
         """
         import psycopg
 
@@ -99,9 +99,9 @@ class Server:
         return done
 
     def refused(self, error: Any, advice: str = "") -> SinkError:
-        """The error for what PostgreSQL refuses, with its own message.
+        """Return the error for a statement that PostgreSQL refuses, with PostgreSQL's own message.
 
-        :param advice: what to do, where PostgreSQL does not say
+        :param advice: advice, if PostgreSQL gives none
         """
         said = error.diag
         told = [said.message_primary or _one_line(error), said.message_detail, said.message_hint, advice]
@@ -113,7 +113,7 @@ class Server:
 
         login = {"user": self.username, "password": revealed(self.password)}
         given = {name: value for name, value in login.items() if value is not None}
-        # prepared statements do not pass every pooler
+        # some poolers do not support prepared statements
         return psycopg.connect(**{**_SETTINGS, **conninfo_to_dict(self.url), **given}, prepare_threshold=None)
 
     def _warn(self, text: str) -> None:

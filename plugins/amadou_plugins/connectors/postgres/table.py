@@ -1,4 +1,4 @@
-"""What is done in PostgreSQL: staging the parts of a batch, and moving them into a table."""
+"""The work in PostgreSQL: staging the parts of a batch, and moving them into a table."""
 
 import logging
 import uuid
@@ -15,7 +15,7 @@ from amadou_plugins.connectors.postgres.server import Server
 
 _logger = logging.getLogger("amadou")
 _LOCK = 0x616D61646F75
-"""Taken by who makes the schema: `IF NOT EXISTS` fails where two do at once."""
+"""Lock for creating the schema: `IF NOT EXISTS` fails if two sessions create it at once."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS amadou;
 CREATE UNLOGGED TABLE IF NOT EXISTS amadou.staging (
@@ -49,17 +49,17 @@ ON CONFLICT (run, port) DO UPDATE SET job = excluded.job, batch = excluded.batch
 WHERE noted.batch < excluded.batch
 """
 _MINE = "run = %(run)s AND port = %(port)s"
-# Locked, so that none is deleted before it is moved.
+# Locked, so that no row is deleted before it is moved.
 _STAGED = f"""
 SELECT 1 FROM amadou.staging WHERE {_MINE} AND batch = %(batch)s AND attempt = ANY(%(attempts)s) FOR UPDATE
 """
-# `place` is where a value stands in its row; the columns have names of their own, so that none is called so.
+# `place` is a value's position in its row; the columns are renamed, so that no column has this name.
 _VALUES = f"""
 FROM unnest(%(attempts)s::text[]) WITH ORDINALITY AS part(attempt, number)
 JOIN amadou.staging AS staged ON {_MINE} AND batch = %(batch)s AND staged.attempt = part.attempt
 CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(data) AS ({{read}})) WITH ORDINALITY AS value({{names}}, place)
 """
-# What is left of attempts that came to nothing goes, too. None of a later batch does: this driver may be an old one.
+# Deletes the rows of failed attempts, too, but none of a later batch: this driver may be an outdated one.
 _CLEAR = f"DELETE FROM amadou.staging WHERE {_MINE} AND batch <= %(batch)s"
 _CLEAR_OLD = "DELETE FROM amadou.staging WHERE staged_at < now() - interval '7 days'"
 _TRANSACTION = """
@@ -72,9 +72,9 @@ SET LOCAL idle_in_transaction_session_timeout = '60s'
 def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) -> str:
     """Store a part of a batch.
 
-    :param table: the name of the table that it goes to
+    :param table: name of the target table
     :param rows: arrays of values as JSON
-    :returns: the name of this attempt: a part may be stored several times, and one of them counts
+    :returns: name of this attempt: a part may be stored several times, and one attempt counts
     """
     attempt = uuid.uuid4().hex
     keys = (batch.run, _port(batch, table), batch.number, attempt)
@@ -85,11 +85,11 @@ def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) ->
 
 @attrs.frozen
 class Table:
-    """A table that values go into.
+    """The target table of a sink.
 
-    :param server: where it is
-    :param name: its name, with its schema or without
-    :param upsert_key: the columns by which a value replaces a row; it does not without
+    :param server: server of the table
+    :param name: name of the table, with or without its schema
+    :param upsert_key: columns by which a value replaces a row; without them each value is a new row
     """
 
     server: Server
@@ -99,12 +99,12 @@ class Table:
     def commit(
         self, connection: Any, batch: SinkBatch, fields: Sequence[str], attempts: Sequence[str], rows: int
     ) -> None:
-        """Move a batch into the table, unless it is there.
+        """Move a batch into the table, unless the table has it already.
 
-        :param fields: the fields of its values
-        :param attempts: those of its parts that count, in order
-        :param rows: how many rows those have staged
-        :raises SinkError: what was staged is gone, or the table refuses a value
+        :param fields: fields of the batch's values
+        :param attempts: attempts of its parts that count, in order
+        :param rows: number of rows that these attempts have staged
+        :raises SinkError: staged rows are missing, or the table refuses a value
         """
         values = self._values(batch, attempts)
         connection.execute(_TRANSACTION)
@@ -122,10 +122,10 @@ class Table:
         connection.execute(_CLEAR, values)
 
     def check(self, connection: Any, port: str, fields: Mapping[str, Any]) -> None:
-        """Look whether values can be moved into the table, and make the schema `amadou` where it is missing.
+        """Check that values can be moved into the table, and create the schema `amadou` if it is missing.
 
-        :param fields: the types of the fields of the port's type
-        :raises SinkError: they cannot, with what to do
+        :param fields: types of the fields of the port's type
+        :raises SinkError: values cannot be moved; the message gives advice
         """
         from psycopg import errors
 
@@ -174,7 +174,7 @@ class Table:
             raise self.server.refused(error, why) from error
 
     def _rehearse(self, connection: Any, port: str, fields: Sequence[str]) -> None:
-        """Do all that a batch takes, with none in it."""
+        """Run all statements of a commit, with an empty batch."""
         batch = SinkBatch(f"check-{uuid.uuid4().hex}", "", port, 0, JsonCodec(Any))
         with connection.transaction(force_rollback=True):
             attempt = stage(connection, batch, self.name, ["[]"])
@@ -221,7 +221,7 @@ class Table:
             raise self.server.refused(error, f"see the column {name}" if name else "") from error
 
     def _at_fault(self, connection: Any, values: Mapping[str, Any], columns: Sequence[Column]) -> str | None:
-        """The column that a value cannot be read as, which PostgreSQL does not say."""
+        """Return the column that a value cannot be read as: PostgreSQL does not name it."""
         import psycopg
 
         for column in columns:
@@ -257,7 +257,7 @@ class Table:
 
 
 def quoted(*names: str) -> str:
-    """A name in SQL."""
+    """Return a name quoted for SQL."""
     from psycopg.sql import Identifier
 
     return Identifier(*names).as_string()
@@ -268,7 +268,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _escaped(sql: str) -> str:
-    """SQL that has no parameters, as part of one that has."""
+    """Return SQL without parameters, escaped for use in SQL that has parameters."""
     return sql.replace("%", "%%")
 
 
@@ -278,7 +278,7 @@ def _read(columns: Sequence[Column]) -> str:
 
 
 def _port(batch: SinkBatch, table: str) -> str:
-    """A port and a table that it leads to: a port may have several sinks in one database."""
+    """Return the name of a port with its target table: a port may have several sinks in one database."""
     return f"{batch.port} → {table}"
 
 
