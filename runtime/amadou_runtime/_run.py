@@ -64,7 +64,7 @@ def run(
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
     job, hooks = _prepared(job, params)
-    with hooks.failures_told():
+    with hooks.failures_reported():
         if engine == "embedded":
             summary = run_embedded(job, hooks, flush=flush)
         else:
@@ -129,7 +129,7 @@ def start(
 
     _check_trigger(trigger)
     job, hooks = _prepared(job, params)
-    with hooks.failures_told():
+    with hooks.failures_reported():
         running = start_on_spark(job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
     running.on_end = hooks.ended
     return running
@@ -198,7 +198,7 @@ def replay(
 
     job, hooks = _prepared(job, params)
     settings = dict(conf)
-    with hooks.failures_told(), _stop_signals() as stop:
+    with hooks.failures_reported(), _stop_signals() as stop:
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
         spark = session(job.name, master=master, conf=settings)

@@ -76,12 +76,12 @@ def _state(job: Job) -> "Table":
 def _ports(job: Job) -> "Table":
     table = _table("Ports", "port", "type", "sink", "guarantee")
     for name, spec in job.ports.items():
-        told = [name, spec.shown_type()]
+        label = [name, spec.shown_type()]
         if name not in job.sinks:
-            table.add_row(*told, "JSON lines in the checkpoint", "exactly-once")
+            table.add_row(*label, "JSON lines in the checkpoint", "exactly-once")
         for sink in [sink for port, sink in job.all_sinks if port == name]:
-            table.add_row(*told, _connector(sink), sink.guarantee)
-            told = ["", ""]
+            table.add_row(*label, _connector(sink), sink.guarantee)
+            label = ["", ""]
     return table
 
 

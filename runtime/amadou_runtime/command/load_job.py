@@ -33,10 +33,10 @@ def load_job(target: str) -> Job:
     if isinstance(found, Job):
         return found
     jobs = [name for name, value in vars(module).items() if isinstance(value, Job)]
-    told = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
+    why = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
     if jobs:
-        raise LoadError(target, f"{told}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
-    raise LoadError(target, f"{told}, nor any other Job: write {name} = Job(…) at its top level")
+        raise LoadError(target, f"{why}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
+    raise LoadError(target, f"{why}, nor any other Job: write {name} = Job(…) at its top level")
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def _file(target: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     _loaded_files.add(name)
     try:
-        with _import_told(target):
+        with _import_errors(target):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -81,7 +81,7 @@ def _file(target: str, path: Path) -> ModuleType:
 
 def _module(target: str, name: str) -> ModuleType:
     _put_first(os.getcwd())
-    with _import_told(target, name):
+    with _import_errors(target, name):
         return importlib.import_module(name)
 
 
@@ -91,7 +91,7 @@ def _put_first(directory: str) -> None:
 
 
 @contextmanager
-def _import_told(target: str, name: str = "") -> Iterator[None]:
+def _import_errors(target: str, name: str = "") -> Iterator[None]:
     """Tell what kept a user's module from getting to its end."""
     try:
         yield

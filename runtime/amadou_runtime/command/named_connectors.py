@@ -59,9 +59,9 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
     shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
-    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
+    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
     if kind not in kinds:
-        raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
+        raise LoadError(label, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
     made = kinds[kind]
     parameters = {
         name: parameter
@@ -78,23 +78,23 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
         collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
     unknown = [name for name in options if name not in usable]
     if unknown:
-        raise LoadError(told, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
+        raise LoadError(label, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
-            raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
+            raise LoadError(label, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
     if key_event is not None and "key_event" not in parameters:
-        raise LoadError(told, f"the job's own source has key_event=, which {made.__name__} does not take")
+        raise LoadError(label, f"the job's own source has key_event=, which {made.__name__} does not take")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
-        raise LoadError(told, f"{made.__name__} needs {missing[0]}")
+        raise LoadError(label, f"{made.__name__} needs {missing[0]}")
     try:
         given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
         kept = {} if key_event is None else {"key_event": key_event}
         return made(**given, **kept, **({_OPTIONS: collected} if collected else {}))
     except (AmadouError, ValueError, TypeError) as error:
-        raise LoadError(told, str(error)) from error
+        raise LoadError(label, str(error)) from error
 
 
 def _hidden(name: str, text: str) -> Any:

@@ -51,7 +51,7 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
+def errors_as_messages() -> Iterator[None]:
     """Tell an error of amadou's as a message, the user's own traceback first, and exit with 1."""
     try:
         yield

@@ -65,8 +65,8 @@ class ProgressDisplay:
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 8) % len(_FRAMES)]
-        told = "starting …" if self._last is None else progress_line(self._last)
-        return Text(f"{frame} {told}", no_wrap=True, overflow="ellipsis")
+        text = "starting …" if self._last is None else progress_line(self._last)
+        return Text(f"{frame} {text}", no_wrap=True, overflow="ellipsis")
 
 
 def progress_line(progress: Progress) -> str:

@@ -13,7 +13,7 @@ from amadou import Job
 from amadou_runtime._run import run
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ParamOption, TargetArgument, errors_told, groups, pairs
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.progress_display import ProgressDisplay
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
@@ -98,7 +98,7 @@ def run_job(
         }.items():
             if value:
                 raise typer.BadParameter(f"{option} is for the Spark engine: leave it out with --engine embedded")
-    with errors_told():
+    with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
         with ProgressDisplay() as display:

@@ -123,7 +123,7 @@ class Plugins:
 
     def batch_completed(self, run: Run, batch: BatchReport) -> None:
         """Tell plugins."""
-        self._tell("amadou_batch_completed", run=run, batch=batch)
+        self._notify("amadou_batch_completed", run=run, batch=batch)
 
     @property
     def want_spark_progress(self) -> bool:
@@ -132,15 +132,15 @@ class Plugins:
 
     def spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
         """Tell plugins."""
-        self._tell("amadou_spark_progress", run=run, progress=progress)
+        self._notify("amadou_spark_progress", run=run, progress=progress)
 
     def run_ended(self, run: Run, summary: RunSummary) -> None:
         """Tell plugins."""
-        self._tell("amadou_run_ended", run=run, summary=summary)
+        self._notify("amadou_run_ended", run=run, summary=summary)
 
     def run_failed(self, run: Run, error: Exception) -> None:
         """Tell plugins."""
-        self._tell("amadou_run_failed", run=run, error=error)
+        self._notify("amadou_run_failed", run=run, error=error)
 
     def _registered(self, hook: str, kind: str, base: type | None = None) -> dict[str, Any]:
         """What plugins register by name.
@@ -167,16 +167,16 @@ class Plugins:
                 _warn(error)
         return known
 
-    def _tell(self, hook: str, **told: Any) -> None:
+    def _notify(self, hook: str, **values: Any) -> None:
         """Call a hook whose failures harm nobody else."""
         for implementation in self._implementations(hook):
             try:
-                self._call(implementation, hook, **told)
+                self._call(implementation, hook, **values)
             except PluginError as error:
                 _warn(error)
 
     def _call(
-        self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **told: Any
+        self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **values: Any
     ) -> Any:
         """Call a plugin's hook.
 
@@ -184,7 +184,7 @@ class Plugins:
         """
         plugin = implementation.plugin_name
         try:
-            answer = implementation.function(*(told[name] for name in implementation.argnames))
+            answer = implementation.function(*(values[name] for name in implementation.argnames))
             answer = answer if read is None else read(answer)
         except AmadouError as error:
             raise PluginError(plugin, str(error), hook) from error
@@ -192,7 +192,7 @@ class Plugins:
             raise PluginError(plugin, f"{type(error).__name__}: {error}", hook) from error
         if self._traces:
             shown = "" if answer is None else f" -> {shown_value(answer, _ANSWER_LENGTH)}"
-            print(f"amadou: {hook}({', '.join(told)}) by {plugin}{shown}", file=sys.stderr, flush=True)
+            print(f"amadou: {hook}({', '.join(values)}) by {plugin}{shown}", file=sys.stderr, flush=True)
         return answer
 
 

@@ -64,9 +64,9 @@ class PluginLoader:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
-            told = "%s names %s, which is not installed (it takes: %s)"
+            message = "%s names %s, which is not installed (it takes: %s)"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
-            _logger.warning(told, OFF, ", ".join(sorted(unknown)), known)
+            _logger.warning(message, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
             self._load_installed(entry, _ALL in off or entry.name in off)
         for plugin in named:

@@ -29,9 +29,9 @@ def guarded(metric: Metric, plugin: str) -> Metric:
             return given
         except Exception as error:
             has_failed = True
-            told = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
+            message = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
             why = redacted(f"{type(error).__name__}: {error}")
-            _logger.warning("%s: %s\n%s", told, why, shown_traceback(error))
+            _logger.warning("%s: %s\n%s", message, why, shown_traceback(error))
             return None
 
     return attrs.evolve(metric, read=read)

@@ -45,7 +45,7 @@ class RunHooks:
             self.plugins.run_failed(self._run, outcome)
 
     @contextmanager
-    def failures_told(self) -> Iterator[None]:
+    def failures_reported(self) -> Iterator[None]:
         """Take an error that comes out of the context for the run's end."""
         try:
             yield

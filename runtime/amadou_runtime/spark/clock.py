@@ -55,12 +55,12 @@ class BatchTime:
     now: int
     dependency_state: bytes | None = None
 
-    def tell(self, spark: Any) -> None:
+    def hand_to_tasks(self, spark: Any) -> None:
         """Let the tasks that this thread starts know."""
         spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
 
     @classmethod
-    def told(cls) -> "BatchTime":
+    def of_task(cls) -> "BatchTime":
         """The time of the batch that the task belongs to. Called in a task."""
         from pyspark import TaskContext
 
@@ -69,10 +69,10 @@ class BatchTime:
         if context is None or text is None:
             raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
         fields = json.loads(text)
-        told = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
-        if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
-            raise RunError(f"a task of another batch has the time of batch {told.number}")
-        return told
+        time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
+        if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
+            raise RunError(f"a task of another batch has the time of batch {time.number}")
+        return time
 
 
 def _plain(value: Any) -> str:

@@ -44,7 +44,7 @@ class KeyingStage:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         number = itertools.count()
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         try:
             worker = self.payload.load().opened()
             for batch in batches:

@@ -52,22 +52,22 @@ class LostTasks:
                 _logger.warning(_TRIED_AGAIN, self._job, what_died(task.errorMessage().get()), number)
 
 
-def what_died(told: str) -> str:
+def what_died(message: str) -> str:
     """What ended a task, in a clause."""
-    if _DIED in told:
+    if _DIED in message:
         return "a Python worker of Spark was killed or crashed"
-    return f"a task failed ({told.strip().splitlines()[0]})"
+    return f"a task failed ({message.strip().splitlines()[0]})"
 
 
-def died_error(job: str, number: int, told: str, master: str) -> RunError | None:
+def died_error(job: str, number: int, message: str, master: str) -> RunError | None:
     """The error of a batch whose task lost all of its workers; `None` where something else ended it.
 
-    :param told: what Spark says
+    :param message: what Spark says
     :param master: Spark's master URL
     """
-    if _DIED not in told:
+    if _DIED not in message:
         return None
-    times = re.search(r"failed (\d+) times", told)
+    times = re.search(r"failed (\d+) times", message)
     tries = "1" if times is None else times[1]
     advice = (
         f". With the master {master} Spark tries no task twice: make the session with local[N,4], which survives a "
@@ -75,9 +75,9 @@ def died_error(job: str, number: int, told: str, master: str) -> RunError | None
         if tries == "1" and master.startswith("local")
         else ""
     )
-    times_told = "once" if tries == "1" else f"{tries} times in a row"
+    times_in_words = "once" if tries == "1" else f"{tries} times in a row"
     return RunError(
-        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_told}, without "
+        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_in_words}, without "
         "an error of its own. Look for what ends the process: the system, where memory is short (see its log), a crash "
         f"in a library that is not Python, or os._exit in the handler's code{advice}"
     )

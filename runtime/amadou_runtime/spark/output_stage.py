@@ -31,7 +31,7 @@ class OutputStage:
 
         context = TaskContext.get()
         assert context is not None
-        number = BatchTime.told().number
+        number = BatchTime.of_task().number
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
         written: dict[str, int] = {}

@@ -75,7 +75,7 @@ class ReplayStage:
     payload: Payload
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         rows = Rows(self.payload, time, perf_counter())
         try:
             worker = self.payload.load().opened()

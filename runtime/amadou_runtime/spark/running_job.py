@@ -67,8 +67,8 @@ class RunningJob:
         self._before_first = before_first
         """Called before the run's first batch counts."""
         self._lost_tasks = LostTasks(job.name)
-        self._telling = threading.Lock()
-        self._done = self._told = -1
+        self._reporting = threading.Lock()
+        self._done = self._reported = -1
         """The last batch that was completed, and the last one of which Spark's progress was told."""
         self._itself = [self]
         """How Spark refers to the run until it ends. Java holds what it calls in Python, and Python what it has of
@@ -129,7 +129,7 @@ class RunningJob:
             else:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
-            self._tell_spark_progress()
+            self._report_spark_progress()
         except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
             cause = error
         if ended or cause is not None:
@@ -153,7 +153,7 @@ class RunningJob:
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
         self.halt()
-        self._tell_spark_progress()
+        self._report_spark_progress()
         if self.on_end is not None and self._error is None:
             self.on_end(self._summary)
 
@@ -168,8 +168,8 @@ class RunningJob:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            told = without_plans(failure or cause)
-            raise own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
+            message = without_plans(failure or cause)
+            raise own_error(message) or RunError(f"the run of {self._job.name!r} failed in Spark: {message}")
 
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
@@ -188,7 +188,7 @@ class RunningJob:
             # overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             return "the run was asked to end"
-        self._tell_spark_progress()
+        self._report_spark_progress()
         began = time.monotonic()
         try:
             moment = self._clock.begin(number)
@@ -218,7 +218,7 @@ class RunningJob:
 
     def _processed(self, frame: Any, moment: BatchTime) -> Summary:
         """Have Spark process a batch and write its outputs, and return what it gave."""
-        moment.tell(frame.sparkSession)
+        moment.hand_to_tasks(frame.sparkSession)
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
@@ -245,7 +245,7 @@ class RunningJob:
         began = time.perf_counter()
         for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-            sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
+            sink_of(self._job, port).commit(batch, [message for _, message in whole.parts.get(port, [])])
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
@@ -254,20 +254,20 @@ class RunningJob:
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return downs(self._job, decision.down)
 
-    def _tell_spark_progress(self) -> None:
+    def _report_spark_progress(self) -> None:
         """Tell what Spark says of batches that are done and were not told."""
-        if self.query is None or self._on_spark_progress is None or self._told == self._done:
+        if self.query is None or self._on_spark_progress is None or self._reported == self._done:
             return
-        with self._telling:  # by the next batch, or by whoever waits for the run
-            recent, untold = self.query._jsq.recentProgress(), []
+        with self._reporting:  # by the next batch, or by whoever waits for the run
+            recent, unreported = self.query._jsq.recentProgress(), []
             for position in reversed(range(len(recent))):
-                if recent[position].batchId() <= self._told:
+                if recent[position].batchId() <= self._reported:
                     break
                 # Where nothing comes Spark tells of the batch that has not begun.
                 if recent[position].durationMs().containsKey("addBatch"):
-                    untold.append(recent[position])
-            for progress in reversed(untold):
-                self._told = progress.batchId()
+                    unreported.append(recent[position])
+            for progress in reversed(unreported):
+                self._reported = progress.batchId()
                 self._on_spark_progress(json.loads(progress.json()))
 
     def _counts(self, batch: Counts) -> Counts:
@@ -291,9 +291,9 @@ class RunningJob:
         self._dropped.look(batch)
         self._held_back.look(batch)
         for name, keys in batch.counts.counters.items():
-            for end, told in _LOSSES.items():
+            for end, message in _LOSSES.items():
                 if name.endswith(end):
-                    _logger.warning(told, self._job.name, name.removesuffix(end), f"{keys:,}")
+                    _logger.warning(message, self._job.name, name.removesuffix(end), f"{keys:,}")
         self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
         if self._on_report is not None:
             self._on_report(batch)

@@ -146,10 +146,10 @@ def check_java() -> str:
     if java is None:
         raise PlatformError(f"Spark needs Java {wanted} and there is none: {advice}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except OSError as error:
         raise PlatformError(f"{java} does not run ({error}): {advice}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     version = int(found.group(1)) if found else None
     if version not in JAVA_VERSIONS:
         raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")

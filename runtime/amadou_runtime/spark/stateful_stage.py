@@ -63,7 +63,7 @@ class StatefulStage:
 
     def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> Summary:
         began = perf_counter()
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         worker.operator.take_failures()
         worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
         chunks, newest, oldest, again = _unpacked(packed)

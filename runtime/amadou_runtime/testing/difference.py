@@ -21,8 +21,8 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
     if embedded == spark:
         return None
     if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
-        told = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
-        return EngineDifferenceError("outcome", *_shortened(*told))
+        outcomes = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
+        return EngineDifferenceError("outcome", *_shortened(*outcomes))
     for field in attrs.fields(type(embedded)):
         differing = first_difference(getattr(embedded, field.name), getattr(spark, field.name))
         if differing is not None:

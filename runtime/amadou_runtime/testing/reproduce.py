@@ -48,23 +48,23 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     return list(found.values())
 
 
-def load_named(target: str | None, told: Mapping[str, Any]) -> None:
+def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
     """Load a letter's job before the letter is unpacked, which may hold objects of the job's classes.
 
     :param target: where the job is, as `amadou run` takes it; looked for in the module of its handler without it
-    :param told: the letter as JSON
+    :param fields: the letter as JSON
     :raises LoadError: the job cannot be loaded
     """
-    load_job(target or find_job(told))
+    load_job(target or find_job(fields))
 
 
-def find_job(told: Mapping[str, Any]) -> str:
+def find_job(fields: Mapping[str, Any]) -> str:
     """Where the job of a letter is, as `amadou run` takes it: in the module of its handler.
 
-    :param told: the letter as JSON
+    :param fields: the letter as JSON
     :raises LoadError: it is not there
     """
-    module, job = told["handler"].partition(":")[0], told["job"]
+    module, job = fields["handler"].partition(":")[0], fields["job"]
     advice = "say where it is with --job FILE:name"
     if module == "__main__":
         raise LoadError(job, f"the job was run as a program; {advice}")

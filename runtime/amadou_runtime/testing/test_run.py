@@ -314,9 +314,9 @@ class TestRun:
         :param lines: how many of the last lines, all of them without it
         """
         result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None, {})
-        told = "\n".join(map(str, result.trace)).splitlines()
-        cut = [] if lines is None or len(told) <= lines else [f"… {len(told) - lines} lines before"]
-        return "\n".join([*cut, *told[-(lines or 0) :]]) or "no callback ran"
+        shown = "\n".join(map(str, result.trace)).splitlines()
+        cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} lines before"]
+        return "\n".join([*cut, *shown[-(lines or 0) :]]) or "no callback ran"
 
     def close(self) -> None:
         """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`

@@ -84,14 +84,14 @@ class TraceEntry:
         what = self.callback if self.source is None else f"{self.callback} ({self.source})"
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
-            detail += f" value={_told(self.value)}"
+            detail += f" value={_shown(self.value)}"
         if self.timestamp is None:
             lines = [f"{what}{detail}"]
         else:
             late = "  late" if self.is_late else ""
             lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}{late}"]
         lines += [f"    {change}" for change in self._changes()]
-        lines += [f"    → {port}: {_told(value)}" for port, value in self.outputs if port != DEAD_LETTERS]
+        lines += [f"    → {port}: {_shown(value)}" for port, value in self.outputs if port != DEAD_LETTERS]
         if self.error is not None:
             lines.append(f"    ✗ {self.error}")
         return "\n".join(lines)
@@ -101,24 +101,24 @@ class TraceEntry:
         if before is None or after is None:
             return
         for name in {**before.state, **after.state}:
-            old, new = (_told(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
+            old, new = (_shown(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
             yield f"{name}: {old}" if old == new else f"{name}: {old} ⇒ {new}"
         for sign, timers in (("+", set(after.timers) - {*before.timers}), ("-", set(before.timers) - {*after.timers})):
             yield from (f"{sign} {timer}" for timer in sorted(timers))
 
 
-def _told(value: Any) -> str:
+def _shown(value: Any) -> str:
     """A value for people: as its `repr`, with times in ISO form."""
     if isinstance(value, datetime):
         return value.isoformat()
     if type(value) is dict:
-        return f"{{{', '.join(f'{_told(key)}: {_told(part)}' for key, part in value.items())}}}"
+        return f"{{{', '.join(f'{_shown(key)}: {_shown(part)}' for key, part in value.items())}}}"
     if type(value) is list:
-        return f"[{', '.join(map(_told, value))}]"
+        return f"[{', '.join(map(_shown, value))}]"
     if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple that knows better
         return str(value)
     if attrs.has(type(value)):
-        fields = [f"{field.name}={_told(getattr(value, field.name))}" for field in attrs.fields(type(value))]
+        fields = [f"{field.name}={_shown(getattr(value, field.name))}" for field in attrs.fields(type(value))]
         return f"{type(value).__name__}({', '.join(fields)})"
     return repr(value)
 
@@ -250,9 +250,9 @@ class Trace:
             self.crash_after -= 1
         watermark = batch_of(subject).watermark
         self._seen += 1
-        told = self._snapshot(subject) if self._seen <= DETAILED else None
+        before = self._snapshot(subject) if self._seen <= DETAILED else None
         self._raw.append(
-            RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
+            RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, before)
         )
         return [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
@@ -289,7 +289,7 @@ def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], spe
     :param decoders: turns the encoded form of each port's values back
     :param specs: the specs of state by name
     """
-    before, after = (_moment(told, raw.key, specs) for told in (raw.before, raw.after))
+    before, after = (_moment(snapshot, raw.key, specs) for snapshot in (raw.before, raw.after))
     return TraceEntry(
         callback=raw.callback,
         key=raw.key,
@@ -305,9 +305,9 @@ def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], spe
     )
 
 
-def _moment(told: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:
-    if told is None:
+def _moment(snapshot: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:
+    if snapshot is None:
         return None
-    packed, timers = told
+    packed, timers = snapshot
     state = {name: shown_state(specs.get(name), key, part) for name, part in packed.items()}
     return Moment(state, [Timer(from_micros(micros), tag) for micros, tag in timers])
