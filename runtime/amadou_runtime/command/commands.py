@@ -1,4 +1,4 @@
-"""The commands that come with amadou."""
+"""amadou's built-in commands."""
 
 import re
 import sys

@@ -1,7 +1,7 @@
 """Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
-``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; what has a meaning here is written as
-in URLs, such as ``%3F`` for a question mark. Options that are no parameters go into the connector's parameter `options`
-where that is a mapping.
+``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; special characters are escaped as in
+URLs, such as ``%3F`` for a question mark. Options that are not parameters go into the connector's parameter `options`
+if that is a mapping.
 """
 
 import inspect
@@ -28,13 +28,13 @@ _NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 def with_connectors(
     job: Job, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], plugins: Sequence[str] = ()
 ) -> Job:
-    """A job with some of its connectors, and further plugins, named by texts.
+    """Return a job with some of its connectors, and further plugins, named by texts.
 
     :param sources: texts by the source's name
     :param sinks: a text for each sink by the port's name
-    :raises LoadError: a text names no connector, or one that cannot be made of it
+    :raises LoadError: a text does not name a connector, or the connector cannot be created from it
     :raises PluginError: a plugin cannot be loaded
-    :raises JobError: the job has no such port, or needs more than this
+    :raises JobError: the job does not have such a port, or is still incomplete
     """
     if not (sources or sinks or plugins):
         return job
@@ -53,13 +53,14 @@ def with_connectors(
 
 
 def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
-    """
-    :param key_event: that of the source in whose place it comes
+    """Return the connector of a text.
+
+    :param key_event: the `key_event` of the replaced source
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
     shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
-    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
+    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets: errors never show them
     if kind not in kinds:
         raise LoadError(label, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
     made = kinds[kind]
@@ -102,12 +103,12 @@ def _hidden(name: str, text: str) -> Any:
 
 
 def _readable(hint: Any) -> list[Any]:
-    """The types that a setting's text is read as, by what its parameter allows."""
+    """Return the types that a setting's text may be read as, by its parameter's annotation."""
     allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return [type_ for type_ in _READABLE if type_ in allowed]
 
 
 def _read(name: str, text: str, types: list[Any]) -> Any:
-    if str in types or not types:  # a connector's first parameter may say nothing of its type
+    if str in types or not types:  # a connector's first parameter may lack an annotation
         return text
     return Param(name, type=types[0]).value({name: text})

@@ -19,7 +19,7 @@ from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
 class Engine(StrEnum):
-    """Where a job runs."""
+    """Engine that runs a job."""
 
     SPARK = "spark"
     EMBEDDED = "embedded"
@@ -117,7 +117,7 @@ def run_job(
 
 
 def _endpoint(port: int | None) -> list[Any]:
-    """The plugin that serves metrics at a port, if there is one."""
+    """Return the plugin that serves metrics at a port, if a port is given."""
     from amadou_plugins.metrics import PrometheusEndpoint
 
     return [] if port is None else [PrometheusEndpoint(port)]
@@ -125,7 +125,7 @@ def _endpoint(port: int | None) -> list[Any]:
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:
     """Run a job as its own program, and exit."""
-    # The job takes the target's place, which leaves the options; typer wants to see a function.
+    # The job replaces the target, which leaves the options; typer needs a function's attributes.
     command: Callable[..., None] = partial(run_job, job)  # type: ignore[arg-type]
     command.__annotations__ = run_job.__annotations__
     command.__name__ = "run"

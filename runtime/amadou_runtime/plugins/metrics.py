@@ -13,9 +13,9 @@ _logger = logging.getLogger("amadou")
 
 
 def guarded(metric: Metric, plugin: str) -> Metric:
-    """A metric that never fails: where it does, that is told once, and it gives nothing from then on.
+    """Return a metric that never raises: its first failure is logged, and it returns `None` from then on.
 
-    :param plugin: whose it is
+    :param plugin: name of the metric's plugin
     """
     has_failed = False
 

@@ -38,7 +38,7 @@ class CheckpointMetadata:
 
 
 def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
-    """Open a checkpoint for a job: read its metadata, or write those of a new one. See also `keep`.
+    """Open a checkpoint for a job: read its metadata, or write a new one's. See also `keep`.
 
     :param files: the checkpoint's files
     :param key_ranges: number of key ranges of a new checkpoint

@@ -89,7 +89,7 @@ class Clock(Protocol):
     ranges: dict[int, RangeStatus]
     """Status of each key range that was ever called."""
     letters: LetterCount
-    """Numbers of calls and dead letters; to be set before a batch ends."""
+    """Numbers of calls and failures of callbacks; to be set before a batch ends."""
 
     @property
     def watermark(self) -> int | None:

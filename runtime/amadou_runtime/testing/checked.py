@@ -71,7 +71,7 @@ class CheckedOperator(Operator):
 
 
 def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
-    """Return a batch's results by name. State is compared as shown, since exact sums, for example, have several forms."""
+    """Return a batch's results by name. State is compared as shown: exact sums, for example, have several forms."""
     group = KeyGroup(processed.state)
     group.by_subject(component)
     state = {

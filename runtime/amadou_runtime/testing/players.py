@@ -34,7 +34,7 @@ class ScriptedBatch:
     :param put: the key group's state, empty for none, instead of the previous batch's
     :param number: the batch's number
     :param dependency_state: the `Decision.state` of the previous batch
-    :param letter_count: numbers of calls and dead letters before the batch
+    :param letter_count: numbers of calls and failures of callbacks before the batch
     """
 
     run: str
@@ -70,7 +70,7 @@ class ScriptedResult:
     :param state: the key group's state after the batch
     :param held: events held after the batch
     :param dependency_state: see `Decision.state`
-    :param letter_count: numbers of calls and dead letters after the batch
+    :param letter_count: numbers of calls and failures of callbacks after the batch
     """
 
     letters: list[Any]

@@ -58,8 +58,8 @@ class TestRun:
     sinks and handler: it uses a copy of the handler, as a worker does, and only a `MemorySink` gets the collected
     values.
 
-    A handler that runs process by columns, such as one with `windowed`, is processed both by columns and event by
-    event. A difference raises a `VectorizedPathError`.
+    Where a run processes a handler by columns (`windowed`), a test run processes it both by columns and event by event.
+    A difference raises a `VectorizedPathError`.
 
     ::
 
