@@ -1,4 +1,4 @@
-"""`run` and `start`: a job, from its sources to its sinks."""
+"""Runs jobs, from their sources to their sinks: `run`, `start` and `replay`."""
 
 import signal
 import threading
@@ -41,21 +41,21 @@ def run(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run a job to the end of bounded input, or until stopped by Ctrl-C or SIGTERM, which end it after the batch in
-    hand; a second one ends it at once.
+    """Run a job to the end of bounded input, or until Ctrl-C or SIGTERM, which end it after the current batch; a second
+    one ends it at once.
 
     :param job: the job
-    :param engine: `"spark"`, or `"embedded"`: what the sources have now, in this process, without a checkpoint
+    :param engine: `"spark"`, or `"embedded"`: the sources' present input, in this process, without a checkpoint
     :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
         Without it the run begins anew each time and cannot be resumed
-    :param trigger: `"available-now"` ends when what is there is processed, also with unbounded sources; a time such as
-        `"5 seconds"` is the pace of batches
-    :param flush: at the end of input send the watermark to the end of time, so that every timer fires (`semantics.md`
-        12). What comes in a later run of the checkpoint is late then
+    :param trigger: `"available-now"` ends when the available input is processed, also with unbounded sources; a time
+        such as `"5 seconds"` is the interval of batches
+    :param flush: at the end of input raise the watermark to the end of time, so that every timer fires (`semantics.md`
+        12). Events in a later run of the checkpoint are then late
     :param params: values of the job's parameters by name
-    :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
-    :param conf: Spark settings, which win over amadou's
-    :param on_progress: called about four times a second
+    :param master: Spark's master URL; the default is that of `spark-submit`, else `local[*]`
+    :param conf: Spark settings, which override amadou's
+    :param on_progress: function that is called about four times a second
     :raises AmadouError: see `amadou.errors`
     """
     if engine == "embedded" and checkpoint is not None:
@@ -64,7 +64,7 @@ def run(
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
     job, hooks = _prepared(job, params)
-    with hooks.failures_told():
+    with hooks.failures_reported():
         if engine == "embedded":
             summary = run_embedded(job, hooks, flush=flush)
         else:
@@ -74,7 +74,7 @@ def run(
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
-    """The job as it is processed, and its plugins."""
+    """Return the job as it is processed, and its plugins."""
     plugins = plugins_of(job.plugins)
     return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
 
@@ -92,7 +92,7 @@ def _run_on_spark(
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
 
-    with_all_sinks(job, checkpoint)  # before Spark takes its seconds to start
+    with_all_sinks(job, checkpoint)  # before Spark starts, which takes seconds
     if flush and trigger != "available-now" and not (trigger is None and is_bounded(job)):
         raise ValueError('flush=True needs input that ends: use trigger="available-now"')
     hooks.plugins.prepare_session(job, conf)
@@ -119,17 +119,17 @@ def start(
     params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> "RunningJob":
-    """Start a job on a Spark session that stays the caller's, and come back at once.
+    """Start a job on a Spark session, which the caller continues to own, and return at once.
 
     :param spark: the `SparkSession`
-    :param conf: Spark SQL settings for this job, which win over the session's and amadou's
+    :param conf: Spark SQL settings for this job, which override the session's and amadou's
     :returns: the running job; the other parameters and the errors are those of `run`
     """
     from amadou_runtime.spark import start as start_on_spark
 
     _check_trigger(trigger)
     job, hooks = _prepared(job, params)
-    with hooks.failures_told():
+    with hooks.failures_reported():
         running = start_on_spark(job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
     running.on_end = hooks.ended
     return running
@@ -153,12 +153,12 @@ def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[
 
 @attrs.frozen
 class Replay:
-    """What a replay of dead letters did.
+    """Result of a replay of dead letters.
 
-    :param summary: what its batches gave; `None` where nothing was left to replay
-    :param letters: how many letters were replayed
-    :param before: how many had been replayed before
-    :param others: how many cannot be, by callback
+    :param summary: summary of the replay's batches; `None` if no letters were left to replay
+    :param letters: number of letters that were replayed
+    :param before: number of letters that had been replayed before
+    :param others: number of letters that cannot be replayed, by callback
     """
 
     summary: RunSummary | None
@@ -184,11 +184,11 @@ def replay(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Replay:
-    """Replay dead letters into a job, in their order, with the state of its checkpoint. What its sources have now is
-    processed too. A letter counts once: it is noted in the checkpoint, and left out the next time.
+    """Replay dead letters into a job, in their order, with the state of its checkpoint. The sources' present input is
+    processed, too. A letter counts once: it is stored in the checkpoint, and left out the next time.
 
     :param letters: all letters so far, in their order
-    :param checkpoint: of the run that left the letters; no run may be using it
+    :param checkpoint: checkpoint of the run that wrote the letters; no run may be using it
     :raises CheckpointError: no run has used the checkpoint, or it does not fit the job
     :raises LoadError: the letters are of another job
     """
@@ -198,13 +198,13 @@ def replay(
 
     job, hooks = _prepared(job, params)
     settings = dict(conf)
-    with hooks.failures_told(), _stop_signals() as stop:
+    with hooks.failures_reported(), _stop_signals() as stop:
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
         spark = session(job.name, master=master, conf=settings)
         plan = plan_of(letters, job, noted_letters(spark, checkpoint))
         summary, count = None, 0
-        # Where a replay was cut short, what it had noted is still to be processed.
+        # An interrupted replay may have stored letters that are still to be processed.
         for step in plan.steps or ([[]] if plan.before else []):
             running = start_on_spark(
                 job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
@@ -221,7 +221,7 @@ def replay(
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C or SIGTERM sets; the second has its usual effect."""
+    """Yield an event that the first Ctrl-C or SIGTERM sets; the second signal has its usual effect."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

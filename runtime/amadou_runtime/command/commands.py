@@ -1,4 +1,4 @@
-"""The commands that come with amadou."""
+"""amadou's built-in commands."""
 
 import re
 import sys
@@ -12,7 +12,7 @@ from amadou.errors import LoadError
 from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ParamOption, TargetArgument, errors_told, pairs
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
@@ -49,7 +49,7 @@ def describe_job(
     from amadou_runtime.command.describe import describe
 
     params = pairs(param, "-p")
-    with errors_told():
+    with errors_as_messages():
         describe(load_job(target), params, Console(markup=False, highlight=False), checkpoint)
 
 
@@ -74,7 +74,7 @@ def reproduce(
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 
     params = pairs(param, "-p")
-    with errors_told():
+    with errors_as_messages():
         found = read_letters(letters, line, lambda told: load_named(job, told))
         cases = cases_of(found)
         name = re.sub(r"\W+", "_", found[0].told["job"])
@@ -111,7 +111,7 @@ def replay_letters(
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
-    with errors_told():
+    with errors_as_messages():
         job = with_connectors(load_job(target), sources, sinks)
         found = read_letters(letters)
         print(replay(job, found, checkpoint=checkpoint, params=params, master=master, conf=settings), file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Shows what a job is made of."""
+"""Shows the parts of a job."""
 
 import inspect
 import json
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
-    """Print tables of a job's handler, state, ports, sources and parameters. Parameters need not be given.
+    """Print tables of a job's handler, state, ports, sources and parameters. Parameters need no values.
 
-    :param given: the parameters that are, by name
-    :param checkpoint: a checkpoint of the job, of which is shown how far each partition of the sources was read
-    :raises ParamError: the job takes no such parameter, or its text cannot be read
-    :raises CheckpointError: there is no checkpoint of a run, or it cannot be read
+    :param given: values of parameters by name
+    :param checkpoint: a checkpoint of the job, to show the progress of each partition of the sources
+    :raises ParamError: the job does not have such a parameter, or its text cannot be read
+    :raises CheckpointError: the directory does not hold a run's checkpoint, or it cannot be read
     """
     params = {param.name: param for param in job.params}
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
@@ -76,12 +76,12 @@ def _state(job: Job) -> "Table":
 def _ports(job: Job) -> "Table":
     table = _table("Ports", "port", "type", "sink", "guarantee")
     for name, spec in job.ports.items():
-        told = [name, spec.shown_type()]
+        label = [name, spec.shown_type()]
         if name not in job.sinks:
-            table.add_row(*told, "JSON lines in the checkpoint", "exactly-once")
+            table.add_row(*label, "JSON lines in the checkpoint", "exactly-once")
         for sink in [sink for port, sink in job.all_sinks if port == name]:
-            table.add_row(*told, _connector(sink), sink.guarantee)
-            told = ["", ""]
+            table.add_row(*label, _connector(sink), sink.guarantee)
+            label = ["", ""]
     return table
 
 
@@ -147,7 +147,7 @@ def _is_given(param: Param, given: Mapping[str, str]) -> bool:
 
 
 def _connector(connector: Any) -> str:
-    """A connector as it was written, without what was left to its defaults."""
+    """Return a connector as it was written, without the settings that have their defaults."""
     kind = type(connector)
     if not attrs.has(kind):
         return repr(connector)

@@ -18,13 +18,13 @@ _loaded_files: set[str] = set()
 
 
 def load_job(target: str) -> Job:
-    """Import a module and take the job from it.
+    """Import a module and return its job.
 
-    A file is imported as a module named by its stem, with its directory first on `sys.path`: as a script would be,
-    but for its `__name__`. Modules are looked for in the working directory too.
+    A file is imported as a module named after its stem, with its directory first on `sys.path`: like a script, except
+    for its `__name__`. Modules are looked for in the working directory, too.
 
-    :param target: `FILE:name` or `MODULE:name`; the name is `job` without one
-    :raises LoadError: there is no such file, module or job, or importing failed
+    :param target: `FILE:name` or `MODULE:name`; the default name is `job`
+    :raises LoadError: the file, module or job does not exist, or the import failed
     """
     place, name = _parted(target)
     is_file = place.endswith(".py") or os.sep in place or os.path.isfile(place)
@@ -33,10 +33,10 @@ def load_job(target: str) -> Job:
     if isinstance(found, Job):
         return found
     jobs = [name for name, value in vars(module).items() if isinstance(value, Job)]
-    told = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
+    why = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
     if jobs:
-        raise LoadError(target, f"{told}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
-    raise LoadError(target, f"{told}, nor any other Job: write {name} = Job(…) at its top level")
+        raise LoadError(target, f"{why}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
+    raise LoadError(target, f"{why}, nor any other Job: write {name} = Job(…) at its top level")
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -71,7 +71,7 @@ def _file(target: str, path: Path) -> ModuleType:
     sys.modules[name] = module
     _loaded_files.add(name)
     try:
-        with _import_told(target):
+        with _import_errors(target):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -81,7 +81,7 @@ def _file(target: str, path: Path) -> ModuleType:
 
 def _module(target: str, name: str) -> ModuleType:
     _put_first(os.getcwd())
-    with _import_told(target, name):
+    with _import_errors(target, name):
         return importlib.import_module(name)
 
 
@@ -91,8 +91,8 @@ def _put_first(directory: str) -> None:
 
 
 @contextmanager
-def _import_told(target: str, name: str = "") -> Iterator[None]:
-    """Tell what kept a user's module from getting to its end."""
+def _import_errors(target: str, name: str = "") -> Iterator[None]:
+    """Raise an error in the import of a user's module as a `LoadError`."""
     try:
         yield
     except (AmadouError, KeyboardInterrupt):
@@ -114,7 +114,7 @@ def _import_told(target: str, name: str = "") -> Iterator[None]:
 
 
 def _of_package(target: str) -> str:
-    """What to do about a file of a package that was named as a file."""
+    """Return advice for a package's module that was named as a file."""
     place, job = _parted(target)
     path = Path(place).resolve()
     root = path.parent.parent

@@ -4,18 +4,19 @@ from amadou import Job
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> None:
-    """Run a job from the command line, then exit: what a job file calls when it is a program of its own.
+    """Run a job from the command line, then exit: for job files that are programs.
 
     ::
 
         if __name__ == "__main__":
             main(job)
 
-    It takes the options of `amadou run`: see `python views.py --help`. `spark-submit views.py` runs it on a cluster.
+    The program takes the options of `amadou run`: see `python views.py --help`. `spark-submit views.py` runs it on a
+    cluster.
 
     :param job: the job
-    :param argv: the arguments; the program's own without them
+    :param argv: the arguments; without them the program's own
     """
-    from amadou_runtime.command.run_command import run_program  # typer takes its time to import
+    from amadou_runtime.command.run_command import run_program  # importing typer takes long
 
     run_program(job, argv)

@@ -1,7 +1,7 @@
 """Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
-``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; what has a meaning here is written as
-in URLs, such as ``%3F`` for a question mark. Options that are no parameters go into the connector's parameter `options`
-where that is a mapping.
+``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; special characters are escaped as in
+URLs, such as ``%3F`` for a question mark. Options that are not parameters go into the connector's parameter `options`
+if that is a mapping.
 """
 
 import inspect
@@ -28,13 +28,13 @@ _NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 def with_connectors(
     job: Job, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], plugins: Sequence[str] = ()
 ) -> Job:
-    """A job with some of its connectors, and further plugins, named by texts.
+    """Return a job with some of its connectors, and further plugins, named by texts.
 
     :param sources: texts by the source's name
     :param sinks: a text for each sink by the port's name
-    :raises LoadError: a text names no connector, or one that cannot be made of it
+    :raises LoadError: a text does not name a connector, or the connector cannot be created from it
     :raises PluginError: a plugin cannot be loaded
-    :raises JobError: the job has no such port, or needs more than this
+    :raises JobError: the job does not have such a port, or is still incomplete
     """
     if not (sources or sinks or plugins):
         return job
@@ -53,15 +53,16 @@ def with_connectors(
 
 
 def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
-    """
-    :param key_event: that of the source in whose place it comes
+    """Return the connector of a text.
+
+    :param key_event: the `key_event` of the replaced source
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
     shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
-    told = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets, whatever else is wrong
+    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets: errors never show them
     if kind not in kinds:
-        raise LoadError(told, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
+        raise LoadError(label, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
     made = kinds[kind]
     parameters = {
         name: parameter
@@ -78,23 +79,23 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
         collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
     unknown = [name for name in options if name not in usable]
     if unknown:
-        raise LoadError(told, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
+        raise LoadError(label, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
-            raise LoadError(told, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
+            raise LoadError(label, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
     if key_event is not None and "key_event" not in parameters:
-        raise LoadError(told, f"the job's own source has key_event=, which {made.__name__} does not take")
+        raise LoadError(label, f"the job's own source has key_event=, which {made.__name__} does not take")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
-        raise LoadError(told, f"{made.__name__} needs {missing[0]}")
+        raise LoadError(label, f"{made.__name__} needs {missing[0]}")
     try:
         given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
         kept = {} if key_event is None else {"key_event": key_event}
         return made(**given, **kept, **({_OPTIONS: collected} if collected else {}))
     except (AmadouError, ValueError, TypeError) as error:
-        raise LoadError(told, str(error)) from error
+        raise LoadError(label, str(error)) from error
 
 
 def _hidden(name: str, text: str) -> Any:
@@ -102,12 +103,12 @@ def _hidden(name: str, text: str) -> Any:
 
 
 def _readable(hint: Any) -> list[Any]:
-    """The types that a setting's text is read as, by what its parameter allows."""
+    """Return the types that a setting's text may be read as, by its parameter's annotation."""
     allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return [type_ for type_ in _READABLE if type_ in allowed]
 
 
 def _read(name: str, text: str, types: list[Any]) -> Any:
-    if str in types or not types:  # a connector's first parameter may say nothing of its type
+    if str in types or not types:  # a connector's first parameter may lack an annotation
         return text
     return Param(name, type=types[0]).value({name: text})

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and how commands end with an error."""
+"""Arguments, options and error handling that several commands share."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,9 +25,9 @@ ParamOption = Annotated[
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """The names and values of an option that is given as ``NAME=VALUE``.
+    """Return the names and values of an option that is given as ``NAME=VALUE``.
 
-    :raises typer.BadParameter: one has no name or no ``=``, or a name comes twice
+    :raises typer.BadParameter: a text has no name or no ``=``, or a name occurs twice
     """
     found = groups(texts, option)
     for name, values in found.items():
@@ -37,9 +37,9 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
-    """The names of an option that is given as ``NAME=VALUE``, each with its values in their order.
+    """Return the names of an option that is given as ``NAME=VALUE``, each with its values in their order.
 
-    :raises typer.BadParameter: one has no name or no ``=``
+    :raises typer.BadParameter: a text has no name or no ``=``
     """
     found: dict[str, list[str]] = {}
     for text in texts or ():
@@ -51,12 +51,12 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """Tell an error of amadou's as a message, the user's own traceback first, and exit with 1."""
+def errors_as_messages() -> Iterator[None]:
+    """Print an error of amadou as a message, the user's own traceback first, and exit with 1."""
     try:
         yield
     except AmadouError as error:
-        # A callback's error that has a cause leaves the traceback to Python, which does not get to show it here. A
-        # copy has no cause.
+        # A callback's error with a cause leaves the traceback to Python, which does not show it here. A copy has no
+        # cause.
         print(copy(error), file=sys.stderr)
         raise typer.Exit(1) from error

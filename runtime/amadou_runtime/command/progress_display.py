@@ -1,4 +1,4 @@
-"""Shows where a run stands: one live line on a terminal, a log line now and then elsewhere."""
+"""Shows a run's progress: one live line on a terminal, a log line at intervals elsewhere."""
 
 import sys
 import time
@@ -13,10 +13,10 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class ProgressDisplay:
-    """Shows the progress of a run while its context lasts: hand it to `run(…, on_progress=…)`.
+    """Shows the progress of a run within its context: pass it to `run(…, on_progress=…)`.
 
-    :param stream: where to; standard error without it
-    :param every: the time between two lines where the stream is no terminal
+    :param stream: stream to write to; without it standard error
+    :param every: time between two lines if the stream is not a terminal
     """
 
     def __init__(self, stream: TextIO | None = None, *, every: timedelta = timedelta(seconds=5)) -> None:
@@ -43,7 +43,7 @@ class ProgressDisplay:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Show where the run stands now."""
+        """Show the run's present progress."""
         self._last = progress
         if self._live is None and progress.seconds - self._logged >= self._every:
             self._log(progress)
@@ -65,12 +65,12 @@ class ProgressDisplay:
         from rich.text import Text
 
         frame = _FRAMES[int(time.monotonic() * 8) % len(_FRAMES)]
-        told = "starting …" if self._last is None else progress_line(self._last)
-        return Text(f"{frame} {told}", no_wrap=True, overflow="ellipsis")
+        text = "starting …" if self._last is None else progress_line(self._last)
+        return Text(f"{frame} {text}", no_wrap=True, overflow="ellipsis")
 
 
 def progress_line(progress: Progress) -> str:
-    """A run's progress in a line: what is looked at most comes first, for a narrow terminal cuts off the rest."""
+    """Return a run's progress in a line, the most important first, since a narrow terminal cuts off the rest."""
     minutes, seconds = divmod(int(progress.seconds), 60)
     hours, minutes = divmod(minutes, 60)
     counts, held = progress.counts, sum(progress.counts.held.values())
@@ -92,7 +92,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def _held_back(progress: Progress) -> list[str]:
-    """What holds the watermark back, where it could be another."""
+    """Return the partition that holds the watermark back, if there are several."""
     partition = progress.held_back_by
     if partition is None or len(progress.partitions) < 2:
         return []
@@ -100,7 +100,7 @@ def _held_back(progress: Progress) -> list[str]:
 
 
 def _shown_bytes(count: float) -> str:
-    """A size for people."""
+    """Return a readable size."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

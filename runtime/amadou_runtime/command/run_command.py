@@ -13,13 +13,13 @@ from amadou import Job
 from amadou_runtime._run import run
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ParamOption, TargetArgument, errors_told, groups, pairs
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.progress_display import ProgressDisplay
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
 class Engine(StrEnum):
-    """Where a job runs."""
+    """Engine that runs a job."""
 
     SPARK = "spark"
     EMBEDDED = "embedded"
@@ -98,7 +98,7 @@ def run_job(
         }.items():
             if value:
                 raise typer.BadParameter(f"{option} is for the Spark engine: leave it out with --engine embedded")
-    with errors_told():
+    with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
         with ProgressDisplay() as display:
@@ -117,7 +117,7 @@ def run_job(
 
 
 def _endpoint(port: int | None) -> list[Any]:
-    """The plugin that serves metrics at a port, if there is one."""
+    """Return the plugin that serves metrics at a port, if a port is given."""
     from amadou_plugins.metrics import PrometheusEndpoint
 
     return [] if port is None else [PrometheusEndpoint(port)]
@@ -125,7 +125,7 @@ def _endpoint(port: int | None) -> list[Any]:
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:
     """Run a job as its own program, and exit."""
-    # The job takes the target's place, which leaves the options; typer wants to see a function.
+    # The job replaces the target, which leaves the options; typer needs a function's attributes.
     command: Callable[..., None] = partial(run_job, job)  # type: ignore[arg-type]
     command.__annotations__ = run_job.__annotations__
     command.__name__ = "run"

@@ -1,4 +1,4 @@
-"""Calls the hooks of plugins; see `amadou.hookspecs`."""
+"""Calls plugins' hooks; see `amadou.hookspecs`."""
 
 import logging
 import os
@@ -26,8 +26,8 @@ _logger = logging.getLogger("amadou")
 class Plugins:
     """The plugins of this process and of a job, in the order in which they were loaded.
 
-    :param named: what the job names: modules, ``module:attribute``, or objects
-    :raises PluginError: one that the job names cannot be loaded
+    :param named: the job's plugins: modules, ``module:attribute``, or objects
+    :raises PluginError: a plugin of the job cannot be loaded
     """
 
     def __init__(self, named: Iterable[Any] = ()) -> None:
@@ -37,19 +37,19 @@ class Plugins:
         self._traces = os.environ.get(TRACE, "").lower() not in ("", "0", "false", "off", "no")
 
     def sources(self) -> Mapping[str, type[Source]]:
-        """Sources by the names that the command line knows them under."""
+        """Return sources by their names on the command line."""
         return self._registered("amadou_register_sources", "source", Source)
 
     def sinks(self) -> Mapping[str, type[Sink]]:
-        """Sinks by the names that the command line knows them under."""
+        """Return sinks by their names on the command line."""
         return self._registered("amadou_register_sinks", "sink", Sink)
 
     def codecs(self) -> Mapping[str, Callable[[Any], Any]]:
-        """What makes the codec for a type, by name."""
+        """Return the functions that create the codec for a type, by name."""
         return self._registered("amadou_register_codecs", "codec")
 
     def metrics(self) -> tuple[Metric, ...]:
-        """What plugins make of batches. One that fails is told once, and gives nothing from then on."""
+        """Return the plugins' metrics. A metric that fails is logged once, and is left out from then on."""
         hook = "amadou_register_metrics"
         known: dict[str, Metric] = {}
         owners: dict[str, str] = {}
@@ -86,9 +86,9 @@ class Plugins:
                 owners.setdefault(name, plugin)
 
     def prepare_job(self, job: Job) -> Job:
-        """A job as plugins have changed it.
+        """Return a job with the changes of plugins.
 
-        :raises PluginError: one failed, or gave no job
+        :raises PluginError: a plugin failed, or did not return a job
         """
         hook = "amadou_prepare_job"
         for implementation in self._implementations(hook):
@@ -101,16 +101,16 @@ class Plugins:
     def prepare_session(self, job: Job, settings: dict[str, str]) -> None:
         """Let plugins change the settings of a new Spark session.
 
-        :raises PluginError: one failed
+        :raises PluginError: a plugin failed
         """
         hook = "amadou_prepare_session"
         for implementation in self._implementations(hook):
             self._call(implementation, hook, job=job, settings=settings)
 
     def run_started(self, run: Run) -> None:
-        """Tell plugins.
+        """Notify plugins that a run has started.
 
-        :raises PluginError: one of them ends the run
+        :raises PluginError: a plugin ends the run
         """
         hook = "amadou_run_started"
         for implementation in self._implementations(hook):
@@ -122,30 +122,30 @@ class Plugins:
                 _warn(error)
 
     def batch_completed(self, run: Run, batch: BatchReport) -> None:
-        """Tell plugins."""
-        self._tell("amadou_batch_completed", run=run, batch=batch)
+        """Notify plugins of a completed batch."""
+        self._notify("amadou_batch_completed", run=run, batch=batch)
 
     @property
     def want_spark_progress(self) -> bool:
-        """Whether there is one that does: asking Spark costs some milliseconds a batch."""
+        """`True` if a plugin has this hook: asking Spark costs some milliseconds a batch."""
         return bool(self._implementations("amadou_spark_progress"))
 
     def spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
-        """Tell plugins."""
-        self._tell("amadou_spark_progress", run=run, progress=progress)
+        """Notify plugins of Spark's progress."""
+        self._notify("amadou_spark_progress", run=run, progress=progress)
 
     def run_ended(self, run: Run, summary: RunSummary) -> None:
-        """Tell plugins."""
-        self._tell("amadou_run_ended", run=run, summary=summary)
+        """Notify plugins that a run has ended."""
+        self._notify("amadou_run_ended", run=run, summary=summary)
 
     def run_failed(self, run: Run, error: Exception) -> None:
-        """Tell plugins."""
-        self._tell("amadou_run_failed", run=run, error=error)
+        """Notify plugins that a run has failed."""
+        self._notify("amadou_run_failed", run=run, error=error)
 
     def _registered(self, hook: str, kind: str, base: type | None = None) -> dict[str, Any]:
-        """What plugins register by name.
+        """Return the objects that plugins register, by name.
 
-        :param base: of what it must be a class
+        :param base: required base class of the objects
         """
         known: dict[str, Any] = {}
         owners: dict[str, str] = {}
@@ -167,24 +167,24 @@ class Plugins:
                 _warn(error)
         return known
 
-    def _tell(self, hook: str, **told: Any) -> None:
-        """Call a hook whose failures harm nobody else."""
+    def _notify(self, hook: str, **values: Any) -> None:
+        """Call a hook; log its failures and continue."""
         for implementation in self._implementations(hook):
             try:
-                self._call(implementation, hook, **told)
+                self._call(implementation, hook, **values)
             except PluginError as error:
                 _warn(error)
 
     def _call(
-        self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **told: Any
+        self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **values: Any
     ) -> Any:
         """Call a plugin's hook.
 
-        :param read: reads the answer
+        :param read: function that reads the answer
         """
         plugin = implementation.plugin_name
         try:
-            answer = implementation.function(*(told[name] for name in implementation.argnames))
+            answer = implementation.function(*(values[name] for name in implementation.argnames))
             answer = answer if read is None else read(answer)
         except AmadouError as error:
             raise PluginError(plugin, str(error), hook) from error
@@ -192,7 +192,7 @@ class Plugins:
             raise PluginError(plugin, f"{type(error).__name__}: {error}", hook) from error
         if self._traces:
             shown = "" if answer is None else f" -> {shown_value(answer, _ANSWER_LENGTH)}"
-            print(f"amadou: {hook}({', '.join(told)}) by {plugin}{shown}", file=sys.stderr, flush=True)
+            print(f"amadou: {hook}({', '.join(values)}) by {plugin}{shown}", file=sys.stderr, flush=True)
         return answer
 
 
@@ -200,7 +200,7 @@ _loaded: dict[tuple[Any, ...], Plugins] = {}
 
 
 def plugins_of(named: Iterable[Any] = ()) -> Plugins:
-    """The plugins of this process for a job, loaded once.
+    """Return the plugins of this process for a job, loaded once.
 
     :param named: see `Plugins`
     """

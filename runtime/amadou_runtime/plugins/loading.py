@@ -1,4 +1,4 @@
-"""Finds and loads plugins: those that come with amadou, those that are installed, and those that a job names."""
+"""Finds and loads plugins: amadou's own, installed ones, and those that a job names."""
 
 import importlib
 import itertools
@@ -23,7 +23,7 @@ _BUILT_IN = {
     "connectors": "amadou_plugins.connectors.plugin",
     "metrics": "amadou_plugins.metrics.plugin",
 }
-"""What comes with amadou, by name, in the order in which it is loaded."""
+"""amadou's own plugins by name, in the order in which they are loaded."""
 _ALL = "all"
 _REFERENCE = re.compile(r"[\w.]+(:[\w.]+)?")
 _logger = logging.getLogger("amadou")
@@ -34,10 +34,10 @@ class LoadedPlugin:
     """A plugin that was found.
 
     :param name: its name
-    :param origin: who named it: `amadou`, an installed package with its version, or `the job`
+    :param origin: `amadou`, an installed package with its version, or `the job`
     :param place: the module, or the object's class
-    :param hooks: which hooks it implements
-    :param problem: why it is not loaded; `None` where it is
+    :param hooks: names of the hooks that the plugin implements
+    :param problem: reason why the plugin is not loaded; `None` for a loaded plugin
     """
 
     name: str
@@ -48,10 +48,10 @@ class LoadedPlugin:
 
 
 class PluginLoader:
-    """Loads plugins, and knows them in that order.
+    """Loads plugins, and keeps them in the order of loading.
 
     :param named: see `Plugins`
-    :raises PluginError: one that the job names cannot be loaded
+    :raises PluginError: a plugin of the job cannot be loaded
     """
 
     def __init__(self, named: Iterable[Any]) -> None:
@@ -64,9 +64,9 @@ class PluginLoader:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
-            told = "%s names %s, which is not installed (it takes: %s)"
+            message = "%s names %s, which is not installed (it takes: %s)"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
-            _logger.warning(told, OFF, ", ".join(sorted(unknown)), known)
+            _logger.warning(message, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
             self._load_installed(entry, _ALL in off or entry.name in off)
         for plugin in named:
@@ -108,7 +108,7 @@ class PluginLoader:
         except (Exception, SystemExit) as error:
             raise PluginError(name, f"{type(error).__name__}: {error}") from error
         if self._manager.is_registered(plugin):
-            return  # a job may name what is installed anyway
+            return  # a job may name an installed plugin
         name = self._free(name)
         try:
             self._manager.register(plugin, name)
@@ -129,7 +129,7 @@ class PluginLoader:
         self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
 
     def _free(self, name: str) -> str:
-        """The name, with a number where another plugin has it: two objects of a class, say."""
+        """Return the name, with a number if another plugin has it: two objects of a class, for example."""
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
 

@@ -13,9 +13,9 @@ _logger = logging.getLogger("amadou")
 
 
 def guarded(metric: Metric, plugin: str) -> Metric:
-    """A metric that never fails: where it does, that is told once, and it gives nothing from then on.
+    """Return a metric that never raises: its first failure is logged, and it returns `None` from then on.
 
-    :param plugin: whose it is
+    :param plugin: name of the metric's plugin
     """
     has_failed = False
 
@@ -29,9 +29,9 @@ def guarded(metric: Metric, plugin: str) -> Metric:
             return given
         except Exception as error:
             has_failed = True
-            told = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
+            message = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
             why = redacted(f"{type(error).__name__}: {error}")
-            _logger.warning("%s: %s\n%s", told, why, shown_traceback(error))
+            _logger.warning("%s: %s\n%s", message, why, shown_traceback(error))
             return None
 
     return attrs.evolve(metric, read=read)

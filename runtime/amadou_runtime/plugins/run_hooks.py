@@ -1,4 +1,4 @@
-"""Tells plugins of one run's beginning, its batches and its end."""
+"""Notifies plugins of one run's beginning, its batches and its end."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from amadou_runtime.plugins.hooks import Plugins
 
 
 class RunHooks:
-    """Tells plugins of one run: of its beginning and its end once."""
+    """Notifies plugins of one run: of its beginning and its end only once."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -19,23 +19,23 @@ class RunHooks:
         self._has_ended = False
 
     def started(self, run: Run) -> None:
-        """Sources and sinks were looked at; batches follow."""
+        """Notify plugins of the run's beginning, after sources and sinks were checked and before the first batch."""
         if self._run is None:
             self._run = attrs.evolve(run, metrics=self.plugins.metrics())
             self.plugins.run_started(self._run)
 
     def batch_completed(self, batch: BatchReport) -> None:
-        """A batch's outputs are committed."""
+        """Notify plugins of a batch whose outputs are committed."""
         assert self._run is not None
         self.plugins.batch_completed(self._run, batch)
 
     def spark_progress(self, progress: Mapping[str, Any]) -> None:
-        """What Spark says of a batch."""
+        """Notify plugins of Spark's progress of a batch."""
         assert self._run is not None
         self.plugins.spark_progress(self._run, progress)
 
     def ended(self, outcome: RunSummary | Exception) -> None:
-        """The run is over, for good or with an error. One that failed before it began is none."""
+        """Notify plugins of the run's end or failure, unless the run failed before it began."""
         if self._run is None or self._has_ended:
             return
         self._has_ended = True
@@ -45,8 +45,8 @@ class RunHooks:
             self.plugins.run_failed(self._run, outcome)
 
     @contextmanager
-    def failures_told(self) -> Iterator[None]:
-        """Take an error that comes out of the context for the run's end."""
+    def failures_reported(self) -> Iterator[None]:
+        """Report an error that leaves the context as the run's end."""
         try:
             yield
         except Exception as error:

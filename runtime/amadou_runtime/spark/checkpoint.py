@@ -1,4 +1,4 @@
-"""The job that a checkpoint belongs to, in `amadou.json` beside Spark's own files."""
+"""A checkpoint's metadata: the job that it belongs to, in `amadou.json` beside Spark's own files."""
 
 import json
 import uuid
@@ -19,12 +19,12 @@ _FORMAT = 2
 
 @attrs.frozen
 class CheckpointMetadata:
-    """Whose a checkpoint is.
+    """Metadata of a checkpoint.
 
     :param job: the job's name
-    :param run: names the life of the checkpoint; see `SinkBatch`
-    :param key_groups: how many key groups there are, frozen by the first run
-    :param key_ranges: how many ranges of key groups there are, likewise
+    :param run: id of the checkpoint from its creation; see `SinkBatch`
+    :param key_groups: number of key groups, frozen by the first run
+    :param key_ranges: number of ranges of key groups, frozen likewise
     :param specs: the structures that each state spec has had, by name; see `core.state_schema`
     :param streams: the streams of sources that earlier runs read
     """
@@ -38,10 +38,10 @@ class CheckpointMetadata:
 
 
 def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
-    """Take a checkpoint for a job: read what stands there, or mark a new one. See `keep`, too.
+    """Open a checkpoint for a job: read its metadata, or write a new one's. See also `keep`.
 
-    :param files: the checkpoint's
-    :param key_ranges: of a new one
+    :param files: the checkpoint's files
+    :param key_ranges: number of key ranges of a new checkpoint
     :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
     """
     checkpoint = files.checkpoint
@@ -64,14 +64,14 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
-    """Write down what a checkpoint is known by. What a job brings with it counts from its first batch on: code whose
-    first batch fails leaves the checkpoint to the code before it.
+    """Write a checkpoint's metadata. A job's changes take effect with its first batch: code whose first batch fails
+    leaves the checkpoint as the earlier code needs it.
     """
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
 
 
 def last_batch(files: Files) -> int | None:
-    """Return the last batch that was planned."""
+    """Return the number of the last planned batch."""
     return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
 
 
@@ -103,5 +103,5 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[
 
 
 def absolute(checkpoint: str) -> str:
-    """A checkpoint as an absolute path or URI."""
+    """Return a checkpoint as an absolute path or URI."""
     return checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())

@@ -1,9 +1,9 @@
-"""The time of a run on Spark: which watermark each batch has, and when one without data is due.
+"""The time of a run on Spark: the watermark of each batch, and when a batch without data is due.
 
-Spark's own watermark is not used: it counts milliseconds, knows no idle sources, and forgets at a restart how far each
-source had come. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch it writes
-the progress of each source beside Spark's own files. So a run that resumes, or processes the last batch again, has the
-same watermarks.
+Spark's own watermark is not used: it counts milliseconds, does not support idle sources, and loses each source's
+progress at a restart. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch the
+driver writes the progress of each source beside Spark's own files. So a run that resumes, or processes the last batch
+again, has the same watermarks.
 """
 
 import json
@@ -30,24 +30,24 @@ _PROPERTY = "amadou.time"
 
 
 def stream_name(source: str) -> str:
-    """What Spark calls the stream of a source, so that it knows the source again when others come and go."""
+    """Return Spark's name for the stream of a source: Spark recognizes the source by it when others come and go."""
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
 
 
 def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
-    """How far each stream is to be read in a batch, as Spark planned it."""
+    """Return the end offset of each stream in a batch, as Spark planned it."""
     lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
 
 @attrs.frozen
 class BatchTime:
-    """When a batch is.
+    """A batch's watermark and processing time.
 
     :param number: the batch's number
-    :param watermark: its watermark in microseconds, `None` before the first event
-    :param now: the time of the clock when it began, in microseconds since 1970
-    :param dependency_state: see `Decision.state`, of the batch before
+    :param watermark: the batch's watermark in microseconds, `None` before the first event
+    :param now: the processing time at which the batch began, in microseconds since 1970
+    :param dependency_state: the `Decision.state` of the previous batch
     """
 
     number: int
@@ -55,13 +55,13 @@ class BatchTime:
     now: int
     dependency_state: bytes | None = None
 
-    def tell(self, spark: Any) -> None:
-        """Let the tasks that this thread starts know."""
+    def hand_to_tasks(self, spark: Any) -> None:
+        """Hand the batch's time to the tasks that this thread starts."""
         spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
 
     @classmethod
-    def told(cls) -> "BatchTime":
-        """The time of the batch that the task belongs to. Called in a task."""
+    def of_task(cls) -> "BatchTime":
+        """Return the time of the task's batch. Called in a task."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -69,10 +69,10 @@ class BatchTime:
         if context is None or text is None:
             raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
         fields = json.loads(text)
-        told = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
-        if str(told.number) != context.getLocalProperty("streaming.sql.batchId"):
-            raise RunError(f"a task of another batch has the time of batch {told.number}")
-        return told
+        time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
+        if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
+            raise RunError(f"a task of another batch has the time of batch {time.number}")
+        return time
 
 
 def _plain(value: Any) -> str:
@@ -84,16 +84,16 @@ def _bytes(digits: str | None) -> bytes | None:
 
 
 class Clock(Protocol):
-    """Says when batches are."""
+    """Source of each batch's watermark and processing time."""
 
     ranges: dict[int, RangeStatus]
-    """What each key range holds that was ever called."""
+    """Status of each key range that was ever called."""
     letters: LetterCount
-    """What callbacks came to; to be set before a batch ends."""
+    """Numbers of calls and failures of callbacks; to be set before a batch ends."""
 
     @property
     def watermark(self) -> int | None:
-        """The watermark of the batch in hand, in microseconds."""
+        """The watermark of the current batch, in microseconds."""
 
     def begin(self, number: int) -> BatchTime:
         """Fix the time of a batch."""
@@ -101,23 +101,23 @@ class Clock(Protocol):
     def end(
         self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
     ) -> None:
-        """Note what a batch brought, before it counts as done.
+        """Record a batch's progress, before the batch counts as completed.
 
-        :param newest: the newest event times that it brought
-        :param ranges: see `Clock.ranges`, of those that were called
+        :param newest: the newest event times of the batch
+        :param ranges: the key ranges that were called; see `Clock.ranges`
         :param dependency_state: see `Decision.state`
         """
 
     def reports(self) -> list[PartitionReport]:
-        """Where each partition of the sources stands after the batch that was done last."""
+        """Return the progress of each partition of the sources after the last completed batch."""
 
 
 class RunClock:
     """The clock of a run with a checkpoint; see `Clock`.
 
-    :param directory: a local one, for what other processes of this machine are to know
-    :param ends: whether the run ends when what is there is read
-    :raises CheckpointError: what the last run wrote down cannot be read
+    :param directory: a local directory, for files that other processes of this machine read
+    :param ends: whether the run ends when the available input is read
+    :raises CheckpointError: the last run's clock cannot be read
     """
 
     def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
@@ -146,7 +146,7 @@ class RunClock:
         return self._watermark.current
 
     def flush(self) -> None:
-        """Send the watermark to the end of time."""
+        """Raise the watermark to the end of time."""
         self._flushes = True
         self._watermark.raise_to(END_OF_TIME)
 
@@ -159,7 +159,7 @@ class RunClock:
             began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
             if self._notes_beginnings:
                 self._files.write(name, json.dumps(began))
-        else:  # it is processed again, by the same clock and under the same watermark
+        else:  # the batch is processed again, at the same processing time and watermark
             began = json.loads(kept)
             self._now = began["now"]
             self._watermark.follow(self._now, reading)
@@ -171,7 +171,7 @@ class RunClock:
         return self._watermark.reports(self._now)
 
     def newest_file(self, source: str) -> Path | None:
-        """Where the newest event times of a source's partitions are written down, for its planner."""
+        """Return the file with the newest event times of a source's partitions, for the source's planner."""
         if type(self._sources[source]).partition_offsets is Source.partition_offsets:
             return None
         return self._directory / f"{stream_name(source)}.json"
@@ -197,7 +197,7 @@ class RunClock:
         self._plan_wake_up(number)
 
     def _reading(self, number: int) -> dict[str, Reading]:
-        """What a batch reads of each source, by Spark's plan for it and that for the batch before."""
+        """Return the part of each source that a batch reads, by Spark's plans for this batch and the previous one."""
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
             before = planned_offsets(self._files, number - 1)
@@ -213,7 +213,7 @@ class RunClock:
         return Reading.between(was_read or {}, read)
 
     def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
-        if offset is None or offset == "-":  # Spark's word for nothing yet
+        if offset is None or offset == "-":  # Spark writes "-" for a source without an offset yet
             return None
         log = f"{self._files.checkpoint}/sources/{stream_name(source)}"
         return self._sources[source].partition_offsets(json.loads(offset), log)
@@ -225,7 +225,7 @@ class RunClock:
                 write_json(path, self._watermark.newest_times(source))
 
     def _plan_wake_up(self, done: int) -> None:
-        """Plan the batch that fires the next timer, should nothing come."""
+        """Plan the batch that fires the next timer if no data arrives."""
         if not self._may_rise:
             return
         timers = (status.next_timer for status in self.ranges.values())

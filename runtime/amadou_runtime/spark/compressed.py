@@ -1,4 +1,4 @@
-"""What travels through Spark or stays in its state: packed and compressed, since Spark copies it several times."""
+"""Packs and compresses data that goes through Spark or stays in its state, since Spark copies it several times."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ _SIZE = 8
 
 
 def pack_compressed(value: Any) -> bytes:
-    """The compressed msgpack bytes of a value.
+    """Return the compressed msgpack bytes of a value.
 
     :raises EncodeError: see `pack`
     """
@@ -20,7 +20,7 @@ def pack_compressed(value: Any) -> bytes:
 
 
 def unpack_compressed(data: bytes) -> Any:
-    """The value that `pack_compressed` turned into these bytes."""
+    """Return the value that `pack_compressed` turned into these bytes."""
     import pyarrow as pa
 
     size = int.from_bytes(data[:_SIZE])

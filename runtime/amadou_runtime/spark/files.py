@@ -1,4 +1,4 @@
-"""Files of a checkpoint, wherever Hadoop can reach it."""
+"""Files of a checkpoint, in any file system that Hadoop can reach."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ class Files:
     """Reads and writes small files of a checkpoint.
 
     :param spark: the `SparkSession`
-    :param checkpoint: the directory, an absolute path or a URI
+    :param checkpoint: the directory, as an absolute path or a URI
     """
 
     def __init__(self, spark: Any, checkpoint: str) -> None:
@@ -17,20 +17,20 @@ class Files:
         self._jvm = spark._jvm
         self._conf = spark._jsc.hadoopConfiguration()
 
-    # Each of these raises a CheckpointError where the file system does.
+    # Each of these methods raises a CheckpointError where the file system raises an error.
 
     def is_local(self) -> bool:
-        """Whether the checkpoint lies in the file system of the machine."""
+        """Return whether the checkpoint is in the machine's own file system."""
         _, system = self._locate("")
         return bool(system.getScheme() == "file")
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file or directory."""
+        """Return whether there is a file or directory of this name."""
         path, system = self._locate(name)
         return bool(self._try("read", lambda: system.exists(path)))
 
     def names(self, directory: str) -> list[str]:
-        """The names of what is in a directory."""
+        """Return the names of the entries of a directory."""
         path, system = self._locate(directory)
 
         def names() -> list[str]:
@@ -41,7 +41,7 @@ class Files:
         return listed
 
     def read(self, name: str) -> str | None:
-        """The text of a file; `None` where there is none."""
+        """Return the text of a file; `None` if the file does not exist."""
         path, system = self._locate(name)
 
         def read() -> str | None:
@@ -57,7 +57,7 @@ class Files:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, whole or not at all."""
+        """Write a file, completely or not at all."""
         path, system = self._locate(name)
         beside, _ = self._locate(f"{name}.tmp")
 
@@ -73,7 +73,7 @@ class Files:
         self._try("written", write)
 
     def remove(self, name: str) -> None:
-        """Remove a file, should there be one."""
+        """Remove a file, if it exists."""
         path, system = self._locate(name)
         self._try("written", lambda: system.delete(path, False))
 
@@ -84,6 +84,6 @@ class Files:
     def _try(self, what: str, do: Any) -> Any:
         try:
             return do()
-        except Exception as error:  # py4j wraps whatever Hadoop raises
+        except Exception as error:  # py4j wraps all errors of Hadoop
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
             raise CheckpointError(self.checkpoint, f"it cannot be {what}: {reason}") from error

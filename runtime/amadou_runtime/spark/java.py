@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _SCRIPT = """#!/bin/sh
-# Runs Java without the module that Spark's launcher adds: Java warns of it, and only MLlib has a use for it.
+# Runs Java without the module that Spark's launcher adds: Java warns about it, and only MLlib uses it.
 for option do
     shift
     if [ "$option" = --add-modules=jdk.incubator.vector ]; then {home}; else set -- "$@" "$option"; fi
@@ -19,9 +19,9 @@ exec {java} "$@"
 
 @contextmanager
 def without_incubator_modules(java: str) -> Iterator[None]:
-    """Let Spark's launcher start Java without a module that Java warns of on the console, as long as this lasts.
+    """Within this context, let Spark's launcher start Java without a module that Java warns about on the console.
 
-    :param java: the program
+    :param java: path of the Java program
     """
     home = os.environ.get("JAVA_HOME")
     with TemporaryDirectory(prefix="amadou-java-") as directory:
@@ -30,7 +30,7 @@ def without_incubator_modules(java: str) -> Iterator[None]:
         restore = "unset JAVA_HOME" if home is None else f"export JAVA_HOME={shlex.quote(home)}"
         script.write_text(_SCRIPT.format(home=restore, java=shlex.quote(java)))
         script.chmod(0o700)
-        if not os.access(script, os.X_OK):  # nothing is run from there: the warning is shown
+        if not os.access(script, os.X_OK):  # a noexec directory: Java shows its warning
             yield
             return
         os.environ["JAVA_HOME"] = directory

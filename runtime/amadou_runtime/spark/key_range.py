@@ -1,4 +1,4 @@
-"""What Spark keeps one state and one timeout for: a range of key groups."""
+"""A range of key groups, for which Spark keeps one state and one timeout."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,19 +14,19 @@ from amadou_runtime.core.operator import Operator, ProcessedGroup, ReplayedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
-"""Spark's cost for a group of its own, a call with pandas around it, is paid for each range in every batch. More ranges
-than partitions let state be spread over more cores later, and less of it be written where a batch touches little."""
+"""Each range costs one of Spark's calls, with pandas around it, in every batch. More ranges than partitions let state
+spread over more cores later, and let a batch that touches little state write less of it."""
 
 _VERSION = 4
 
 
 def range_count(key_groups: int, partitions: int) -> int:
-    """How many ranges the first run of a checkpoint makes of its key groups."""
+    """Return the number of ranges into which the first run of a checkpoint divides its key groups."""
     return min(key_groups, RANGES_PER_PARTITION * partitions)
 
 
 class KeptGroup(NamedTuple):
-    """A key group between two batches; see `ProcessedGroup`."""
+    """A stored key group between two batches; see `ProcessedGroup`."""
 
     state: bytes
     next_timer: int | None
@@ -39,13 +39,13 @@ class KeptGroup(NamedTuple):
 
 @attrs.frozen
 class RangeStatus:
-    """What a key range holds after a batch.
+    """Status of a key range after a batch.
 
-    :param keys: keys that have state or timers
-    :param timers_pending: timers that are set and not due
-    :param state_bytes: what is stored
-    :param next_timer: when the range must be called again at the latest, in microseconds of event time
-    :param held: events that wait
+    :param keys: number of keys that have state or timers
+    :param timers_pending: number of timers that are set and not due
+    :param state_bytes: size of the stored state
+    :param next_timer: event time at which the range must be called again at the latest, in microseconds
+    :param held: held events
     """
 
     keys: int
@@ -58,15 +58,15 @@ class RangeStatus:
 class KeyRange:
     """The key groups of a range, between Spark's state and the operator core.
 
-    Key groups are many, so that the subjects of one fit the processor's cache while it is processed, and ranges few.
-    Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some is in memory, what is held,
-    the names of what is retired]}, run that stored it]``, compressed.
+    Key groups are many, so that the subjects of one group fit the processor's cache while it is processed; ranges are
+    few. Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some state is in memory, held
+    events, retired names]}, run that stored it]``, compressed.
     """
 
     def __init__(self, stored: bytes | None) -> None:
         self._groups: dict[int, KeptGroup] = {}
         self._run: str | None = None
-        """The run that stored it."""
+        """The run that stored the range."""
         if stored is not None:
             version, *rest = unpack_compressed(stored)
             if version != _VERSION:
@@ -82,11 +82,11 @@ class KeyRange:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[int, ProcessedGroup]:
-        """Play one batch of the key groups that have events, due timers, or held events that need not wait any more.
+        """Process one batch of the key groups that have events, due timers, or held events that are released.
 
         :param chunks: the batch's events with their key group, in any order
-        :param watermark: see `Operator.process`, as of `limits`
-        :returns: what it gave, by key group
+        :param watermark: see `Operator.process`, also for `limits`
+        :returns: results by key group
         """
         by_group: dict[int, list[Chunk]] = {}
         for group, chunk in chunks:
@@ -103,7 +103,7 @@ class KeyRange:
         return processed
 
     def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
-        """Return whether a batch without events concerns a key group."""
+        """Return whether a batch without events for a key group must process the group."""
         due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
         is_back = any(name not in operator.retired for name in kept.retired)
@@ -116,9 +116,9 @@ class KeyRange:
         watermark: int | None,
         limits: Mapping[str, int],
     ) -> list[ProcessedGroup]:
-        """Play what is replayed of some key groups, before what else the batch brings them.
+        """Replay dead letters of some key groups, before the batch's events.
 
-        :param again: what is replayed, by key group
+        :param again: replayed events, timers and calls by key group
         """
         processed = []
         for group, replayed in sorted(again.items()):
@@ -134,9 +134,9 @@ class KeyRange:
             self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
 
     def status(self, stored: bytes | None) -> RangeStatus:
-        """Return what the range holds.
+        """Return the status of the range.
 
-        :param stored: see `pack`
+        :param stored: the packed range; see `pack`
         """
         groups = self._groups.values()
         return RangeStatus(
@@ -148,7 +148,7 @@ class KeyRange:
         )
 
     def pack(self) -> bytes | None:
-        """The range as it is stored; `None` where nothing is left."""
+        """Return the range as it is stored; `None` if the range is empty."""
         if not self._groups:
             return None
         return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self._run])

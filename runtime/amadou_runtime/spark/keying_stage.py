@@ -1,4 +1,4 @@
-"""The first box: keys records in Spark's workers."""
+"""The first stage: keys records in Spark's workers."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,17 +20,17 @@ from amadou_runtime.spark.timeouts import batch_event_time
 from amadou_runtime.spark.worker_end import end_with_spark
 
 KEYED = "range int, event_time timestamp, chunk binary"
-"""Columns after keying. The event time is Spark's; see `timeouts`."""
+"""Columns after keying. The event time is for Spark only; see `timeouts`."""
 
 BLOCK = 100_000
-"""Records that are keyed and packed together: each block makes a row for each key range."""
+"""Number of records that are keyed and packed together: each block makes a row for each key range."""
 REPORT_RANGE = -1
-"""Rows of this range bring no events but go on to the driver as they are."""
+"""Range of rows that carry no events and pass unchanged to the driver."""
 
 
 @attrs.frozen
 class KeyingStage:
-    """Turns rows of one source into packed events by key range, and a report of how far the source came.
+    """Turns rows of one source into packed events by key range, and a report of the source's progress.
 
     :param source: the source's name
     """
@@ -44,7 +44,7 @@ class KeyingStage:
         context = TaskContext.get()
         task = context.partitionId() if context is not None else 0
         number = itertools.count()
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         try:
             worker = self.payload.load().opened()
             for batch in batches:
@@ -60,10 +60,10 @@ class KeyingStage:
             failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
-                pass  # the batch is lost, but Spark wants its rows read
+                pass  # the batch has failed, but Spark requires that its rows are read
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
-        """The records of cells, as many at once as are keyed and packed together."""
+        """Return the records of cells, in blocks that are keyed and packed together."""
         to_records = worker.job.sources[self.source].to_records
         records = iter((to_records or _as_they_are)(cells))
         while block := list(itertools.islice(records, BLOCK)):
@@ -72,7 +72,7 @@ class KeyingStage:
     def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
         """Key records.
 
-        :param place: their partition and position, and a number that tells in which order they came
+        :param place: partition and position of the records, and a number that gives their order of arrival
         """
         partition_of = worker.job.sources[self.source].partition_of
         partition = "" if partition_of is None else partition_of(place[0])
@@ -82,7 +82,7 @@ class KeyingStage:
 class Rows:
     """Rows of the keying stage.
 
-    :param began: when the work on them began, by `perf_counter`
+    :param began: start of the work on the rows, by `perf_counter`
     """
 
     def __init__(self, payload: Payload, time: BatchTime, began: float) -> None:
@@ -97,7 +97,7 @@ class Rows:
             column.append(cell)
 
     def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> list[Any]:
-        """Key records, and add their events.
+        """Key records and add their events.
 
         :returns: dead letters of records that could not be keyed, as encoded values
         """
@@ -142,15 +142,15 @@ def _as_they_are(cells: Any) -> list[Any]:
 
 
 def order_of(partition: str, position: int, number: int) -> bytes:
-    """Puts what was keyed together into the order of its source.
+    """Return a sort key that puts blocks of events into the order of their source.
 
-    :param number: where it came in the task, among others of its partition and position
+    :param number: place of the block in the task, among blocks of the same partition and position
     """
     return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
 
 
 def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
-    """The cells of an Arrow batch, cut where (partition, position) changes."""
+    """Return the cells of an Arrow batch, split where partition or position changes."""
     import pyarrow.compute as pc
 
     cells = batch.column("record")

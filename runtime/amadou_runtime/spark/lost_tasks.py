@@ -1,4 +1,4 @@
-"""Tasks that Spark tried again, because a process of Python's or a machine went away."""
+"""Tasks that Spark retried, because a Python process or a machine was lost."""
 
 import logging
 import re
@@ -12,11 +12,11 @@ _TRIED_AGAIN = (
 )
 _DIED = "Python worker exited unexpectedly"
 _MANY = 10_000
-"""How many tasks of a stage are looked at, at most."""
+"""Maximum number of tasks of a stage that are examined."""
 
 
 class LostTasks:
-    """Warns of tasks that failed and were tried again: results do not show it."""
+    """Logs a warning for each task that failed and was retried: results do not show it."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -24,7 +24,7 @@ class LostTasks:
         self._looked_at = -1
 
     def warn(self, spark: Any, number: int) -> None:
-        """Look for what failed since the last call, in the thread that processes the batch.
+        """Log the tasks that failed since the last call. Called in the thread that processes the batch.
 
         :param spark: the session of the batch's frame
         :param number: the batch's number
@@ -32,7 +32,7 @@ class LostTasks:
         context = spark.sparkContext
         store = context._jsc.sc().statusStore()
         failed = sum(executor.failedTasks() for executor in _items(store.executorList(False)))
-        if failed == self._failed:  # other queries of the session may have lost some
+        if failed == self._failed:  # a higher number may come from other queries of the session
             return
         self._failed = failed
         tracker = context._jsc.sc().statusTracker()
@@ -52,22 +52,22 @@ class LostTasks:
                 _logger.warning(_TRIED_AGAIN, self._job, what_died(task.errorMessage().get()), number)
 
 
-def what_died(told: str) -> str:
-    """What ended a task, in a clause."""
-    if _DIED in told:
+def what_died(message: str) -> str:
+    """Return the cause of a task's failure, as a clause."""
+    if _DIED in message:
         return "a Python worker of Spark was killed or crashed"
-    return f"a task failed ({told.strip().splitlines()[0]})"
+    return f"a task failed ({message.strip().splitlines()[0]})"
 
 
-def died_error(job: str, number: int, told: str, master: str) -> RunError | None:
-    """The error of a batch whose task lost all of its workers; `None` where something else ended it.
+def died_error(job: str, number: int, message: str, master: str) -> RunError | None:
+    """Return the error of a batch whose task lost its worker in each try; `None` if the batch failed otherwise.
 
-    :param told: what Spark says
+    :param message: Spark's error message
     :param master: Spark's master URL
     """
-    if _DIED not in told:
+    if _DIED not in message:
         return None
-    times = re.search(r"failed (\d+) times", told)
+    times = re.search(r"failed (\d+) times", message)
     tries = "1" if times is None else times[1]
     advice = (
         f". With the master {master} Spark tries no task twice: make the session with local[N,4], which survives a "
@@ -75,14 +75,14 @@ def died_error(job: str, number: int, told: str, master: str) -> RunError | None
         if tries == "1" and master.startswith("local")
         else ""
     )
-    times_told = "once" if tries == "1" else f"{tries} times in a row"
+    times_in_words = "once" if tries == "1" else f"{tries} times in a row"
     return RunError(
-        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_told}, without "
+        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_in_words}, without "
         "an error of its own. Look for what ends the process: the system, where memory is short (see its log), a crash "
         f"in a library that is not Python, or os._exit in the handler's code{advice}"
     )
 
 
 def _items(sequence: Any) -> list[Any]:
-    """The items of one of Scala's."""
+    """Return the items of a Scala sequence."""
     return [sequence.apply(position) for position in range(sequence.length())]

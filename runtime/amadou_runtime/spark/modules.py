@@ -1,7 +1,7 @@
-"""How modules travel to the workers: those that are not installed go as source, and workers import them under their
-names. A class is one class there, wherever its name comes from: the job, a record or stored state.
+"""Sends modules to the workers. Modules that are not installed go as source, and workers import them under their names.
+So the job, records and stored state all refer to the same class in a worker.
 
-Without source, as in a notebook or a script that runs as `__main__`, classes and functions travel by value.
+Without source, as in a notebook or a script that runs as `__main__`, classes and functions are sent by value.
 """
 
 import importlib
@@ -28,11 +28,11 @@ _INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib
 
 @attrs.frozen
 class ModuleSource:
-    """A module on its way.
+    """A module as workers receive it.
 
-    :param file: where it stood
-    :param packed: its source, compressed; `None` for a package that is a mere directory
-    :param is_package: whether it has modules inside
+    :param file: path of the module's file here
+    :param packed: compressed source; `None` for a namespace package
+    :param is_package: whether the module is a package
     """
 
     file: str
@@ -41,12 +41,12 @@ class ModuleSource:
 
 
 def travelling() -> Iterator[ModuleType]:
-    """The modules that are loaded here and not installed."""
+    """Return the loaded modules that are not installed."""
     return (module for module in list(sys.modules.values()) if _travels(module))
 
 
 def sources() -> dict[str, ModuleSource]:
-    """The source of the modules that travel, and of what packages they are in."""
+    """Return the source of the modules that are sent, and of their packages."""
     found: dict[str, ModuleSource] = {}
     for module in travelling():
         source = _source(module)
@@ -63,12 +63,12 @@ def sources() -> dict[str, ModuleSource]:
 
 
 def without_source(modules: Mapping[str, ModuleSource]) -> set[str]:
-    """The names of modules whose classes and functions travel by value, as no worker could import them."""
+    """Return the names of modules whose classes and functions are sent by value, since workers cannot import them."""
     return {"__main__", *(module.__name__ for module in travelling())} - modules.keys()
 
 
 def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, frozenset[str]]:
-    """A value as workers load it that have some modules; and the modules that they must import first."""
+    """Pickle a value for workers that have some modules. Return the bytes and the modules to import first."""
     from pyspark import cloudpickle
 
     first: set[str] = set()
@@ -82,14 +82,14 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
             if isinstance(value, type | FunctionType | TypeVar) and value.__module__ in modules:
                 if _is_there(value):
                     return _qualname(value)
-                first.add(value.__module__)  # where the names in its annotations are looked up
+                first.add(value.__module__)  # names in its annotations are looked up there
             if isinstance(value, _lru_cache_wrapper) and (value.__module__ in by_value or not _is_there(value)):
                 return _cached, (value.__wrapped__, value.cache_parameters())
-            if type(value) is cached_property:  # which holds a lock in Python 3.11
+            if type(value) is cached_property:  # holds a lock in Python 3.11
                 return _property, (value.func, value.attrname)
             reduced = super().reducer_override(value)
             if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2:
-                reduced[2][0]["__qualname__"] = value.__qualname__  # which a class by value would lose
+                reduced[2][0]["__qualname__"] = value.__qualname__  # else lost by value
             return reduced
 
     into = io.BytesIO()
@@ -98,14 +98,14 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
 
 
 def loads(pickled: bytes, first: Iterable[str] = ()) -> Any:
-    """What `dumps` was given, in a worker that has its modules."""
+    """Return the value that was given to `dumps`, in a worker that has its modules."""
     for name in first:
         importlib.import_module(name)
     return pickle.loads(pickled)
 
 
 def take(modules: Mapping[str, ModuleSource]) -> None:
-    """Have this worker import some modules from their source, anew: an earlier run may have brought others."""
+    """Let this worker import modules from their source again: an earlier run may have sent other versions."""
     former = [finder for finder in sys.meta_path if isinstance(finder, _Importer)]
     for finder in former:
         sys.meta_path.remove(finder)
@@ -166,7 +166,7 @@ def _source(module: ModuleType) -> str | None:
             return decode_source(file.read_bytes())
         source: str | None = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]
         return source
-    except (AttributeError, ImportError, OSError, SyntaxError, UnicodeError):  # gone, or never Python
+    except (AttributeError, ImportError, OSError, SyntaxError, UnicodeError):  # deleted, or not Python
         return None
 
 
@@ -179,7 +179,7 @@ def _qualname(value: Any) -> str:
 
 
 def _is_there(value: Any) -> bool:
-    """Whether a class or function is found under its name."""
+    """Return whether a class or function can be found under its name."""
     found: Any = sys.modules.get(value.__module__)
     for name in _qualname(value).split("."):
         found = getattr(found, name, None)
@@ -192,5 +192,5 @@ def _cached(function: Any, parameters: dict[str, Any]) -> Any:
 
 def _property(function: Any, name: str | None) -> Any:
     made = cached_property(function)
-    made.attrname = name  # a class that is made of its pickle does not tell it
+    made.attrname = name  # unpickling a class does not call __set_name__
     return made

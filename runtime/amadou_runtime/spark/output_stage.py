@@ -1,4 +1,4 @@
-"""The third box: writes a batch's outputs in Spark's workers."""
+"""The third stage: writes a batch's outputs in Spark's workers."""
 
 from collections.abc import Iterator
 from time import perf_counter
@@ -17,7 +17,7 @@ from amadou_runtime.spark.worker_end import end_with_spark
 
 @attrs.frozen
 class OutputStage:
-    """Writes outputs to the sinks' writers, and sums up the rest in one row for the driver.
+    """Writes outputs to the sinks' writers, and sums up the other results in one row for the driver.
 
     :param run: see `SinkBatch`
     """
@@ -31,13 +31,13 @@ class OutputStage:
 
         context = TaskContext.get()
         assert context is not None
-        number = BatchTime.told().number
+        number = BatchTime.of_task().number
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
         written: dict[str, int] = {}
         summary, writing = Summary(), 0.0
         try:
-            self.payload.load()  # what is unpacked may be of the job's classes
+            self.payload.load()  # unpacked values may be of the job's classes
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
                     row = Summary.unpack(packed)

@@ -1,4 +1,4 @@
-"""How a job travels to the workers."""
+"""Sends a job to the workers."""
 
 import gc
 import sys
@@ -23,7 +23,7 @@ from amadou_runtime.spark import modules as shipping
 
 
 class Worker:
-    """A job in a worker: opened once, kept while the worker lives. Holds no state of subjects."""
+    """A job in a worker: opened once, kept while the worker lives. Does not hold state of subjects."""
 
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
@@ -40,7 +40,7 @@ class Worker:
         return Keying(job, source, key_event_of(job, source), groups)
 
     def opened(self) -> "Worker":
-        """The worker, after the handler's `open`."""
+        """Return the worker, after calling the handler's `open` once."""
         if not self._open:
             self.operator.open()
             self._open = True
@@ -51,13 +51,13 @@ class Worker:
 class Payload:
     """A job in pickled form.
 
-    :param pickled: the job, and the classes that its workers could not import
-    :param modules: the source of modules that are not installed
-    :param first: those that workers import before they load the job
-    :param run: names the run: each begins with the handler anew, in workers that Spark re-uses
-    :param groups: how many key groups there are
-    :param ranges: and how many ranges of them
-    :param worker: the class of workers
+    :param pickled: the job, and the classes that its workers cannot import
+    :param modules: source of the modules that are not installed
+    :param first: modules that workers import before they load the job
+    :param run: id of the run: each run begins with a new handler, in workers that Spark re-uses
+    :param groups: number of key groups
+    :param ranges: number of key ranges
+    :param worker: class of the workers
     """
 
     pickled: bytes = attrs.field(repr=False)
@@ -69,7 +69,7 @@ class Payload:
     worker: type[Worker]
 
     def load(self) -> Worker:
-        """The job in this worker. Loaded once: handlers, codecs and connections are costly."""
+        """Return the job in this worker. It is loaded once: handlers, codecs and connections are costly."""
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
@@ -92,7 +92,7 @@ class Payload:
         return job  # type: ignore[no-any-return]
 
     def dumps(self, value: Any) -> bytes:
-        """A value, pickled as workers load it that have the job."""
+        """Pickle a value for workers that have the job."""
         return shipping.dumps(value, self.modules)[0]
 
 
@@ -100,8 +100,8 @@ _workers: dict[str, Worker] = {}
 
 
 def _rest_collector() -> None:
-    """Keep Python from looking for garbage among the many objects of a batch, which all go when it ends. Cycles that
-    callbacks leave are collected a hundred times less often.
+    """Keep Python from looking for garbage among the many objects of a batch, which are all freed when it ends. Cycles
+    that callbacks leave are collected a hundred times less often.
     """
     gc.collect()
     gc.freeze()
@@ -109,19 +109,19 @@ def _rest_collector() -> None:
 
 
 def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Worker) -> Payload:
-    """The job, ready to travel.
+    """Return the job as workers receive it.
 
-    Modules that are not installed, such as the job file and what lies beside it, travel with the job; installed ones
-    are imported by the workers.
+    Modules that are not installed, such as the job file and modules beside it, are sent with the job. Workers import
+    installed modules themselves.
 
-    :raises JobError: something of it cannot be pickled
+    :raises JobError: a part of the job cannot be pickled
     """
     from pyspark import cloudpickle
 
     keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
     light = attrs.evolve(job, handler=handler_for(job), sources=keyed, plugins=[named_codecs(job)])
     modules = shipping.sources()
-    for module in shipping.travelling():  # for what Spark itself pickles: a source of the user's, say
+    for module in shipping.travelling():  # for objects that Spark itself pickles, such as a user's source
         cloudpickle.register_pickle_by_value(module)
     try:
         pickled, first = shipping.dumps((light, _carried_types(modules)), modules)
@@ -131,13 +131,13 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
-    """The classes of values that travel by value, by the name that packed values have for them.
+    """Return the classes of values that are sent by value, by the name that packed values use for them.
 
-    :param modules: those whose source travels
+    :param modules: modules whose source is sent
     """
     names = shipping.without_source(modules)
     types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
-    for type_ in types.values():  # workers have no module in which names of a `__main__` could be looked up
+    for type_ in types.values():  # workers have no module to look up the names of a `__main__` in
         with suppress(NameError):
             hints = resolved_annotations(type_)
             type_.__annotations__ = {name: hints[name] for name in vars(type_).get("__annotations__", ())}
@@ -145,7 +145,7 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
-    """The classes of values in a module, those inside other classes among them."""
+    """Return the classes of values in a module, including nested classes."""
     for name, found in list(vars(holder).items()):
         if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, f"{within}{name}"):
             if _is_data(found):

@@ -1,4 +1,4 @@
-"""From a job to a running Spark query."""
+"""Turns a job into a running Spark query."""
 
 import atexit
 import logging
@@ -51,18 +51,18 @@ def start(
     flushes: RunningJob | None = None,
     letters: Sequence[ReplayedLetter] = (),
 ) -> RunningJob:
-    """Start a job on a Spark session, which stays the caller's.
+    """Start a job on a Spark session, which the caller continues to own.
 
     :param job: the job, with the values of its parameters
     :param spark: the `SparkSession`
-    :param hooks: are told of the run's beginning and its batches
+    :param hooks: plugin hooks for the run's beginning and its batches
     :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
-        Without it the run begins anew, and what it kept is removed when the program ends
-    :param trigger: `"available-now"` ends when what is there is processed; a time such as `"5 seconds"` is the pace of
-        batches; without it they follow one another, and the run ends with bounded input
+        Without it the run begins anew, and its state is removed when the program ends
+    :param trigger: `"available-now"` ends when the available input is processed; a time such as `"5 seconds"` is the
+        interval of batches; without it they follow one another, and the run ends with bounded input
     :param conf: Spark SQL settings for this run
-    :param flushes: the run that has come to the end of its input, and goes on with the watermark at the end of time, so
-        that every timer fires: it is the same run for in-memory state
+    :param flushes: the run that has reached the end of its input and continues with the watermark at the end of time,
+        so that every timer fires: it is the same run for in-memory state
     :param letters: dead letters that one batch replays
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers
@@ -117,7 +117,7 @@ def start(
 
 @contextmanager
 def _start_errors(what: str) -> Iterator[None]:
-    """Raise what Spark refuses at the start as an error of amadou, without Spark's plans."""
+    """Raise Spark's errors at the start as an error of amadou, without Spark's plans."""
     try:
         yield
     except Exception as error:
@@ -135,7 +135,7 @@ def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
 
 
 def named_reader(spark: Any, source: str) -> Any:
-    """What makes the stream of a source."""
+    """Return the reader for the stream of a source."""
     return spark.readStream.name(stream_name(source))
 
 

@@ -1,8 +1,8 @@
 """Replays dead letters on Spark.
 
-The letters of a batch are noted in a file of the checkpoint, which a stream of their own reads: how far Spark has read
-it is in the checkpoint with everything else, so that a letter counts once, however often a run is killed. Every later
-run of the checkpoint has the stream, and processes what is noted and was not processed.
+The letters of a batch are written to a file of the checkpoint, which a separate stream reads. Spark stores the stream's
+offset in the checkpoint like any other, so that a letter counts once, however often a run is killed. Every later run of
+the checkpoint has the stream, and processes the stored letters that were not processed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,13 +30,13 @@ from amadou_runtime.spark.summary import Summary, packed_error
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"
 _STREAM = "amadou__replay"
-"""What Spark calls the stream: no source has a stream of that name."""
+"""Spark's name for the stream: no source has a stream of that name."""
 
 
 def noted_letters(spark: Any, checkpoint: str) -> set[str]:
-    """The ids of the letters that were noted in a checkpoint.
+    """Return the ids of the letters that are stored in a checkpoint.
 
-    :raises CheckpointError: no run has used it
+    :raises CheckpointError: no run has used the checkpoint
     """
     files = Files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
@@ -46,13 +46,13 @@ def noted_letters(spark: Any, checkpoint: str) -> set[str]:
 
 
 def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
-    """Note the letters of a batch, all of them or none."""
+    """Store the letters of a batch, all of them or none."""
     number = len(_names(files))
     files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
-    """The stream of letters, keyed, where any were ever noted."""
+    """Return the stream of keyed letters, if the checkpoint has stored letters."""
     if not _names(files):
         return []
     lines = (
@@ -70,12 +70,12 @@ def _names(files: Files) -> list[str]:
 
 @attrs.frozen
 class ReplayStage:
-    """Turns letters into what is replayed of each key group. They say nothing of time: no watermark follows them."""
+    """Turns letters into replayed events, timers and calls of each key group. They do not move the watermark."""
 
     payload: Payload
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         rows = Rows(self.payload, time, perf_counter())
         try:
             worker = self.payload.load().opened()
@@ -91,7 +91,7 @@ class ReplayStage:
             failed.add(REPORT_RANGE, packed_error(error))
             yield failed.to_arrow()
             for _ in batches:
-                pass  # Spark wants its rows read
+                pass  # Spark requires that its rows are read
 
     def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[ReplayedLetter], order: bytes) -> None:
         by_range: dict[int, dict[int, ReplayedGroup]] = {}

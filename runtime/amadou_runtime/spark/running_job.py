@@ -1,4 +1,4 @@
-"""A run on Spark, and how it commits its batches."""
+"""A run on Spark, which commits its batches."""
 
 import json
 import logging
@@ -34,7 +34,7 @@ _LOSSES = {
     LOST: "job %s: %s lost its in-memory state of %s keys, which an earlier run left",
     DROPPED: "%s: what the retired %s had of %s keys was dropped",
 }
-"""Warnings for counters that tell of lost state, by the end of their names."""
+"""Warnings for counters that report lost state, by the end of their names."""
 
 
 class RunningJob:
@@ -58,7 +58,7 @@ class RunningJob:
         self.payload: Payload | None = None
         """The job as its workers have it."""
         self.on_end: Callable[[RunSummary | Exception], None] | None = None
-        """Is told how the run ended, when the program that started it learns of it."""
+        """Called with the run's outcome, when the program that started the run receives it."""
         self._job = job
         self._clock = clock
         self._on_batch = on_batch
@@ -67,12 +67,12 @@ class RunningJob:
         self._before_first = before_first
         """Called before the run's first batch counts."""
         self._lost_tasks = LostTasks(job.name)
-        self._telling = threading.Lock()
-        self._done = self._told = -1
-        """The last batch that was completed, and the last one of which Spark's progress was told."""
+        self._reporting = threading.Lock()
+        self._done = self._reported = -1
+        """The last completed batch, and the last batch whose Spark progress was reported."""
         self._itself = [self]
-        """How Spark refers to the run until it ends. Java holds what it calls in Python, and Python what it has of
-        Java: without an end neither would ever let go of the other."""
+        """Spark's reference to the run until the run ends. Java keeps its Python callbacks alive, and Python its Java
+        objects: a reference without an end would be a leak."""
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
@@ -82,7 +82,7 @@ class RunningJob:
         self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
-        """What the batch gave that failed and ended the run."""
+        """Results of the batch that failed and ended the run."""
 
     def __repr__(self) -> str:
         done = f"{self._summary.batches:,} batches, watermark {shown_watermark(self._summary.watermark)}"
@@ -97,7 +97,7 @@ class RunningJob:
 
     @property
     def progress(self) -> Progress:
-        """Where the run stands now."""
+        """The run's present progress."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
         return Progress(
             job=self._job.name,
@@ -111,14 +111,14 @@ class RunningJob:
 
     @property
     def summary(self) -> RunSummary:
-        """What the run did so far."""
+        """Summary of the run so far."""
         return self._summary
 
     def await_termination(self, timeout: timedelta | float | None = None) -> bool:
         """Wait for the end of the run.
 
-        :param timeout: how long at most, a `timedelta` or seconds
-        :returns: whether it has ended
+        :param timeout: the maximum time, a `timedelta` or seconds
+        :returns: whether the run has ended
         :raises CallbackError: a callback of the handler failed
         :raises RunError: Spark failed
         """
@@ -129,8 +129,8 @@ class RunningJob:
             else:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
-            self._tell_spark_progress()
-        except Exception as error:  # StreamingQueryException, or py4j's own when the JVM is gone
+            self._report_spark_progress()
+        except Exception as error:  # StreamingQueryException, or py4j's own when the JVM has ended
             cause = error
         if ended or cause is not None:
             self._itself.clear()
@@ -148,12 +148,12 @@ class RunningJob:
             self.on_end(self._summary)
 
     def stop(self) -> None:
-        """End the run after the batch in hand."""
+        """End the run after the current batch."""
         self._stopping = True
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
         self.halt()
-        self._tell_spark_progress()
+        self._report_spark_progress()
         if self.on_end is not None and self._error is None:
             self.on_end(self._summary)
 
@@ -163,13 +163,13 @@ class RunningJob:
         self._itself.clear()
 
     def raise_error(self, cause: BaseException | None) -> None:
-        """Raise what ended the run, if anything did."""
+        """Raise the error that ended the run, if there is one."""
         if self._error is not None:
             raise self._error
         failure = self._failure()
         if failure is not None or (cause is not None and not self._stopped):
-            told = without_plans(failure or cause)
-            raise own_error(told) or RunError(f"the run of {self._job.name!r} failed in Spark: {told}")
+            message = without_plans(failure or cause)
+            raise own_error(message) or RunError(f"the run of {self._job.name!r} failed in Spark: {message}")
 
     def _failure(self) -> Any:
         return None if self._stopped else self.query.exception()
@@ -181,14 +181,14 @@ class RunningJob:
     def _commit_batch(self, identity: CheckpointMetadata, frame: Any, number: int) -> str | None:
         """Process and commit a batch.
 
-        :returns: why it cannot be, if it cannot
+        :returns: the cause if the batch is not committed
         """
         if self._stopping:
             # The next run processes this batch, which has not begun. Interrupted in the middle, it would leave a stack
             # overflow on the console, from Spark's way of reading errors.
             self._stopped = True
             return "the run was asked to end"
-        self._tell_spark_progress()
+        self._report_spark_progress()
         began = time.monotonic()
         try:
             moment = self._clock.begin(number)
@@ -217,8 +217,8 @@ class RunningJob:
         return None
 
     def _processed(self, frame: Any, moment: BatchTime) -> Summary:
-        """Have Spark process a batch and write its outputs, and return what it gave."""
-        moment.tell(frame.sparkSession)
+        """Let Spark process a batch and write its outputs, and return the batch's results."""
+        moment.hand_to_tasks(frame.sparkSession)
         try:
             rows = frame.collect()
         except Exception as error:  # Spark's, whatever it is
@@ -235,7 +235,7 @@ class RunningJob:
         return whole
 
     def _commit(self, identity: CheckpointMetadata, whole: Summary, moment: BatchTime) -> dict[str, bool]:
-        """Commit a batch: its outputs, then its time. Return which sources are down."""
+        """Commit a batch: its outputs, then its time. Return by source whether it is down."""
         number = moment.number
         decision = evaluate(self._job, moment.dependency_state, newest_of(whole.newest), whole.oldest, number)
         log_changes(self._job, decision.changes)
@@ -245,7 +245,7 @@ class RunningJob:
         began = time.perf_counter()
         for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-            sink_of(self._job, port).commit(batch, [told for _, told in whole.parts.get(port, [])])
+            sink_of(self._job, port).commit(batch, [message for _, message in whole.parts.get(port, [])])
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
@@ -254,24 +254,24 @@ class RunningJob:
         whole.stage_seconds["committing"] = time.perf_counter() - began
         return downs(self._job, decision.down)
 
-    def _tell_spark_progress(self) -> None:
-        """Tell what Spark says of batches that are done and were not told."""
-        if self.query is None or self._on_spark_progress is None or self._told == self._done:
+    def _report_spark_progress(self) -> None:
+        """Report Spark's progress of completed batches that were not reported yet."""
+        if self.query is None or self._on_spark_progress is None or self._reported == self._done:
             return
-        with self._telling:  # by the next batch, or by whoever waits for the run
-            recent, untold = self.query._jsq.recentProgress(), []
+        with self._reporting:  # called by the next batch, or by the thread that waits for the run
+            recent, unreported = self.query._jsq.recentProgress(), []
             for position in reversed(range(len(recent))):
-                if recent[position].batchId() <= self._told:
+                if recent[position].batchId() <= self._reported:
                     break
-                # Where nothing comes Spark tells of the batch that has not begun.
+                # Without data Spark reports the batch that has not begun.
                 if recent[position].durationMs().containsKey("addBatch"):
-                    untold.append(recent[position])
-            for progress in reversed(untold):
-                self._told = progress.batchId()
+                    unreported.append(recent[position])
+            for progress in reversed(unreported):
+                self._reported = progress.batchId()
                 self._on_spark_progress(json.loads(progress.json()))
 
     def _counts(self, batch: Counts) -> Counts:
-        """Return what a batch came to, with what all key ranges hold after it."""
+        """Return a batch's counts, with the totals of all key ranges after it."""
         ranges = self._clock.ranges.values()
         return attrs.evolve(
             batch,
@@ -291,16 +291,16 @@ class RunningJob:
         self._dropped.look(batch)
         self._held_back.look(batch)
         for name, keys in batch.counts.counters.items():
-            for end, told in _LOSSES.items():
+            for end, message in _LOSSES.items():
                 if name.endswith(end):
-                    _logger.warning(told, self._job.name, name.removesuffix(end), f"{keys:,}")
+                    _logger.warning(message, self._job.name, name.removesuffix(end), f"{keys:,}")
         self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
         if self._on_report is not None:
             self._on_report(batch)
 
 
 def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:
-    """What Spark calls for each batch. It keeps the error, which therefore has no frames that refer to the run."""
+    """Process and commit a batch, called by Spark. Spark keeps the error: its frames must not refer to the run."""
     failure = itself[0]._commit_batch(identity, frame, number)
     if failure is not None:
         raise RunError(failure)

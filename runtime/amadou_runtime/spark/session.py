@@ -1,4 +1,4 @@
-"""Spark sessions, with the settings that amadou's pipeline wants."""
+"""Spark sessions, with the settings that amadou's pipeline needs."""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ from amadou_runtime.spark.java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
-"""Spark's master URL for test runs, which try nothing twice: a crash that a script processes would come again."""
+"""Spark's master URL for test runs, without retries: a task would repeat a script's simulated crash."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -28,9 +28,9 @@ _SQL_SETTINGS = {
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # A job may get and lose sources; without it Spark tells them apart by their position.
+    # A job may gain and lose sources; without this setting Spark identifies them by position.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer are cheaper.
+    # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer batches are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
     "spark.sql.codegen.wholeStage": "false",
@@ -53,12 +53,12 @@ _LAUNCH_SETTINGS = {
 
 
 def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """The running `SparkSession`, or a new one with amadou's settings where the user did not set others.
+    """Return the running `SparkSession`, or a new one with amadou's settings where the user did not set others.
 
     :param app_name: the application's name
-    :param master: Spark's master URL; what `spark-submit` was told, or `local[*]`, without it
-    :param conf: further Spark settings, which win over amadou's
-    :raises PlatformError: pyspark or a Java that it works with is missing
+    :param master: Spark's master URL; the default is that of `spark-submit`, else `local[*]`
+    :param conf: further Spark settings, which override amadou's
+    :raises PlatformError: pyspark or a Java that Spark supports is missing
     """
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -75,7 +75,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
-        # Java takes these before the user's own spark.driver.extraJavaOptions, which so win.
+        # Java reads these before the user's own spark.driver.extraJavaOptions, which therefore win.
         default = settings.get("spark.driver.defaultJavaOptions", "")
         settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
     for name, value in settings.items():
@@ -90,15 +90,15 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
 
 
 def _with_retries(master: str, tries: str) -> str:
-    """Spark's master URL, where it names this machine and not how often a task may be tried, with that number.
-    Otherwise Spark tries a task once there, and a run would end with any of its workers.
+    """Return Spark's master URL; add the number of tries to a local one that lacks it. Without the number Spark tries
+    a task only once on a local master, and the loss of any worker would end the run.
     """
     local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
     return master if local is None else f"local[{local[1] or 1},{tries}]"
 
 
 def _import_wheels(context: Any) -> None:
-    """Let the workers import from wheels among `--py-files`: Spark sends them there, but only knows .zip and .egg."""
+    """Let the workers import from wheels in `--py-files`: Spark sends them, but imports only from .zip and .egg."""
     for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
         name = path.rpartition("/")[2]
         if name.endswith(".whl") and name not in context._python_includes:
@@ -106,10 +106,9 @@ def _import_wheels(context: Any) -> None:
 
 
 def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
-    """A session for one query beside the user's: the same settings but for those that amadou needs and the user did
-    not set.
+    """Return a separate session for one query: the user's settings, and amadou's where the user did not set them.
 
-    :param conf: settings for this query, which win
+    :param conf: settings for this query, which override all others
     """
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
@@ -122,7 +121,7 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
         if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):
             own.conf.set(name, value)
     log4j = spark._jvm.org.apache.logging.log4j
-    # What ends a query is told by the run's own error.
+    # The run's own error reports what ended a query.
     log4j.core.config.Configurator.setLevel(_NOISY, log4j.Level.OFF)
     return own
 
@@ -135,9 +134,9 @@ def check_pyspark() -> None:
 
 
 def check_java() -> str:
-    """The Java that Spark is started with.
+    """Return the path of the Java that starts Spark.
 
-    :raises PlatformError: there is none that Spark works with
+    :raises PlatformError: there is no Java that Spark supports
     """
     wanted = " or ".join(map(str, JAVA_VERSIONS))
     home = os.environ.get("JAVA_HOME")
@@ -146,10 +145,10 @@ def check_java() -> str:
     if java is None:
         raise PlatformError(f"Spark needs Java {wanted} and there is none: {advice}")
     try:
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
+        output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except OSError as error:
         raise PlatformError(f"{java} does not run ({error}): {advice}") from error
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     version = int(found.group(1)) if found else None
     if version not in JAVA_VERSIONS:
         raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")

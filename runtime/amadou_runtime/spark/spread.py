@@ -1,4 +1,4 @@
-"""Which number each key range has in Spark, so that ranges spread evenly over partitions."""
+"""Numbers of key ranges in Spark, which spread the ranges evenly over partitions."""
 
 from functools import lru_cache
 
@@ -7,7 +7,7 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=8)
 def range_numbers(ranges: int) -> tuple[int, ...]:
-    """A number for each key range.
+    """Return a number for each key range.
 
     Spark puts a number into the partition `murmur3(number) mod partitions`. These numbers are chosen so that the hash
     of the number of range `r` is `r` modulo `ranges`: each partition gets the same share where their count divides
@@ -22,7 +22,7 @@ def range_numbers(ranges: int) -> tuple[int, ...]:
 
 
 def spark_hash(number: int) -> int:
-    """Spark's hash of a 32-bit integer (murmur3, seed 42)."""
+    """Return Spark's hash of a 32-bit integer (murmur3, seed 42)."""
     mixed = number * 0xCC9E2D51 & _MASK
     mixed = (mixed << 15 | mixed >> 17) * 0x1B873593 & _MASK
     value = 42 ^ mixed

@@ -1,7 +1,7 @@
-"""The second box: processes a key range's events and timers in Spark's workers.
+"""The second stage: processes a key range's events and timers in Spark's workers.
 
-A failing callback does not fail its task: the error travels as a row, so that Spark does not try the task again in vain
-and the driver can tell the user what happened.
+A failing callback does not fail its task: the error goes to the driver as a row. So Spark does not retry the task in
+vain, and the driver can report the error to the user.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ STATE = "state binary"
 
 @attrs.frozen
 class StatefulStage:
-    """Processes one key range's batch by the operator core, between Spark's state and its timeout (see `timeouts`)."""
+    """Processes a key range's batch with the operator core, between Spark's state and its timeout (see `timeouts`)."""
 
     payload: Payload
 
@@ -51,9 +51,9 @@ class StatefulStage:
         yield pd.DataFrame({"result": [summary.pack()]})
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
-        """Process a key range's rows, and store its state.
+        """Process a key range's rows and store its state.
 
-        :raises AmadouError: nothing of the batch counts
+        :raises AmadouError: the batch does not count
         """
         stored = state.get[0] if state.exists else None
         key_range = KeyRange(stored)
@@ -63,9 +63,9 @@ class StatefulStage:
 
     def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> Summary:
         began = perf_counter()
-        time = BatchTime.told()
+        time = BatchTime.of_task()
         worker.operator.take_failures()
-        worker.operator.stopwatch.take()  # workers are re-used, and a batch that failed left its callbacks here
+        worker.operator.stopwatch.take()  # workers are re-used, and a failed batch leaves its times here
         chunks, newest, oldest, again = _unpacked(packed)
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
@@ -82,9 +82,9 @@ class StatefulStage:
         )
 
     def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> RangeStatus:
-        """Store a key range in Spark's state, and set its timeout.
+        """Store a key range in Spark's state and set its timeout.
 
-        :param stored: what is stored
+        :param stored: the present content of Spark's state
         """
         kept = key_range.pack()
         if kept is not None:
@@ -99,7 +99,7 @@ class StatefulStage:
     def _evaluate(
         self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
     ) -> Evaluation:
-        """Evaluate which sources are down. Every range does; the first one calls the handler."""
+        """Evaluate which sources are down, in every range; only the first range calls the handler."""
         if number == range_numbers(self.payload.ranges)[0]:
             return worker.operator.evaluate(time.dependency_state, newest, oldest, time.number, time.watermark)
         return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
@@ -108,14 +108,14 @@ class StatefulStage:
 def _unpacked(
     packed: list[bytes],
 ) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
-    """What rows bring: events with their key group, the newest and the oldest event times for `evaluate`, and what is
-    replayed, by key group.
+    """Return the content of rows: events with their key group, the newest and the oldest event times for `evaluate`,
+    and replayed letters by key group.
     """
     chunks: list[tuple[int, Chunk]] = []
     newest: dict[str, int] = {}
     oldest: dict[str, int] = {}
     again: dict[int, ReplayedGroup] = {}
-    for row in filter(None, packed):  # an empty one only wakes up the range
+    for row in filter(None, packed):  # Spark only calls the range for an empty one
         source, first, second = unpack_compressed(row)
         if source is None:
             for group, (replayed, timers, calls) in second.items():

@@ -1,4 +1,4 @@
-"""Sums up what the parts of a batch gave, for the driver."""
+"""Sums up the results of a batch's parts, for the driver."""
 
 from typing import Any
 
@@ -15,19 +15,19 @@ from amadou_runtime.spark.key_range import RangeStatus
 
 @attrs.define
 class Summary:
-    """What a part of a batch, or a whole one, gave."""
+    """Results of a part of a batch, or of a whole batch."""
 
     outputs: dict[str, list[Any]] = attrs.field(factory=dict)
-    """What goes to each port, encoded, on its way to the output stage."""
+    """Encoded values by port, for the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
-    """What writers finished with, as pairs of part and message, by port."""
+    """Results of the writers' `finish`, as pairs of part and message, by port."""
     counts: Counts = attrs.field(factory=Counts)
-    """What it came to, but for what key ranges hold, which `ranges` says."""
+    """The batch's counts, without the totals of key ranges, which are in `ranges`."""
     stage_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, RangeStatus] = attrs.field(factory=dict)
-    """What each key range that was called holds afterwards."""
+    """Status of each called key range after the batch."""
     error: dict[str, Any] | None = None
     newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
@@ -39,7 +39,7 @@ class Summary:
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
     def pack(self) -> bytes:
-        """Return it as a row of results."""
+        """Return the summary as a row of results."""
         fields = attrs.asdict(self, recurse=False)
         fields["counts"] = attrs.astuple(self.counts, recurse=False)
         fields["ranges"] = {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()}
@@ -47,14 +47,14 @@ class Summary:
 
     @classmethod
     def unpack(cls, row: bytes) -> "Summary":
-        """Return the summary that `pack` made this row of."""
+        """Return the summary that `pack` turned into this row."""
         fields = unpack_compressed(row)
         counts = Counts(*fields.pop("counts"))
         ranges = {number: RangeStatus(*status) for number, status in fields.pop("ranges", {}).items()}
         return cls(counts=counts, ranges=ranges, **fields)
 
     def merge(self, other: "Summary") -> None:
-        """Add what else the same batch gave, but for its outputs."""
+        """Add other results of the same batch, except its outputs."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
         self.counts = Counts.total((self.counts, other.counts))
@@ -76,7 +76,7 @@ class Summary:
 
 
 def error_fields(error: AmadouError) -> dict[str, Any]:
-    """An error in terms of msgpack."""
+    """Return an error as fields that msgpack can pack."""
     if isinstance(error, CallbackError):
         return {"callback": error.fields()}
     return {"message": f"{type(error).__name__}: {error}"}
@@ -88,5 +88,5 @@ def packed_error(error: AmadouError) -> bytes:
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:
-    """The error of some fields."""
+    """Return the error of some fields; see `error_fields`."""
     return CallbackError(**fields["callback"]) if "callback" in fields else RunError(fields["message"])

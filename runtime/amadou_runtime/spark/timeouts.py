@@ -1,19 +1,19 @@
-"""Why Spark calls a key range where nothing comes: one mechanism, told here as a whole.
+"""Makes Spark call key ranges for which no data arrives. This page describes the whole mechanism.
 
 Spark calls a key range in a batch that has rows for it, or where the range's timeout is behind Spark's event-time
-watermark. Which timers are due is amadou's to say (`BatchTime.watermark`); Spark only has to call every range that has
+watermark. amadou decides which timers are due (`BatchTime.watermark`); Spark only has to call every range that has
 timers, in every batch. So Spark's event time is a count of batches, a millisecond each:
 
 1. The rows of batch N carry N + 2 milliseconds as their event time (`batch_event_time`). So Spark's watermark rises by
-   one millisecond with each batch that has data, whatever the times of the events are.
+   one millisecond with each batch that has data, whatever the event times are.
 2. A range with timers sets its timeout to Spark's present watermark (`set_timeout`). The next batch with a higher
    watermark calls it, with rows or without.
-3. After a batch with data Spark plans one without data, since its watermark has moved. That one fires the timers that
-   became due. A run that resumes a checkpoint would skip it where the last run ended before it; `plan_due_batch` writes
-   the offsets of that batch, as Spark does before it begins one.
-4. Where nothing comes for long and the job has an `idle_timeout`, its watermark rises with the clock. The driver writes
-   when the next timer is due into a file (`WakeUp`). A source of its own (`wake_source`) reads the file and brings an
-   empty row for each range. These rows carry no event time: they only call the ranges.
+3. After a batch with data Spark plans a batch without data, since its watermark has moved. This second batch fires the
+   timers that became due. If the last run ended before the second batch, a run that resumes would skip it. So
+   `plan_due_batch` writes the batch's offsets, as Spark does before it begins a batch.
+4. If no data arrives for long and the job has an `idle_timeout`, the job's watermark rises with the clock. The driver
+   writes the time at which the next timer is due to a file (`WakeUp`). A separate source (`wake_source`) reads the file
+   and adds an empty row for each range. These rows carry no event time: they only make Spark call the ranges.
 """
 
 import json
@@ -26,7 +26,7 @@ from amadou.errors import CheckpointError
 from amadou_runtime.spark.files import Files
 
 WAKE_UP: Final = b""
-"""The chunk of a row that brings no events: Spark calls the range."""
+"""The chunk of a row without events, for which Spark calls the range."""
 
 
 def batch_event_time(number: int) -> int:
@@ -42,20 +42,20 @@ def set_timeout(state: Any) -> None:
 class WakeUp(NamedTuple):
     """A call to every key range, planned by the driver.
 
-    :param batch: the number of the batch after which it is due: there is one for each batch
-    :param at: when it is due by the clock, in microseconds since 1970
+    :param batch: number of the batch after which the call is due: each batch plans at most one
+    :param at: processing time at which the call is due, in microseconds since 1970
     """
 
     batch: int
     at: int
 
     def write(self, path: Path) -> None:
-        """Plan it, for the process that reads the wake-up source."""
+        """Write the call to a file, for the process that reads the wake-up source."""
         write_json(path, self)
 
     @classmethod
     def read(cls, path: Path) -> "WakeUp | None":
-        """Return the one that was planned last."""
+        """Return the call that was planned last."""
         try:
             return cls(*json.loads(path.read_text()))
         except FileNotFoundError:
@@ -63,19 +63,19 @@ class WakeUp(NamedTuple):
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file that another process reads, whole."""
+    """Write a file that another process reads, so that the process never sees a part of it."""
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(value))
     os.replace(beside, path)
 
 
 def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> None:
-    """Plan the batch without data that the last run ended too early for, where there is one.
+    """Plan the batch without data that was due when the last run ended, if there is one.
 
-    With its offsets written down it is the first batch of the run.
+    Once its offsets are written, it is the first batch of the run.
 
-    :param last: the last batch that was planned
-    :param anyway: also where none is due
+    :param last: number of the last planned batch
+    :param anyway: whether to plan the batch even if none is due
     :raises CheckpointError: Spark's files cannot be read or written
     """
     commit = None if last is None else files.read(f"commits/{last}")

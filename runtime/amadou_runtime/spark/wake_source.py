@@ -1,7 +1,7 @@
-"""A streaming source that brings an empty row for each key range where a `WakeUp` is due; see `timeouts`.
+"""A streaming source that adds an empty row for each key range when a `WakeUp` is due; see `timeouts`.
 
-Spark plans a batch where a source has a new offset, and asks this one for it in a process of its own, whenever it looks
-for data.
+Spark plans a batch when a source has a new offset. It asks this source for its offset, in a separate process, whenever
+it looks for data.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from amadou_runtime.spark.worker_end import end_like_a_filter
 
 
 class WakeSource(DataSource):
-    """Options: `path`, the file of the next `WakeUp`, and `ranges`, how many key ranges there are."""
+    """Source with the options `path`, the file of the next `WakeUp`, and `ranges`, the number of key ranges."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,4 +58,4 @@ class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter([(number, None, WAKE_UP) for number in range_numbers(self._ranges)])
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Nothing: what becomes due in the run belongs to it."""
+        """Do nothing: a wake-up that becomes due during the run belongs to it."""

@@ -1,8 +1,8 @@
-"""How Spark's Python processes end.
+"""Ends Spark's Python processes silently.
 
-Spark closes the connection of a process that it no longer needs: of one that had nothing to do for a minute, and of all
-when a program ends. pyspark takes that for an error, which it cannot report any more, and writes the traceback of a
-broken pipe to the console.
+Spark closes the connection of a process that it no longer needs: one that was idle for a minute, and all processes when
+a program ends. pyspark treats the closed connection as an error, which it cannot report any more, and writes the
+traceback of a broken pipe to the console.
 """
 
 import os
@@ -14,7 +14,7 @@ _LOOKUP = "pyspark.sql.worker.lookup_data_sources"
 
 
 def end_with_spark() -> None:
-    """Let this process end silently when Spark closes its connection, where it is one that tasks run in."""
+    """Let this process end silently when Spark closes its connection, if tasks run in this process."""
     worker: Any = sys.modules.get("pyspark.worker")
     if worker is None:
         return
@@ -29,14 +29,14 @@ def end_with_spark() -> None:
 
 
 def end_like_a_filter() -> None:
-    """Let this process end silently when it writes to a connection that was closed, as programs in a pipe do. For
-    processes that only answer Spark's questions about a data source.
+    """Let this process end silently when it writes to a closed connection, as programs in a pipe do. For processes that
+    only answer Spark's questions about a data source.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def end_lookup(spark: Any) -> None:
-    """End the process in which Spark has looked for data sources that are installed: it asks only once."""
+    """End the process in which Spark has looked for installed data sources: Spark asks only once."""
     for child in spark._jvm.java.lang.ProcessHandle.current().children().toList():
         if _LOOKUP in child.info().commandLine().orElse(""):
             child.destroy()

@@ -1,6 +1,6 @@
-"""Vectorised handlers in test runs: the path that a run uses and the per-event path, its reference, side by side.
+"""Checks vectorised handlers in test runs: compares the path that a run uses with the per-event path, its reference.
 
-Results and traces are those of the reference. Where the two differ, amadou is wrong, and the test run says so.
+Results and traces are those of the reference. A difference is an error of amadou, and the test run raises it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class CheckedKeying(Keying):
-    """Keys records one by one, and checks that a run, which may key them in one call, gets the same."""
+    """Keys records one by one, and checks that a run, which may key them in one call, gets the same events."""
 
     def __init__(self, job: Job, source: str, groups: int) -> None:
         key_event = key_event_of(job, source)
@@ -31,7 +31,7 @@ class CheckedKeying(Keying):
         self._in_runs = Keying(job, source, key_event, groups)
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
-        if any(type(record) is ScriptedEvent for record in records):  # which no run has
+        if any(type(record) is ScriptedEvent for record in records):  # no run has these
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
         vectorized = _outcome(lambda: self._in_runs.vectorized(records, now))
@@ -41,7 +41,7 @@ class CheckedKeying(Keying):
 
 
 class CheckedOperator(Operator):
-    """Processes events one by one, and checks that a run, which may take them as columns, gives the same."""
+    """Processes events one by one, and checks that a run, which may process them by columns, gets the same results."""
 
     def __init__(self, job: Job, observer: Observer) -> None:
         super().__init__(job, observer)
@@ -71,7 +71,7 @@ class CheckedOperator(Operator):
 
 
 def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
-    """Return what a batch gave by name. State counts by what it shows: exact sums have several forms, say."""
+    """Return a batch's results by name. State is compared as shown: exact sums, for example, have several forms."""
     group = KeyGroup(processed.state)
     group.by_subject(component)
     state = {
@@ -99,8 +99,8 @@ def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any],
     """Compare the outcomes of both paths.
 
     :param name: the component, or ``key_event``
-    :param vectorized: a result, an error, or `None` where runs use the reference as well
-    :param reference: a result, an error, or what stands for one
+    :param vectorized: a result, an error, or `None` where runs use the reference, too
+    :param reference: a result, an error, or a text in place of an error
     :param fields: the parts of a result by name
     :raises VectorizedPathError: they differ
     """
@@ -108,7 +108,7 @@ def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any],
         return
     has_failed, is_refused = isinstance(vectorized, Exception), isinstance(reference, Exception | str)
     if has_failed and is_refused:
-        return  # both tell that a record or an event is to blame
+        return  # both paths refuse a record or an event
     if has_failed or is_refused:
         where = f"\n{shown_traceback(vectorized)}" if has_failed else ""
         raise VectorizedPathError(name, "outcome", _shown(vectorized), _shown(reference), where)

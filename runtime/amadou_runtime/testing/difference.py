@@ -1,4 +1,4 @@
-"""Where the engines differ in a batch of a test run, for the error that says so."""
+"""Finds where the engines differ in a batch of a test run, for the error that reports it."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,17 +12,17 @@ from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300
 _BEFORE: Final = 60
-"""How much is shown of a text, and of what is equal before the two differ."""
+"""Length of the shown text, and of the equal part before the first difference."""
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
 def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
-    """The error for what the engines gave, either's outcome of a batch or its error; `None` where they agree."""
+    """Return the error for the engines' outcomes, each a batch's result or an error; `None` if they agree."""
     if embedded == spark:
         return None
     if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
-        told = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
-        return EngineDifferenceError("outcome", *_shortened(*told))
+        outcomes = (repr(outcome) if isinstance(outcome, AmadouError) else "no error" for outcome in (embedded, spark))
+        return EngineDifferenceError("outcome", *_shortened(*outcomes))
     for field in attrs.fields(type(embedded)):
         differing = first_difference(getattr(embedded, field.name), getattr(spark, field.name))
         if differing is not None:
@@ -34,9 +34,9 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
 def first_difference(
     ours: Any, theirs: Any, entries: str = "entries: {:,} on the embedded engine, {:,} on Spark"
 ) -> tuple[str, str, str] | None:
-    """Return where two values differ first, and what stands there; `None` where they are the same.
+    """Return the place of the first difference of two values, and both values there; `None` if they are the same.
 
-    :param entries: says how many entries either has
+    :param entries: format of the numbers of entries
     """
     if _same(ours, theirs):
         return None
@@ -63,7 +63,7 @@ def first_difference(
 
 
 def _fields(entry: RawEntry, other: RawEntry) -> str:
-    """The fields of an entry that another one has not the same."""
+    """Return the fields of an entry that differ from another entry's."""
     parts = {field.name: getattr(entry, field.name) for field in attrs.fields(RawEntry)}
     return ", ".join(
         f"{name}={shown_value(part)}" for name, part in parts.items() if not _same(part, getattr(other, name))
@@ -71,7 +71,7 @@ def _fields(entry: RawEntry, other: RawEntry) -> str:
 
 
 def _shortened(ours: str, theirs: str) -> tuple[str, str]:
-    """Two texts, cut to what is around the first difference."""
+    """Return two texts, cut around the first difference."""
     shorter = min(len(ours), len(theirs))
     common = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     start = max(common - _BEFORE, 0) if max(len(ours), len(theirs)) > _SHOWN else 0
@@ -88,7 +88,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _packed(value: Any) -> Any:
-    """What a field of an outcome is packed as; the value itself where it cannot be."""
+    """Return a packed field of an outcome; the value itself if it cannot be packed."""
     entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
     entry = attrs.astuple(value, recurse=False) if type(value) is RawEntry else value
     try:

@@ -25,15 +25,16 @@ from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
 class ScriptedBatch:
     """A batch of a script.
 
-    :param run: names the run: what an earlier one had in memory is lost
+    :param run: name of the run: state that an earlier run had in memory is lost
     :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
-    :param now: the time of the clock in microseconds
-    :param crash_after: the batch is cut short after so many callbacks, or at its end at the latest, and processed again
-    :param put: the key group's state, empty for none, instead of what the batch before left
+    :param now: processing time in microseconds
+    :param crash_after: number of callbacks after which the batch crashes, at its end at the latest; it is then
+        processed again
+    :param put: the key group's state, empty for none, instead of the previous batch's
     :param number: the batch's number
-    :param dependency_state: see `Decision.state`, of the batch before
-    :param letter_count: what callbacks came to before it
+    :param dependency_state: the `Decision.state` of the previous batch
+    :param letter_count: numbers of calls and failures of callbacks before the batch
     """
 
     run: str
@@ -59,17 +60,17 @@ def next_run(run: str) -> str:
 
 @attrs.frozen
 class ScriptedResult:
-    """What a batch of a script gave.
+    """Result of a scripted batch.
 
     :param letters: dead letters of records that could not be keyed, encoded
-    :param counts: what callbacks and components counted
-    :param dropped: how many events were dropped because they came too late
+    :param counts: counters of callbacks and components
+    :param dropped: number of events that were dropped because they were late
     :param trace: raw entries of the callbacks
-    :param newest: the newest event times that it brought
+    :param newest: the newest event times of the batch
     :param state: the key group's state after the batch
-    :param held: what waits after it
+    :param held: events held after the batch
     :param dependency_state: see `Decision.state`
-    :param letter_count: what callbacks came to
+    :param letter_count: numbers of calls and failures of callbacks after the batch
     """
 
     letters: list[Any]
@@ -87,23 +88,23 @@ class Player(Protocol):
     """An engine that processes a script."""
 
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        """Play one batch."""
+        """Process one batch."""
 
     def restart(self, job: Job) -> None:
-        """End, and begin again with what is stored.
+        """End, and begin again with the stored state.
 
         :param job: the job from now on
         """
 
     def failed(self) -> list[RawEntry]:
-        """Raw entries of the callbacks of the batch that failed last, as far as they are known."""
+        """Return raw entries of the callbacks of the batch that failed last, as far as they are known."""
 
     def close(self) -> None:
-        """Give back what the engine holds."""
+        """Release the engine's resources."""
 
 
 class EmbeddedPlayer:
-    """Plays in this process; see `Player`.
+    """Processes batches in this process; see `Player`.
 
     :param job: the job, its sinks in memory
     """
@@ -150,7 +151,7 @@ class EmbeddedPlayer:
         self._engine.close()
 
     def _begin_again(self) -> None:
-        """Begin anew with what is stored."""
+        """Begin again with the stored state."""
         state = self._engine.state
         self._begin()
         self._engine.state = state
@@ -183,7 +184,7 @@ class _TracedEngine(Embedded):
 
 
 class BothPlayer:
-    """Plays each batch on the embedded engine and on Spark; see `Player`."""
+    """Processes each batch on the embedded engine and on Spark; see `Player`."""
 
     def __init__(self, embedded: Player, spark: Player) -> None:
         self._embedded = embedded
@@ -214,8 +215,8 @@ class BothPlayer:
 
 
 def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
-    """Give Spark's entries the embedded engine's state where one of the two has none: a trace notes it for so many
-    callbacks only, and each worker of Spark has a trace of its own.
+    """Give Spark's entries the embedded engine's state where one of the two has none: a trace records state only for a
+    limited number of callbacks, and each Spark worker has a trace of its own.
     """
     for ours, theirs in zip(embedded, spark, strict=False):
         if ours.before is None or theirs.before is None:
@@ -223,11 +224,11 @@ def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
 
 
 def _for_worker(job: Job) -> Job:
-    """The job with copies of what travels, by the protocol of pickle, as a worker has them.
+    """Return the job with copies of the parts that are sent to workers, made by the pickle protocol.
 
-    Classes and functions stay the same ones, unlike on Spark: what a test compares is of the classes that it knows.
+    Classes and functions stay the same ones, unlike on Spark: a test compares values of the classes that it knows.
 
-    :raises JobError: something of it cannot be copied
+    :raises JobError: a part of the job cannot be copied
     """
     keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
     try:

@@ -10,7 +10,7 @@ from amadou_runtime import TestRun
 from amadou_runtime.testing.test_run import ENGINES, defaults
 
 _RUNS = 3
-"""How many of a test's runs are shown, the last ones, and how many lines of each."""
+"""Number of a test's last runs that are shown, and number of lines of each."""
 _LINES = 200
 _runs = pytest.StashKey[list[TestRun]]()
 
@@ -42,18 +42,18 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
-    errors = _close_all(item)  # before the fixtures go that handlers may use
+    errors = _close_all(item)  # before the teardown of fixtures that handlers may use
     try:
         torn_down = yield
     finally:
-        errors += _close_all(item)  # of runs that fixtures made while they ended
+        errors += _close_all(item)  # of runs that fixtures made in their teardown
     if errors:
         raise errors[0]
     return torn_down
 
 
 def _close_all(item: pytest.Item) -> list[AmadouError]:
-    """Close the runs of a test. Returns what went wrong."""
+    """Close the runs of a test. Return the errors."""
     return [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
 
 
@@ -77,7 +77,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def test_run() -> Callable[..., TestRun]:
-    """Makes a `TestRun` of a job; takes what `TestRun` does."""
+    """Makes a `TestRun` of a job; takes the parameters of `TestRun`."""
     return TestRun
 
 

@@ -1,4 +1,4 @@
-"""From dead letters to tests that fail with the same errors."""
+"""Turns dead letters into tests that fail with the same errors."""
 
 import os
 import re
@@ -25,10 +25,10 @@ _FRAME = re.compile(r'File "(.+)", line (\d+)')
 
 @attrs.frozen
 class Case:
-    """What becomes a test.
+    """Letters of one kind, which become one test.
 
-    :param letter: the first letter of its kind
-    :param alike: how many letters are of that kind
+    :param letter: the first letter of the kind
+    :param alike: number of letters of the kind
     """
 
     letter: Letter
@@ -36,7 +36,7 @@ class Case:
 
 
 def cases_of(letters: Iterable[Letter]) -> list[Case]:
-    """The letters, one of each kind: the same error, raised by the same line in the same callback."""
+    """Group letters by kind: the same error, raised by the same line in the same callback."""
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
         told = letter.told
@@ -48,23 +48,23 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     return list(found.values())
 
 
-def load_named(target: str | None, told: Mapping[str, Any]) -> None:
-    """Load a letter's job before the letter is unpacked, which may hold objects of the job's classes.
+def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
+    """Load a letter's job before the letter is unpacked, since the letter may hold objects of the job's classes.
 
-    :param target: where the job is, as `amadou run` takes it; looked for in the module of its handler without it
-    :param told: the letter as JSON
+    :param target: target of `amadou run` for the job; without it the job is looked for in its handler's module
+    :param fields: the letter as JSON
     :raises LoadError: the job cannot be loaded
     """
-    load_job(target or find_job(told))
+    load_job(target or find_job(fields))
 
 
-def find_job(told: Mapping[str, Any]) -> str:
-    """Where the job of a letter is, as `amadou run` takes it: in the module of its handler.
+def find_job(fields: Mapping[str, Any]) -> str:
+    """Return the target of `amadou run` for a letter's job, which is looked for in its handler's module.
 
-    :param told: the letter as JSON
-    :raises LoadError: it is not there
+    :param fields: the letter as JSON
+    :raises LoadError: the module does not have the job
     """
-    module, job = told["handler"].partition(":")[0], told["job"]
+    module, job = fields["handler"].partition(":")[0], fields["job"]
     advice = "say where it is with --job FILE:name"
     if module == "__main__":
         raise LoadError(job, f"the job was run as a program; {advice}")
@@ -81,11 +81,11 @@ def find_job(told: Mapping[str, Any]) -> str:
 
 
 def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: Path, origin: str) -> str:
-    """The text of a pytest file with a test for each case.
+    """Return the text of a pytest file with a test for each case.
 
-    :param target: where the job is, as `amadou run` takes it
+    :param target: target of `amadou run` for the job
     :param params: values of the job's parameters
-    :param output: where the file will be
+    :param output: path of the file to write
     :param origin: the files of the letters
     :raises LoadError: the job cannot be found
     """
@@ -115,7 +115,7 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
 
 
 def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
-    """What `TestRun.set_state` takes."""
+    """Return the value for `TestRun.set_state`."""
     if isinstance(spec, Component):
         return spec.opened(key, unpack(part), None).value
     return shown_state(spec, key, part)

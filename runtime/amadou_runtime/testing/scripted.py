@@ -1,4 +1,4 @@
-"""Events that a script brings past `key_event`."""
+"""Events of a script that do not go through `key_event`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from amadou import KeyedEvent
 
 
 class ScriptedEvent:
-    """An event that a script brings past `key_event`."""
+    """An event of a script that does not go through `key_event`."""
 
     def __init__(self, event: KeyedEvent[Any]) -> None:
         self.event = event
@@ -17,5 +17,5 @@ class ScriptedEvent:
 
 
 def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A `key_event` that lets scripted events pass."""
+    """Return a `key_event` that passes scripted events through."""
     return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)

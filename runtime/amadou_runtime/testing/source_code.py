@@ -17,27 +17,27 @@ _HAVING = '''def having(value, **fields):
 
 
 class SourceCode:
-    """Writes values as expressions, and remembers what they need to be imported."""
+    """Writes values as expressions, and collects the imports that they need."""
 
     def __init__(self) -> None:
         self._needed: dict[str, set[str]] = {}
         self._helpers: dict[str, None] = {}
 
     def need(self, module: str, name: str) -> str:
-        """Note an import. Returns the name."""
+        """Add an import. Return the name."""
         self._needed.setdefault(module, set()).add(name)
         return name
 
     def imports(self) -> list[str]:
-        """The lines of the imports."""
+        """Return the lines of the imports."""
         return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._needed.items())]
 
     def helpers(self) -> list[str]:
-        """The functions that the expressions call."""
+        """Return the source of the functions that the expressions call."""
         return list(self._helpers)
 
     def of(self, value: Any) -> str:
-        """The expression of a value. Of what has none of its own it is the `repr`."""
+        """Return the expression of a value; the `repr` for types without a rule here."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
@@ -62,10 +62,10 @@ class SourceCode:
         return f"{name}.{value.name}" if value.name.isidentifier() else f"{name}[{value.name!r}]"
 
     def _made(self, value: Any, fields: dict[str, Any], others: list[str]) -> str:
-        """The expression of an object.
+        """Return the expression of an object.
 
-        :param fields: what its class is called with
-        :param others: the names of the fields that are not, which may have changed since
+        :param fields: arguments of the class's call
+        :param others: names of the fields that the call does not take, which may have changed since
         """
         call = self._call(type(value), fields)
         try:

@@ -1,4 +1,4 @@
-"""Plays a test run's script on the real Spark runtime."""
+"""Processes a test run's script on the real Spark runtime."""
 
 import atexit
 import base64
@@ -36,7 +36,7 @@ from amadou_runtime.testing.traced_stages import (
 
 
 class _ScriptClock:
-    """Has the time that the script says; see `Clock`."""
+    """A clock with the script's time; see `Clock`."""
 
     def __init__(self) -> None:
         self.watermark: int | None = None
@@ -58,12 +58,12 @@ class _ScriptClock:
 
 
 class SparkPlayer:
-    """Brings each batch of a script as one file to a query that waits for them.
+    """Writes each batch of a script as one file, which a running query reads.
 
-    There is one key group, so that callbacks come in the same order as on the embedded engine.
+    There is one key group, so that callbacks run in the same order as on the embedded engine.
 
     :param job: the job, its sinks in memory
-    :param spark: the session; a local one without it
+    :param spark: the session; without it a local one
     """
 
     def __init__(self, job: Job, spark: Any = None) -> None:
@@ -73,7 +73,7 @@ class SparkPlayer:
             spark or session(f"test {job.name}", master=TEST_MASTER, conf={"spark.ui.enabled": "false"}),
             1,
             self._checkpoint,
-            # A script says where batches end: Spark must not make any of its own.
+            # The script sets the ends of batches: Spark must not add any batches.
             {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
         )
         self._script = self._directory / "script"
@@ -97,7 +97,7 @@ class SparkPlayer:
             for record in brought
         ]
         self._bring(batch, rows)
-        if self._has_failed:  # Spark processes the batch that failed again, with what is in its file now
+        if self._has_failed:  # Spark processes the failed batch again, with the present content of its file
             self.restart(self._job)
         self._has_failed = True
         if batch.crash_after is not None:
@@ -167,5 +167,5 @@ class SparkPlayer:
     def _wait(self) -> None:
         try:
             self._running.query.processAllAvailable()
-        except Exception as error:  # the run's own error says it better
+        except Exception as error:  # the run's own error is clearer
             self._running.raise_error(error)

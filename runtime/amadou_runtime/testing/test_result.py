@@ -1,4 +1,4 @@
-"""What a test run shows."""
+"""Results of a test run."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -13,7 +13,7 @@ from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 
 class TestResult:
-    """What a test run gave, from its beginning."""
+    """Results of a test run, from its beginning."""
 
     __test__ = False  # not a test class for pytest
 
@@ -34,16 +34,16 @@ class TestResult:
         self._new_from = new_from
         self._group = KeyGroup(state)
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
-        """Where the watermark stands after the last batch."""
+        """The watermark after the last batch."""
         self.counters = dict(counters)
-        """What callbacks and components counted, by name."""
+        """Counters of callbacks and components, by name."""
         self.dropped = dropped
-        """How many events were dropped because they came too late, by the job, its windows and its joins."""
+        """Number of late events that the job, its windows and its joins dropped."""
 
     def records(self, port: str, *, new: bool = False) -> list[Any]:
-        """The values that a port collected, in the order of the callbacks.
+        """Return the values that a port collected, in the order of the callbacks.
 
-        :param new: only those since the `run()` before
+        :param new: only the values since the previous `run()`
         :raises PortError: the handler has no such port
         """
         if port not in self._codecs:
@@ -54,13 +54,13 @@ class TestResult:
 
     @property
     def trace(self) -> list[TraceEntry]:
-        """The callbacks, in order. `print(*result.trace, sep="\\n")` shows them to a reader."""
+        """The callbacks, in order. `print(*result.trace, sep="\\n")` prints them."""
         decoders = {port: codec.decode for port, codec in self._codecs.items()}
         return [trace_entry(raw, decoders, self._job.specs) for raw in self._raw]
 
     @property
     def late(self) -> list[KeyedEvent[Any]]:
-        """The events that were behind the watermark of their batch, whatever became of them (`semantics.md` 13)."""
+        """The late events, behind the watermark of their batch, however they were handled (`semantics.md` 13)."""
         return [entry.event for entry in self.trace if entry.is_late]
 
     @property
@@ -69,10 +69,10 @@ class TestResult:
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
     def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
-        """The events of a source that wait after the last batch for another one that is down (`DependsOn`), in their
-        order.
+        """Return the events of a source that are held after the last batch because another source is down
+        (`DependsOn`), in their order.
 
-        :param source: the source's name; the only one that depends on others without it
+        :param source: the source's name; without it the only source that depends on others
         :raises ValueError: the job has no such source, or several that depend on others and none is named
         """
         if source is None:
@@ -86,25 +86,25 @@ class TestResult:
         return [] if held is None else held.events()
 
     def keys(self) -> list[Key]:
-        """The keys that have state or timers."""
+        """Return the keys that have state or timers."""
         return self._group.keys()
 
     def state(self, spec: Any, key: Key) -> Any:
-        """The state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
+        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
 
         :param spec: the spec (`MyHandler.counts`) or its name
         """
         return named_spec(self._job, spec).shown(subject_of(self._group, key))
 
     def timers(self, key: Key) -> list[Timer]:
-        """The pending timers of a key, by timestamp and tag."""
+        """Return the pending timers of a key, by timestamp and tag."""
         return subject_of(self._group, key).timers()
 
 
 def named_spec(job: Job, spec: Any) -> Any:
-    """A state spec of a job's handler, given itself or its name.
+    """Return a state spec of a job's handler, given the spec or its name.
 
-    :raises ValueError: the handler has none of that name
+    :raises ValueError: the handler does not have a spec of that name
     """
     if not isinstance(spec, str):
         return spec
@@ -114,7 +114,7 @@ def named_spec(job: Job, spec: Any) -> Any:
 
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
-    """A subject outside of any batch."""
+    """Return a subject outside of any batch."""
     subject = Subject(Batch(None, True, {}, None, group.tables, group.timers, touched=[key], keeper=group))
     subject.key = key
     return subject

@@ -33,10 +33,10 @@ ENGINES = ("embedded", "spark", "both")
 
 @attrs.define
 class Defaults:
-    """What the pytest plugin sets for all test runs.
+    """Settings of the pytest plugin for all test runs.
 
-    :param engine: where runs are processed that do not name an engine
-    :param made: takes each run that begins to process
+    :param engine: engine of the runs that do not name one
+    :param made: list that each run is added to when it begins to process
     """
 
     engine: str = "embedded"
@@ -50,13 +50,16 @@ _SNAPSHOT = 4
 
 
 class TestRun:
-    """Plays records against a job and shows what came out, on the embedded engine or on Spark.
+    """Processes records with a job and shows the results, on the embedded engine or on Spark.
 
-    A script is a sequence of batches. Records go into the batch in hand; `add_watermark`, `end_batch` and
-    `advance_processing_time` end it. At the beginning of each batch timers fire up to its watermark, then its events
-    run (`semantics.md` 2–7). The clock stands still but for `advance_processing_time`. A test run does not touch the
-    job's sources, sinks and handler: it uses a copy of the handler, as a worker does, and only a `MemorySink` gets the
-    collected values.
+    A script is a sequence of batches. Records go into the current batch; `add_watermark`, `end_batch` and
+    `advance_processing_time` end it. In each batch timers fire up to its watermark, then its events are processed
+    (`semantics.md` 2–7). Only `advance_processing_time` moves the clock. A test run does not touch the job's sources,
+    sinks and handler: it uses a copy of the handler, as a worker does, and only a `MemorySink` gets the collected
+    values.
+
+    Where a run processes a handler by columns (`windowed`), a test run processes it both by columns and event by event.
+    A difference raises a `VectorizedPathError`.
 
     ::
 
@@ -67,16 +70,15 @@ class TestRun:
 
     :param job: the job
     :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` processes the same script on real Spark;
-        `"both"` processes it on either and fails where they differ. Without it what pytest was told with
-        `--amadou-engine`, else embedded
-    :param handler: a handler, or its class, that is processed in the place of the job's, such as a fake
-    :param params: values of the job's parameters by name; those that only sources and sinks use need none
-    :param spark: the session to use with `engine="spark"`; a local one is made or re-used without it
-    :param processing_time: where the clock stands at the beginning, an aware datetime; the time now without it
-    :param snapshot: what the `snapshot` of another run gave, also one of an older release of the handler: the run goes
-        on from there
+        `"both"` processes it on each and fails where they differ. The default is pytest's option `--amadou-engine`,
+        else embedded
+    :param handler: a handler, or its class, that replaces the job's handler, such as a fake
+    :param params: values of the job's parameters by name; parameters that only sources and sinks use need none
+    :param spark: the session for `engine="spark"`; without it a local session is created or re-used
+    :param processing_time: the clock's time at the beginning, an aware datetime; without it the time now
+    :param snapshot: the `snapshot` of another run, also of an older release of the handler: the run continues there
     :raises ParamError: a parameter has no value
-    :raises CheckpointError: the snapshot does not fit the job, as a run would say of its checkpoint
+    :raises CheckpointError: the snapshot does not fit the job, by the rules for a run's checkpoint
     """
 
     __test__ = False  # not a test class for pytest
@@ -103,7 +105,7 @@ class TestRun:
         """The job after the restarts of the script so far."""
         self._take(self._next)
         self._known = self._current = self._stored = with_structures({}, described(self._job))
-        """The structures of what the script will store, of what the code in hand stores, and of what is stored."""
+        """Structures of the state that the script will store, that the current code stores, and that is stored."""
         self.engine = engine or defaults.engine
         """The engine that runs the script."""
         self._spark = spark
@@ -128,7 +130,7 @@ class TestRun:
         if processing_time is not None:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
-        """The name of the run in hand."""
+        """The name of the current run."""
         self._played = 0
         self._batches = 0
         self._number = next(_numbers)
@@ -137,9 +139,9 @@ class TestRun:
     def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
         """Add a record, which goes through `key_event`.
 
-        :param source: the source that brings it; needed where the job has several
-        :param partition: the partition of the source that brings it, under any name; the watermark of a source is that
-            of its partition furthest behind (`semantics.md` 2)
+        :param source: the record's source; needed if the job has several
+        :param partition: the record's partition, under any name; a source's watermark is that of its partition
+            furthest behind (`semantics.md` 2)
         """
         self._to_batch(source, partition, record)
         return self
@@ -153,19 +155,19 @@ class TestRun:
         return self
 
     def add_event(self, event: KeyedEvent[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
-        """Add an event past `key_event`."""
+        """Add an event, which does not go through `key_event`."""
         self._to_batch(source, partition, ScriptedEvent(event))
         return self
 
     def add_watermark(
         self, timestamp: datetime | None = None, source: str | None = None, *, partition: str | None = None
     ) -> "TestRun":
-        """End the batch and move the watermark to a time, whatever the job's delay; it never goes back.
+        """End the batch and raise the watermark to a time, whatever the job's delay. The watermark never goes back.
 
-        :param timestamp: an aware datetime; up to the newest event so far without it
-        :param source: the source that has come so far; the watermark is that of the source furthest behind
+        :param timestamp: an aware datetime; without it the newest event time so far
+        :param source: the source that has reached this time; the watermark is that of the source furthest behind
             (`semantics.md` 2)
-        :param partition: the partition of the source that has come so far; all that it has without it
+        :param partition: the partition that has reached this time; without it all of the source's partitions
         :raises NaiveTimestampError: the timestamp has no zone
         """
         micros = None if timestamp is None else to_micros(timestamp)
@@ -187,9 +189,9 @@ class TestRun:
         return self._end_batch(lambda: None)
 
     def advance_processing_time(self, by: timedelta) -> "TestRun":
-        """End the batch and let time pass on the clock, for jobs with an `idle_timeout` (`semantics.md` 3).
+        """End the batch and advance the clock, for jobs with an `idle_timeout` (`semantics.md` 3).
 
-        :param by: how long, not below zero
+        :param by: duration, not below zero
         """
         if not isinstance(by, timedelta):
             raise TypeError(f"time goes on by a timedelta, not by {by!r}")
@@ -202,11 +204,11 @@ class TestRun:
         return self._end_batch(advance)
 
     def restart(self, handler: Handler | type[Handler] | None = None) -> "TestRun":
-        """End the batch and the run, and begin again from what is stored.
+        """End the batch and the run, and begin again from the stored state.
 
-        :param handler: another handler, or its class, that takes the state over: an upgrade. Without it the job's own,
-            as a new process would have it
-        :raises CheckpointError: the handler cannot take the state over, as a run would say
+        :param handler: another handler, or its class, that takes the state over: an upgrade. Without it the job's
+            handler, as in a new process
+        :raises CheckpointError: the handler cannot take the state over, by the rules for a run
         """
         job = self._next if handler is None else _for_test(self._original, handler, self._params)
         self._take_over("of the test run", job, self._known)
@@ -222,24 +224,24 @@ class TestRun:
         return self._end_batch(restart)
 
     def crash(self, after: int | None = None) -> "TestRun":
-        """End the batch, which is cut short by a crash and then processed again.
+        """End the batch, which a crash interrupts and which is then processed again.
 
-        :param after: after how many callbacks the crash comes; at the end of the batch without it, or where there are
-            fewer. `key_event` does not count
+        :param after: number of callbacks before the crash; without it, or in a batch with fewer, the crash comes at the
+            end of the batch. `key_event` does not count
         """
         return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
 
     def set_state(
         self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, next_timer: datetime | None = None
     ) -> "TestRun":
-        """End the batch, if there is one, and put state in place.
+        """End the batch, if there is one, and set a subject's state.
 
         :param spec: the spec (`MyHandler.counts`) or its name
         :param key: the subject's key
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
-            such as a window, what it stores
-        :param written: when it counts as written, needed for a spec with a `ttl`
-        :param next_timer: when a component is woken
+            such as a window, its stored state
+        :param written: time at which the state counts as written, needed for a spec with a `ttl`
+        :param next_timer: time of the component's timer
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
@@ -256,18 +258,19 @@ class TestRun:
         return self._put(key, put)
 
     def set_timer(self, key: Key, timestamp: datetime, tag: str = "") -> "TestRun":
-        """End the batch, if there is one, and put a timer in place.
+        """End the batch, if there is one, and set a timer.
 
         :raises NaiveTimestampError: the timestamp has no zone
         """
         return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
 
     def run(self, *, flush: bool = False) -> "TestResult":
-        """Play what was added since the last call, and show all that came out so far.
+        """Process the part of the script that was added since the last call, and return all results so far.
 
-        :param flush: in the end send the watermark to the end of time, so that every timer fires (`semantics.md` 12)
-        :raises CallbackError: a callback of the handler failed; what its batch did does not count
+        :param flush: at the end raise the watermark to the end of time, so that every timer fires (`semantics.md` 12)
+        :raises CallbackError: a callback of the handler failed; its batch does not count
         :raises EngineDifferenceError: with `engine="both"`, the engines differ
+        :raises VectorizedPathError: processing by columns and event by event differ
         """
         player = self._player = self._player or self._new_player()
         while self._script:
@@ -287,11 +290,11 @@ class TestRun:
         return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
 
     def snapshot(self) -> bytes:
-        """State, timers, watermark, clock and the number of dead letters after what was processed, for
+        """Return state, timers, watermark, clock and the number of dead letters after the processed batches, for
         `TestRun(snapshot=…)`.
 
-        Several runs may go on from one, and a file with one that an older release of a handler left shows whether the
-        next release can take its state over.
+        Several runs may continue from one snapshot. A stored snapshot of an older release of a handler shows whether
+        the next release can take its state over.
         """
         return pack(
             [
@@ -309,19 +312,19 @@ class TestRun:
         )
 
     def trace_text(self, lines: int | None = None) -> str:
-        """The callbacks so far as text, those of a batch that failed among them.
+        """Return the callbacks so far as text, including those of a failed batch.
 
-        :param lines: how many of the last lines, all of them without it
+        :param lines: number of the last lines to return; without it all of them
         """
         result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None, {})
-        told = "\n".join(map(str, result.trace)).splitlines()
-        cut = [] if lines is None or len(told) <= lines else [f"… {len(told) - lines} lines before"]
-        return "\n".join([*cut, *told[-(lines or 0) :]]) or "no callback ran"
+        shown = "\n".join(map(str, result.trace)).splitlines()
+        cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} lines before"]
+        return "\n".join([*cut, *shown[-(lines or 0) :]]) or "no callback ran"
 
     def close(self) -> None:
         """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`
-        goes on with what is stored, as after a restart. `with TestRun(job) as run:` closes at the end of the block, as
-        tests of Hypothesis need it, which make many runs.
+        continues from the stored state, as after a restart. `with TestRun(job) as run:` closes at the end of the
+        block: Hypothesis tests, which make many runs, need this.
         """
         if self._player is not None:
             player, self._player = self._player, None
@@ -340,7 +343,7 @@ class TestRun:
         self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
 
     def _named_source(self, source: str | None) -> str:
-        """The source that is meant: without a name the job's only one."""
+        """Return a source's name: without one that of the job's only source."""
         names = list(self._job.sources)
         if source is None and len(names) > 1:
             raise ValueError(f"the job has several sources: say source= ({', '.join(names)})")
@@ -350,7 +353,7 @@ class TestRun:
 
     def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
         check_key(key)
-        _with(None, key, put)  # tells its mistakes here
+        _with(None, key, put)  # raises errors of the value here, not in the batch
 
         def place() -> None:
             self._state = _with(self._state, key, put)
@@ -386,11 +389,11 @@ class TestRun:
         self._placed = self._state
 
     def _take_over(self, of: str, job: Job, known: Known) -> None:
-        """Let a job take state over, where a run would.
+        """Let a job take state over, by the rules for a run.
 
-        :param of: whose state it is
-        :param known: the structures that its specs have had
-        :raises CheckpointError: the job cannot read it
+        :param of: owner of the state
+        :param known: structures that the specs have had
+        :raises CheckpointError: the job cannot read the state
         """
         now = described(job)
         problem = state_problem(job, known, now)
@@ -399,7 +402,7 @@ class TestRun:
         self._known = with_structures(known, now)
 
     def _take(self, job: Job) -> None:
-        """Go on with a job."""
+        """Continue with a job."""
         self._job = job
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
@@ -436,7 +439,7 @@ class TestRun:
         self._raw += trace
         self._state = result.state
         for port, sink in self._memory_sinks:
-            if port not in self._codecs:  # of the handler in whose place another one is processed
+            if port not in self._codecs:  # a port of the replaced handler
                 continue
             into = SinkBatch(f"test-{self._number}", self._job.name, port, self._batches, self._codecs[port])
             sink.commit(into, [[encoded for entry in trace for name, encoded in entry.outputs if name == port]])
@@ -445,7 +448,7 @@ class TestRun:
             self._run = next_run(self._run)
 
     def _undeliverable(self, encoded: Any) -> RawEntry:
-        """The trace entry of a record that could not be keyed."""
+        """Return the trace entry of a record that could not be keyed."""
         letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(encoded)
         return RawEntry(
             "key_event",
@@ -470,7 +473,7 @@ class TestRun:
 
 
 def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
-    """A key group's state after something was put into it."""
+    """Return a key group's state after a change by `put`."""
     group = KeyGroup(state)
     put(subject_of(group, key))
     for table in group.tables.values():
@@ -479,9 +482,9 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
 
 
 def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
-    """The job as a test run processes it.
+    """Return the job as a test run processes it.
 
-    :param handler: takes the place of the job's own; what it declares is not retired yet
+    :param handler: replacement for the job's handler; the state that it declares is not retired yet
     """
     known = {param.name for param in job.params}
     if handler is not None:

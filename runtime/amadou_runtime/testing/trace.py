@@ -1,4 +1,4 @@
-"""What a test run remembers of its callbacks, for the messages of failing tests."""
+"""Trace of a test run's callbacks, for the messages of failing tests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -14,17 +14,17 @@ from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD
 
 DETAILED = 2000
-"""Of how many callbacks a trace tells state and timers: to do so for many would make long test runs slow."""
+"""Number of callbacks for which a trace records state and timers: more would make long test runs slow."""
 _TIMERS = 100
-"""How many timers of a subject take as long to tell as a callback."""
+"""Number of a subject's timers that take as long to record as a callback."""
 
 
 @attrs.frozen
 class Moment:
-    """What a subject was before or after a callback.
+    """A subject's state and timers before or after a callback.
 
-    :param state: what it had, by spec
-    :param timers: its pending timers, by timestamp and tag
+    :param state: the subject's state, by spec
+    :param timers: the subject's pending timers, by timestamp and tag
     """
 
     state: dict[str, Any]
@@ -33,22 +33,22 @@ class Moment:
 
 @attrs.frozen
 class TraceEntry:
-    """One callback of a test run, or what became of an event instead.
+    """One callback of a test run, or an event that was not delivered.
 
     :param callback: `on_event`, `on_timer_expired`, `on_dependency_down` or `on_dependency_recovered`; the name of a
-        component that was woken, such as a window; `dropped` or `diverted` for a late event that is not delivered,
-        `held` for one that waits for another source; `key_event` where that failed and the job goes on
-    :param key: the subject's key; `None` in `key_event` and where a dependency changed
-    :param timestamp: the time of the event or timer; `None` likewise
+        component whose timer fired, such as a window; `dropped` or `diverted` for a late event that is not delivered,
+        `held` for an event that waits for another source; `key_event` if it failed and the job continues
+    :param key: the subject's key; `None` in `key_event` and for a change of a dependency
+    :param timestamp: the time of the event or timer; `None` in the same cases as `key`
     :param watermark: the batch's watermark
-    :param source: the event's source, or that which is down or back; `None` for a timer
-    :param value: the event's value; where a dependency changed how far both sources had come, by name
+    :param source: the event's source, or the source that is down or has recovered; `None` for a timer
+    :param value: the event's value; for a change of a dependency the progress of both sources, by name
     :param tag: the timer's tag
-    :param before: what the subject was before; `None` where no callback ran, and after some thousands of callbacks, or
-        fewer where a subject has hundreds of timers
-    :param after: what it was afterwards
-    :param outputs: what the callback collected, as pairs of port and value
-    :param error: what it raised
+    :param before: the subject before the callback; `None` where no callback ran, and after some thousands of callbacks,
+        or fewer if a subject has hundreds of timers
+    :param after: the subject after the callback
+    :param outputs: collected values, as pairs of port and value
+    :param error: the error that the callback raised
     """
 
     callback: str
@@ -65,9 +65,9 @@ class TraceEntry:
 
     @property
     def event(self) -> KeyedEvent[Any]:
-        """The event that came to `on_event`, or did not.
+        """The event, delivered to `on_event` or not.
 
-        :raises ValueError: it is a timer or a record
+        :raises ValueError: the entry is of a timer or a record
         """
         if self.source is None or self.timestamp is None or self.key is None:
             raise ValueError(f"there is no event in {self.callback}")
@@ -75,7 +75,7 @@ class TraceEntry:
 
     @property
     def is_late(self) -> bool:
-        """Whether it is an event behind the watermark of its batch (`semantics.md` 13)."""
+        """`True` for an event behind the watermark of its batch (`semantics.md` 13)."""
         if self.callback == HELD or self.source is None or self.timestamp is None or self.watermark is None:
             return False
         return self.timestamp < self.watermark
@@ -84,14 +84,14 @@ class TraceEntry:
         what = self.callback if self.source is None else f"{self.callback} ({self.source})"
         detail = f" tag={self.tag!r}" if self.tag else ""
         if self.value is not None:
-            detail += f" value={_told(self.value)}"
+            detail += f" value={_shown(self.value)}"
         if self.timestamp is None:
             lines = [f"{what}{detail}"]
         else:
             late = "  late" if self.is_late else ""
             lines = [f"{self.timestamp.isoformat()}  {what}  key={self.key!r}{detail}{late}"]
         lines += [f"    {change}" for change in self._changes()]
-        lines += [f"    → {port}: {_told(value)}" for port, value in self.outputs if port != DEAD_LETTERS]
+        lines += [f"    → {port}: {_shown(value)}" for port, value in self.outputs if port != DEAD_LETTERS]
         if self.error is not None:
             lines.append(f"    ✗ {self.error}")
         return "\n".join(lines)
@@ -101,35 +101,35 @@ class TraceEntry:
         if before is None or after is None:
             return
         for name in {**before.state, **after.state}:
-            old, new = (_told(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
+            old, new = (_shown(moment.state[name]) if name in moment.state else "∅" for moment in (before, after))
             yield f"{name}: {old}" if old == new else f"{name}: {old} ⇒ {new}"
         for sign, timers in (("+", set(after.timers) - {*before.timers}), ("-", set(before.timers) - {*after.timers})):
             yield from (f"{sign} {timer}" for timer in sorted(timers))
 
 
-def _told(value: Any) -> str:
-    """A value for people: as its `repr`, with times in ISO form."""
+def _shown(value: Any) -> str:
+    """Return a value as text: its `repr`, with times in ISO form."""
     if isinstance(value, datetime):
         return value.isoformat()
     if type(value) is dict:
-        return f"{{{', '.join(f'{_told(key)}: {_told(part)}' for key, part in value.items())}}}"
+        return f"{{{', '.join(f'{_shown(key)}: {_shown(part)}' for key, part in value.items())}}}"
     if type(value) is list:
-        return f"[{', '.join(map(_told, value))}]"
-    if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple that knows better
+        return f"[{', '.join(map(_shown, value))}]"
+    if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple with its own text
         return str(value)
     if attrs.has(type(value)):
-        fields = [f"{field.name}={_told(getattr(value, field.name))}" for field in attrs.fields(type(value))]
+        fields = [f"{field.name}={_shown(getattr(value, field.name))}" for field in attrs.fields(type(value))]
         return f"{type(value).__name__}({', '.join(fields)})"
     return repr(value)
 
 
 class SimulatedCrash(BaseException):
-    """Ends a worker in the middle of a batch, past all that catches errors."""
+    """Ends a worker in the middle of a batch; no handler of errors catches it."""
 
 
 @attrs.define
 class RawEntry:
-    """A `TraceEntry` as it is noted and travels: most test runs pass, and nobody looks.
+    """A `TraceEntry` in packed form: most test runs pass, so their traces are never decoded.
 
     :param before: the subject's packed state by spec, and its timers
     :param after: likewise
@@ -149,13 +149,13 @@ class RawEntry:
     error: str | None = None
 
     def parts(self) -> list[Any]:
-        """It as lists: an object or tuple around a value would count for how deep the value is nested."""
+        """Return the entry as lists: an object or tuple around a value would count as a level of nesting."""
         *parts, outputs, error = attrs.astuple(self, recurse=False)
         return [*parts, [[*pair] for pair in outputs], error]
 
     @classmethod
     def of(cls, parts: list[Any]) -> "RawEntry":
-        """The entry that `parts` gave."""
+        """Return the entry of some `parts`."""
         entry = cls(*parts)
         entry.outputs = [(port, encoded) for port, encoded in entry.outputs]
         return entry
@@ -168,12 +168,12 @@ class Trace:
         self._raw: list[RawEntry] = []
         self._seen = 0
         self.crash_after: int | None = None
-        """After how many further callbacks to crash."""
+        """Number of further callbacks before a crash."""
 
     def observed_event(
         self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
     ) -> Callable[[Subject, KeyedEvent[Any]], Any]:
-        """`on_event`, watched."""
+        """Return `on_event` with a trace."""
 
         def observed(subject: Subject, event: KeyedEvent[Any]) -> Any:
             before = self._begin(subject, "on_event", event.timestamp, event.value)
@@ -186,7 +186,7 @@ class Trace:
     def observed_timer(
         self, on_timer_expired: Callable[[Subject, datetime], Any]
     ) -> Callable[[Subject, datetime], Any]:
-        """`on_timer_expired`, watched."""
+        """Return `on_timer_expired` with a trace."""
 
         def observed(subject: Subject, timestamp: datetime) -> Any:
             before = self._begin(subject, "on_timer_expired", timestamp, None)
@@ -197,7 +197,7 @@ class Trace:
         return observed
 
     def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
-        """What wakes a component, watched."""
+        """Return the function that fires a component's timer, with a trace."""
 
         def observed(name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
             before = self._begin(subject, name, timestamp, None)
@@ -207,7 +207,7 @@ class Trace:
         return observed
 
     def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """A callback for dependencies, watched."""
+        """Return a callback for dependencies, with a trace."""
 
         def observed(change: DependencyChange) -> Any:
             come = {change.dependent: change.reached, change.source: change.newest}
@@ -219,27 +219,27 @@ class Trace:
         return observed
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
-        """The last callback raised an error.
+        """Record that the last callback raised an error.
 
-        :param outputs: what it left, as pairs of port and encoded value
+        :param outputs: outputs of the failed callback, as pairs of port and encoded value
         """
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
     def not_delivered(
         self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
     ) -> None:
-        """An event did not come to `on_event`.
+        """Record that an event was not delivered to `on_event`.
 
-        :param outcome: ``dropped`` or ``diverted`` for a late one, ``held`` for one that waits
+        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for an event that waits
         :param event: key, timestamp and value
-        :param encoded: what went to the port of late events, or `None`
+        :param encoded: the encoded value for the port of late events, or `None`
         """
         outputs = [] if encoded is None else [(LATE_EVENTS, encoded)]
         key, timestamp, value = event
         self._raw.append(RawEntry(outcome, key, timestamp, watermark, source, value, outputs=outputs))
 
     def take(self) -> list[RawEntry]:
-        """The entries since the last call."""
+        """Return the entries since the last call."""
         taken, self._raw = self._raw, []
         return taken
 
@@ -250,9 +250,9 @@ class Trace:
             self.crash_after -= 1
         watermark = batch_of(subject).watermark
         self._seen += 1
-        told = self._snapshot(subject) if self._seen <= DETAILED else None
+        before = self._snapshot(subject) if self._seen <= DETAILED else None
         self._raw.append(
-            RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, told)
+            RawEntry(callback, subject.key, timestamp, watermark, subject.source, value, subject.timer_tag, before)
         )
         return [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
@@ -269,12 +269,12 @@ class Trace:
             entry.outputs = collected
 
     def _snapshot(self, subject: Subject) -> list[Any]:
-        """A subject's packed state by spec, and its timers."""
+        """Return a subject's packed state by spec, and its timers."""
         key, packed = subject.key, {}
         for name, table in batch_of(subject).tables.items():
             try:
                 part = table.packed_now(key)
-            except AmadouError:  # what msgpack refuses is told where it is stored
+            except AmadouError:  # storing a value that msgpack refuses raises the error
                 continue
             if part is not None:
                 packed[name] = part
@@ -284,12 +284,12 @@ class Trace:
 
 
 def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:
-    """A raw entry, decoded.
+    """Return a decoded raw entry.
 
-    :param decoders: turns the encoded form of each port's values back
+    :param decoders: decoder of each port's values
     :param specs: the specs of state by name
     """
-    before, after = (_moment(told, raw.key, specs) for told in (raw.before, raw.after))
+    before, after = (_moment(snapshot, raw.key, specs) for snapshot in (raw.before, raw.after))
     return TraceEntry(
         callback=raw.callback,
         key=raw.key,
@@ -305,9 +305,9 @@ def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], spe
     )
 
 
-def _moment(told: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:
-    if told is None:
+def _moment(snapshot: list[Any] | None, key: Key, specs: Mapping[str, Any]) -> Moment | None:
+    if snapshot is None:
         return None
-    packed, timers = told
+    packed, timers = snapshot
     state = {name: shown_state(specs.get(name), key, part) for name, part in packed.items()}
     return Moment(state, [Timer(from_micros(micros), tag) for micros, tag in timers])

@@ -1,4 +1,4 @@
-"""The stages of a test run on Spark: the plain ones, with a script, a trace and simulated crashes."""
+"""The stages of a test run on Spark: a run's stages, with a script, a trace and simulated crashes."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -24,15 +24,15 @@ from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.trace import SimulatedCrash, Trace
 
 _BEGIN = b"begin"
-"""Begins the chunk that a `ScriptedBegin` becomes; packed events begin with their size."""
+"""First bytes of the chunk of a `ScriptedBegin`; packed events begin with their size."""
 
 
 @attrs.frozen
 class ScriptedBegin:
     """The first row of each batch of a script.
 
-    :param run: names the run
-    :param crash_after: the worker crashes after so many callbacks, or at the end of the batch at the latest
+    :param run: name of the run
+    :param crash_after: number of callbacks after which the worker crashes, at the end of the batch at the latest
     :param put: the state of the only key group, empty for none, instead of the stored one
     """
 
@@ -43,7 +43,7 @@ class ScriptedBegin:
 
 @attrs.frozen
 class ScriptedRow:
-    """A record of a script on its way to Spark."""
+    """A record of a script, as Spark receives it."""
 
     source: str
     partition: str
@@ -51,7 +51,7 @@ class ScriptedRow:
 
 
 class TracedWorker(Worker):
-    """A worker whose callbacks are watched."""
+    """A worker with a trace of its callbacks."""
 
     def operator_of(self, job: Job, run: str) -> Operator:
         self.trace = Trace()
@@ -88,7 +88,7 @@ class TracedKeyRange(KeyRange):
 
     @classmethod
     def of_group(cls, state: bytes) -> "TracedKeyRange":
-        """Return a range of a key group that a script put in place.
+        """Return a range with the key group's state that a script has set.
 
         :param state: empty for none
         """
@@ -108,7 +108,7 @@ class TracedKeyRange(KeyRange):
 
 
 class TracedStatefulStage(StatefulStage):
-    """Processes the only key range of a test run, watches the callbacks, and crashes where the script says so."""
+    """Processes the only key range of a test run, traces the callbacks, and crashes where the script says so."""
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
