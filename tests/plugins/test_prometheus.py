@@ -109,7 +109,7 @@ def test_a_runs_metrics_are_served_while_it_lasts() -> None:
     )
     assert of_job["amadou_watermark_lag_seconds"] > timedelta(days=1).total_seconds()
     assert of_job["amadou_state_bytes"] > 0
-    assert 0 < of_job["amadou_stage_seconds_total stage=playing"] < of_job["amadou_batch_seconds_total"]
+    assert 0 < of_job["amadou_stage_seconds_total stage=processing"] < of_job["amadou_batch_seconds_total"]
     assert of_job["amadou_callback_seconds_total callback=on_event"] > 0
     assert not any("watermark" in name for name in first)
     assert (first["amadou_timers_pending job=views"], first["amadou_batches_total job=views"]) == (3, 1)
