@@ -17,13 +17,13 @@ class Letter:
     """A dead letter.
 
     :param line: the line that it was read from
-    :param told: the letter as JSON
+    :param fields: the JSON object of the line
     :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `has_timers`, and `call` for what a
         component called
     """
 
     line: bytes
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
     packed: Mapping[str, Any]
 
 
@@ -49,7 +49,7 @@ def read_letters(
             prepare = None
     if not found:
         raise LoadError(shown, f"the file{'s hold' if len(files) > 1 else ' holds'} no dead letters")
-    jobs = sorted({letter.told["job"] for letter in found})
+    jobs = sorted({letter.fields["job"] for letter in found})
     if len(jobs) > 1:
         raise LoadError(shown, f"the letters are of several jobs ({', '.join(jobs)}): name the files of one of them")
     return found
@@ -76,16 +76,16 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
         lines = [lines[line - 1]]
     for number, text in enumerate(lines, start=line or 1):
         try:
-            told = orjson.loads(text)
+            fields = orjson.loads(text)
             for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
-                told[field]
+                fields[field]
         except (ValueError, KeyError, TypeError) as error:
             raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
         if prepare is not None:
-            prepare(told)
+            prepare(fields)
             prepare = None
         try:
-            letter = Letter(text, told, unpack(base64.b64decode(told["packed"])))
+            letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
         except (ValueError, KeyError, TypeError, AmadouError) as error:
             raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
         yield letter

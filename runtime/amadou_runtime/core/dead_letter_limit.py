@@ -80,4 +80,4 @@ class LetterCount:
             for callback, kinds in self.failures.items()
             for number, example in kinds.values()
         ]
-        return tuple(told for _, told in sorted(found)[:_SHOWN])
+        return tuple(line for _, line in sorted(found)[:_SHOWN])

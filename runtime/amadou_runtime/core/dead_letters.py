@@ -130,7 +130,7 @@ class DeadLetters:
     def _bury(
         self,
         before: "_Before",
-        told: "_Before",
+        shown: "_Before",
         failed: CallbackError,
         record: Any,
         timestamp: datetime,
@@ -140,15 +140,15 @@ class DeadLetters:
 
         :param call: what a component called: its name, the arguments and the watermark
         """
-        subject, key, state = before.subject, before.subject.key, told.packed
+        subject, key, state = before.subject, before.subject.key, shown.packed
         before.restore()
-        timers = told.timers()
+        timers = shown.timers()
         packed = {
             "key": key,
             "record": record,
             "state": state,
             "timers": timers,
-            "next_timers": told.next_timers,
+            "next_timers": shown.next_timers,
             "call": call,
         }
         letter = attrs.evolve(

@@ -77,11 +77,11 @@ def called(function: Any) -> str:
 
 def user_traceback(error: Exception) -> str:
     """The traceback of an error as text, cut down to the user's own frames."""
-    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    cut = traceback.TracebackException.from_exception(error, capture_locals=False)
     if isinstance(error, AmadouError):
-        told.__cause__ = told.__context__ = None
-    told.stack = traceback.StackSummary.from_list(frame for frame in told.stack if not frame.filename.startswith(_OURS))
-    return valid("".join(told.format()))
+        cut.__cause__ = cut.__context__ = None
+    cut.stack = traceback.StackSummary.from_list(frame for frame in cut.stack if not frame.filename.startswith(_OURS))
+    return valid("".join(cut.format()))
 
 
 def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:

@@ -74,12 +74,12 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
     found, others = [], Counter[str]()
     seen = Counter[str]()
     for letter in letters:
-        told = letter.told
+        fields = letter.fields
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
-        if told["job"] != job.name:
-            raise LoadError(job.name, f"the letters are of the job {told['job']!r}")
-        callback = told["callback"]
+        if fields["job"] != job.name:
+            raise LoadError(job.name, f"the letters are of the job {fields['job']!r}")
+        callback = fields["callback"]
         if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1
         elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
@@ -91,11 +91,11 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
 
 
 def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
-    told, packed = letter.told, letter.packed
-    callback, source = told["callback"], told["source"]
+    fields, packed = letter.fields, letter.packed
+    callback, source = fields["callback"], fields["source"]
     if callback == "on_timer_expired":
         return ReplayedLetter(
-            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
+            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(fields["timestamp"])), fields["tag"]]
         )
     if callback not in CALLBACKS:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
@@ -107,7 +107,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
 
 
 def _failed_call(letter: Letter, job: Job) -> FailedCall:
-    told, packed = letter.told, letter.packed
+    fields, packed = letter.fields, letter.packed
     component, arguments, watermark = packed["call"]
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
@@ -116,9 +116,9 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
         )
     return FailedCall(
         packed["key"],
-        to_micros(datetime.fromisoformat(told["timestamp"])),
+        to_micros(datetime.fromisoformat(fields["timestamp"])),
         component,
-        told["callback"],
+        fields["callback"],
         arguments,
         watermark,
         packed["state"][component],

@@ -48,8 +48,8 @@ def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[s
     found = misfits(known, now)
     if not found:
         return _misspelt(job, known, now)
-    told = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.told for misfit in found)}"
-    return ". ".join([told, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
+    message = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.text for misfit in found)}"
+    return ". ".join([message, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
 
 
 def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
@@ -94,7 +94,7 @@ class Misfit:
     version: int
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         """What has changed, in a sentence."""
         was, is_now = _shown(self.before), _shown(self.now)
         change = f"{self.name} was {was} and is now {is_now}" if was != is_now else f"{self.name} ({was})"
@@ -217,9 +217,9 @@ def _shown(structure: Structure) -> str:
     kind, version = structure["kind"], f" version {structure['version']}" if structure["version"] else ""
     if "shown" in structure:
         return f"{kind} {structure['shown']}{version}"
-    told = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
-    told += [_shown_aggregate(structure["aggregate"])] if "aggregate" in structure else []
-    return f"{kind}({', '.join(told)}){version}"
+    details = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
+    details += [_shown_aggregate(structure["aggregate"])] if "aggregate" in structure else []
+    return f"{kind}({', '.join(details)}){version}"
 
 
 def _shown_aggregate(structure: Any) -> str:

@@ -237,12 +237,12 @@ class Watermark:
         unseen = (
             (source, partition)
             for source, partitions in self._unread.items()
-            if self._tells(source)
+            if self._has_offsets(source)
             for partition in partitions - self._brought.get(source, {}).keys()
         )
         return min(unseen, default=None)
 
-    def _tells(self, source: str) -> bool:
+    def _has_offsets(self, source: str) -> bool:
         """Whether a source tells how far its partitions are read."""
         return source in self._reading and self._reading[source].offsets is not None
 
@@ -261,9 +261,9 @@ class Watermark:
         idle = {partition: at for of, partition, at in self._idle_moments() if of == source}
         unread = self._unread.get(source, frozenset())
         counting = [
-            partition
-            for partition in self._newest[source]
-            if partition in unread or (not (self._ends and self._tells(source)) and now < idle.get(partition, now + 1))
+            name
+            for name in self._newest[source]
+            if name in unread or (not (self._ends and self._has_offsets(source)) and now < idle.get(name, now + 1))
         ]
         last = max(brought[partition] for partition in self._newest[source])
         return counting or [partition for partition in self._newest[source] if brought[partition] == last]

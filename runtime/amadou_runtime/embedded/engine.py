@@ -209,8 +209,8 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():
-        told = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
-        _logger.warning(told, job.name, source, f"{count:,}")
+        text = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
+        _logger.warning(text, job.name, source, f"{count:,}")
     return summary
 
 

@@ -39,7 +39,7 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     """The letters, one of each kind: the same error, raised by the same line in the same callback."""
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
-        told = letter.told
+        told = letter.fields
         frames = _FRAME.findall(told["traceback"])
         what = (error_type(told["error"]), *frames[-1]) if frames else (told["error"],)
         kind = (told["handler"], told["callback"], *what)
@@ -122,13 +122,13 @@ def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
 
 
 def _name(letter: Letter) -> str:
-    error = error_type(letter.told["error"]).rpartition(".")[2]
+    error = error_type(letter.fields["error"]).rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
-    return f"test_{letter.told['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
+    return f"test_{letter.fields['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
 
 
 def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
-    told, packed = case.letter.told, case.letter.packed
+    told, packed = case.letter.fields, case.letter.packed
     key = source.of(packed["key"])
     comment = [f"# {line}" for line in told["error"].splitlines()]
     if case.alike > 1:
