@@ -1,4 +1,4 @@
-"""Dead letters as they stand in files."""
+"""Reading dead letters from files."""
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,8 +18,8 @@ class Letter:
 
     :param line: the line that it was read from
     :param fields: the JSON object of the line
-    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `has_timers`, and `call` for what a
-        component called
+    :param packed: the letter's packed part: `key`, `record`, `state`, `timers`, `next_timers`, and `call` for a
+        component's call
     """
 
     line: bytes
@@ -30,13 +30,13 @@ class Letter:
 def read_letters(
     paths: Iterable[Path], line: int | None = None, prepare: Callable[[Mapping[str, Any]], None] | None = None
 ) -> list[Letter]:
-    """The letters of files of JSON lines, in their order.
+    """Return the letters of files of JSON lines, in their order.
 
-    :param paths: files, and directories, of which the files that a sink for dead letters writes are taken
-    :param line: take that line of the only file alone, counted from one
-    :param prepare: called with the JSON of the first letter before any is unpacked, so that the classes of the values
-        in them can be imported
-    :raises LoadError: a file cannot be read, or holds something else; or there are no letters
+    :param paths: files, and directories, in which the files that a sink for dead letters writes are read
+    :param line: the only line to read, of the only file, counted from one
+    :param prepare: the function to call with the JSON of the first letter before any is unpacked, so that it can import
+        the classes of the letters' values
+    :raises LoadError: a file cannot be read, or holds anything but letters; or there are no letters
     """
     files = [file for path in paths for file in _files(path)]
     shown = ", ".join(map(str, files))
@@ -56,7 +56,7 @@ def read_letters(
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a path, in the order of their batches."""
+    """Return the files of a path, in the order of their batches."""
     if not path.is_dir():
         return [path]
     found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
