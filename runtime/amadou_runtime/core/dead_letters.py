@@ -200,8 +200,8 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise the error's cause if stored state cannot be read, or a retired name is in use: the deployment is at fault,
-    not the callback.
+    """Raise the `StateDecodeError` of a spec, or the `RetiredNameError`, that is behind an error: the deployment is at
+    fault, not the callback.
     """
     found: BaseException | None = error
     seen: set[int] = set()

@@ -18,7 +18,7 @@ class DroppedWarning:
     lasts, it warns again after a minute, after two more, and so on up to an hour.
 
     :param job: the job
-    :param replays: whether the run replays dead letters
+    :param replays: true if the run replays dead letters
     """
 
     def __init__(self, job: Job, *, replays: bool = False) -> None:

@@ -16,7 +16,7 @@ OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew
 
 
 class RetiredNameError(SpecError):
-    """The handler makes a component under a name that the job has retired. It ends a run, whatever its `on_error`."""
+    """The handler makes a component under a name that the job has retired. It ends a run, whatever `on_error` is."""
 
 
 class HeldEvents(NamedTuple):
@@ -167,8 +167,8 @@ class KeyGroup:
                 table.next_timers[key] = next_timer
 
     def take(self, component: Component, key: Key | None = None) -> None:
-        """Check that a component can read the state stored under its name. Declared components were checked as the run
-        began; for others, only the structures stored beside their state are known.
+        """Check that a component can read the state under its name, and note its structure. Declared components were
+        checked as the run began; for others, only the structures stored beside their state are known.
 
         :param key: the current key
         :raises StateDecodeError: the component cannot read the state

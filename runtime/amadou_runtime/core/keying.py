@@ -1,4 +1,4 @@
-"""From records to events packed by key group: the first stage of both engines."""
+"""Turning records into events packed by key group: the first stage of both engines."""
 
 import zlib
 from collections import defaultdict
@@ -102,7 +102,7 @@ class Keying:
         else:
             if packed is not None:
                 return packed
-        packed = self.per_record(records, now)  # raises where a record is to blame
+        packed = self.per_record(records, now)  # raises if a record is to blame
         if failure is None or packed.letters:
             return packed
         self._fallbacks.log("key_event", failure)

@@ -332,7 +332,7 @@ class Operator:
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         if group.retired and next_timer is None:
-            next_timer = END_OF_TIME  # the group is called once a job has the spec again
+            next_timer = END_OF_TIME  # so that the group is called when a job has the spec again
         held = group.waiting()
         counts = Counts(
             events=events,

@@ -54,7 +54,7 @@ def named_codecs(job: Job) -> PortCodecs:
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
-    """Return the job with a sink for every port: by default, JSON lines in the checkpoint for late events and letters.
+    """Return the job with sinks for late events and dead letters: by default, JSON lines in the checkpoint.
 
     :param checkpoint: the checkpoint's directory, `None` for a run without one
     :raises JobError: a sink is missing and the checkpoint is not local

@@ -64,8 +64,8 @@ class Watermark:
     """Follows the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
 
     The watermark of a source is that of its partition furthest behind. Partitions that are idle, or read to their end
-    while others are not, do not count; a partition with more to read always does. The watermark of the run is that of
-    the source furthest behind. A source does not count if it brought nothing for its idle timeout, or never brought
+    while others are not, do not count. A partition with unread records always counts. The watermark of the run is that
+    of the source furthest behind. A source does not count if it brought nothing for its idle timeout, or never brought
     anything. When no source counts, the watermark rises with the clock.
 
     :param job: the job, with the delay and the idle timeout of each source

@@ -1,4 +1,4 @@
-"""The embedded engine: one process, one key group, no Java. The twin of Spark."""
+"""The embedded engine: one process, one key group, no Java. The counterpart of the Spark engine."""
 
 import gc
 import logging
