@@ -195,7 +195,7 @@ def problems(before: Any, now: Any) -> list[str]:
         assert json.loads(json.dumps(structures)) == structures
         return structures
 
-    return [misfit.told for misfit in misfits(with_structures({}, of(before)), of(now))]
+    return [misfit.text for misfit in misfits(with_structures({}, of(before)), of(now))]
 
 
 def read(before: Any, now: Any, value: Any) -> Any:
@@ -284,7 +284,7 @@ def test_state_that_was_not_touched_since_is_as_the_first_code_left_it() -> None
 
     needs = described(job(type("Kept", (Recorder,), {"kept": _named(Demanding)})()))
     (misfit,) = misfits(known, needs)
-    assert "Demanding.z is new and has no default" in misfit.told
+    assert "Demanding.z is new and has no default" in misfit.text
 
 
 def _named(type_: Any) -> ValueSpec[Any]:

@@ -75,13 +75,13 @@ def reproduce(
 
     params = pairs(param, "-p")
     with errors_as_messages():
-        found = read_letters(letters, line, lambda told: load_named(job, told))
+        found = read_letters(letters, line, lambda fields: load_named(job, fields))
         cases = cases_of(found)
-        name = re.sub(r"\W+", "_", found[0].told["job"])
+        name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
             raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
-        text = tests_of(cases, job or find_job(found[0].told), params, file, " ".join(map(str, letters)))
+        text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:

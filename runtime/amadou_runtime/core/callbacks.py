@@ -1,4 +1,4 @@
-"""A handler's callbacks as an operator calls them: watched, guarded, and with errors that name what failed."""
+"""A handler's callbacks as an operator calls them: watched, guarded, and with errors that name the failed call."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -21,10 +21,10 @@ DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
 
 
 class Callbacks:
-    """The callbacks of a handler, and those of its components.
+    """The callbacks of a handler and of its components.
 
     :param job: a job without unresolved parameters
-    :param observer: watches them
+    :param observer: the observer that watches the callbacks
     """
 
     def __init__(self, job: Job, observer: Observer | None) -> None:
@@ -32,7 +32,7 @@ class Callbacks:
         self.name = type(handler).__name__
         self.observer = observer
         self.components = job.components
-        """By name; those that are made at run time join."""
+        """Components by name, those made at run time included."""
         self.declared = tuple(self.components.values())
         self._positions = {name: position for position, name in enumerate(job.component_order)}
         self.stopwatch = Stopwatch()
@@ -66,7 +66,7 @@ class Callbacks:
     def process_events(self, run: Run, subject: Subject) -> int:
         """Call `on_event` for events of one source in their order.
 
-        :returns: the number of late ones
+        :returns: number of late events
         """
         late = 0
         on_event = self.on_event
@@ -91,15 +91,15 @@ class Callbacks:
         component.on_timer(subject, timestamp, call)
 
     def call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-        """Run a function of the user's for a component."""
+        """Call a user's function for a component."""
         try:
             check_ran(called(function), function(subject, *arguments))
         except Exception as error:
             raise self.failed(error, called(function), batch_of(subject), None, subject.key, arguments)
 
     def call_again(self, failed: FailedCall, subject: Subject, apart: Batch) -> None:
-        """Call what a component called, and failed, after the watermark went on: windows that have closed take nothing
-        from it.
+        """Repeat a component's failed call after the watermark advanced: windows that have closed take nothing from the
+        call.
 
         :param apart: a batch of an empty key group, at the watermark of the failed call
         """
@@ -117,7 +117,7 @@ class Callbacks:
         watched(failed.component, subject, subject.timestamp, self.call)
 
     def recovered(self, name: str, subject: Subject) -> Component:
-        """A component of a former run, made anew by the handler."""
+        """Return a component of an earlier run, made anew by the handler."""
         with known_components(self.components):
             try:
                 made = self._recover_window(name, subject)
@@ -139,7 +139,7 @@ class Callbacks:
         return self.components[name]
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return where a component stands among those of a subject that are due at one time."""
+        """Return the sort key of a component among a subject's components that are due at one time."""
         return self._positions.get(name, len(self._positions)), name
 
     def _guarded(self, callback: str, function: Callable[[], Any]) -> None:

@@ -1,4 +1,4 @@
-"""What both engines ask of a job's sources and sinks before a run."""
+"""Checks of a job's sources and sinks before a run, for both engines."""
 
 import time
 from functools import partial
@@ -9,7 +9,7 @@ from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime.core.ports import named_codecs
 
 _LONG_CHECKS: Final = 10.0
-"""After so many seconds of checks the first mistake is enough."""
+"""Seconds of checks after which the first problem ends them."""
 
 
 def is_bounded(job: Job) -> bool:
@@ -18,10 +18,10 @@ def is_bounded(job: Job) -> bool:
 
 
 def check_connectors(job: Job) -> None:
-    """Let every source and sink look whether it can do its work.
+    """Let every source and sink check that it can do its work.
 
-    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several mistakes
-    :raises AmadouError: a source or sink found the only mistake, or several are all of one kind
+    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several problems
+    :raises AmadouError: a source or sink found the only problem; or several sinks found only `SinkError`
     """
     named_codecs(job)
     checks = [source.check for source in job.sources.values()]
@@ -29,7 +29,7 @@ def check_connectors(job: Job) -> None:
     began, problems = time.monotonic(), list[AmadouError]()
     for check in checks:
         if problems and time.monotonic() - began > _LONG_CHECKS:
-            break  # what does not answer has been waited for, and would be again by the next one
+            break  # the next check would wait as long for a service that does not answer
         try:
             check()
         except AmadouError as error:

@@ -1,4 +1,4 @@
-"""Dead letters as they stand in files."""
+"""Reading dead letters from files."""
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,26 +17,26 @@ class Letter:
     """A dead letter.
 
     :param line: the line that it was read from
-    :param told: the letter as JSON
-    :param packed: what the letter keeps packed: `key`, `record`, `state`, `timers`, `has_timers`, and `call` for what a
-        component called
+    :param fields: the JSON object of the line
+    :param packed: the letter's packed part: `key`, `record`, `state`, `timers`, `next_timers`, and `call` for a
+        component's call
     """
 
     line: bytes
-    told: Mapping[str, Any]
+    fields: Mapping[str, Any]
     packed: Mapping[str, Any]
 
 
 def read_letters(
     paths: Iterable[Path], line: int | None = None, prepare: Callable[[Mapping[str, Any]], None] | None = None
 ) -> list[Letter]:
-    """The letters of files of JSON lines, in their order.
+    """Return the letters of files of JSON lines, in their order.
 
-    :param paths: files, and directories, of which the files that a sink for dead letters writes are taken
-    :param line: take that line of the only file alone, counted from one
-    :param prepare: called with the JSON of the first letter before any is unpacked, so that the classes of the values
-        in them can be imported
-    :raises LoadError: a file cannot be read, or holds something else; or there are no letters
+    :param paths: files, and directories, in which the files that a sink for dead letters writes are read
+    :param line: the only line to read, of the only file, counted from one
+    :param prepare: the function to call with the JSON of the first letter before any is unpacked, so that it can import
+        the classes of the letters' values
+    :raises LoadError: a file cannot be read, or holds anything but letters; or there are no letters
     """
     files = [file for path in paths for file in _files(path)]
     shown = ", ".join(map(str, files))
@@ -49,14 +49,14 @@ def read_letters(
             prepare = None
     if not found:
         raise LoadError(shown, f"the file{'s hold' if len(files) > 1 else ' holds'} no dead letters")
-    jobs = sorted({letter.told["job"] for letter in found})
+    jobs = sorted({letter.fields["job"] for letter in found})
     if len(jobs) > 1:
         raise LoadError(shown, f"the letters are of several jobs ({', '.join(jobs)}): name the files of one of them")
     return found
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of a path, in the order of their batches."""
+    """Return the files of a path, in the order of their batches."""
     if not path.is_dir():
         return [path]
     found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
@@ -76,16 +76,16 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
         lines = [lines[line - 1]]
     for number, text in enumerate(lines, start=line or 1):
         try:
-            told = orjson.loads(text)
+            fields = orjson.loads(text)
             for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
-                told[field]
+                fields[field]
         except (ValueError, KeyError, TypeError) as error:
             raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
         if prepare is not None:
-            prepare(told)
+            prepare(fields)
             prepare = None
         try:
-            letter = Letter(text, told, unpack(base64.b64decode(told["packed"])))
+            letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
         except (ValueError, KeyError, TypeError, AmadouError) as error:
             raise LoadError(str(file), f"line {number} is no dead letter ({type(error).__name__}: {error})") from error
         yield letter

@@ -1,4 +1,4 @@
-"""How many dead letters a job takes before its run ends (`Job(max_dead_letters=…)`)."""
+"""The number of dead letters that ends a run (`Job(max_dead_letters=…)`)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -11,11 +11,10 @@ from amadou.errors import TooManyDeadLettersError
 from amadou.text import error_type
 
 Failures: TypeAlias = dict[str, dict[str, list[Any]]]
-"""How often callbacks failed with an error of some type, and the text of the first such error: by callback, a component
-by its name, then by type."""
+"""Number of failures and text of the first one, by callback (or component name), then by type of the error."""
 
 _LEAST: Final = 10
-"""So many failures of a callback make a share of its calls worth looking at."""
+"""Least number of failures of a callback before their share of its calls counts."""
 _SHOWN: Final = 5
 _LONGEST: Final = 200
 
@@ -23,14 +22,14 @@ _LONGEST: Final = 200
 def note_failure(failures: Failures, callback: str, error: str) -> None:
     """Add an error.
 
-    :param error: its type and text, as a dead letter has it
+    :param error: the error's type and text, as a dead letter has them
     """
     found = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
     found[0] += 1
 
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
-    """Several failures as one."""
+    """Return the sum of several failures."""
     whole: Failures = {}
     for part in parts:
         for callback, kinds in part.items():
@@ -42,19 +41,19 @@ def all_failures(parts: Iterable[Failures]) -> Failures:
 
 @attrs.frozen
 class LetterCount:
-    """What a job's callbacks came to since its checkpoint was begun.
+    """Calls and failures of a job's callbacks since its checkpoint began.
 
-    :param calls: how often they were called
-    :param failures: how often they failed
+    :param calls: number of calls, by callback
+    :param failures: the failures
     """
 
     calls: Mapping[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
 
     def then(self, job: Job, calls: Mapping[str, int], failures: Failures) -> "LetterCount":
-        """This with what a batch came to.
+        """Return this count plus a batch's.
 
-        :raises TooManyDeadLettersError: that is more than the job takes
+        :raises TooManyDeadLettersError: there are more failures than the job takes
         """
         if job.on_error == "fail":
             return self
@@ -80,4 +79,4 @@ class LetterCount:
             for callback, kinds in self.failures.items()
             for number, example in kinds.values()
         ]
-        return tuple(told for _, told in sorted(found)[:_SHOWN])
+        return tuple(line for _, line in sorted(found)[:_SHOWN])

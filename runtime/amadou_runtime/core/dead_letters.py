@@ -1,4 +1,4 @@
-"""What happens to callbacks that fail in a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+"""Undoing failed callbacks, and writing dead letters, in a job with `on_error="dead_letter"` (`semantics.md` 19)."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -19,11 +19,11 @@ from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
 
 ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
-"""What wakes the component of a name."""
+"""Fires the timer of the component with that name."""
 
 
 class DeadLetters:
-    """Undoes failing callbacks, and writes them up.
+    """Undoes failing callbacks, and writes dead letters for them.
 
     :param job: the job, with a sink for dead letters
     :param observer: watches callbacks
@@ -39,14 +39,14 @@ class DeadLetters:
         self._failures: Failures = {}
 
     def take_failures(self) -> Failures:
-        """What failed since the last call of this. Begins anew."""
+        """Return the failures since the last call of this method, and reset them."""
         failures, self._failures = self._failures, {}
         return failures
 
     def guarded_event(
         self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
     ) -> Callable[[Subject, KeyedEvent[Any]], None]:
-        """`on_event`, undone where it fails."""
+        """Return `on_event`, undone if it fails."""
 
         def guarded(subject: Subject, event: KeyedEvent[Any]) -> None:
             before = _Before(subject)
@@ -64,7 +64,7 @@ class DeadLetters:
     def guarded_timer(
         self, on_timer_expired: Callable[[Subject, datetime], Any]
     ) -> Callable[[Subject, datetime], None]:
-        """`on_timer_expired`, undone where it fails. The timer has fired."""
+        """Return `on_timer_expired`, undone if it fails. The timer counts as fired all the same."""
 
         def guarded(subject: Subject, timestamp: datetime) -> None:
             before = _Before(subject)
@@ -81,9 +81,9 @@ class DeadLetters:
         return guarded
 
     def guarded_component(self, fire: ComponentTimer, again: FailedCall | None = None) -> ComponentTimer:
-        """What wakes a component, with functions of the user's undone where they fail. The component has been woken.
+        """Return `fire`, with the user's functions undone if they fail. The timer counts as fired all the same.
 
-        :param again: what is called again
+        :param again: the failed call that is replayed
         """
 
         def guarded(name: str, subject: Subject, timestamp: datetime, _: Invoke) -> None:
@@ -111,13 +111,13 @@ class DeadLetters:
         return guarded
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
-        """The letter for a record that `key_event` could not take, encoded."""
+        """Return the encoded letter for a record that `key_event` failed on."""
         note_failure(self._failures, "key_event", failed.error)
         packed = {"key": None, "record": record, "state": {}, "timers": [], "next_timers": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
-        """The letter for a late event that its sink cannot carry, encoded."""
+        """Return the encoded letter for a late event that its sink cannot carry."""
         packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
         return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
@@ -130,25 +130,25 @@ class DeadLetters:
     def _bury(
         self,
         before: "_Before",
-        told: "_Before",
+        shown: "_Before",
         failed: CallbackError,
         record: Any,
         timestamp: datetime,
         call: list[Any] | None = None,
     ) -> None:
-        """Undo what came after `before`, and write a letter with what `told` had.
+        """Undo all changes since `before`, and write a letter with the state of `shown`.
 
-        :param call: what a component called: its name, the arguments and the watermark
+        :param call: the call of a component: the component's name, the arguments and the watermark
         """
-        subject, key, state = before.subject, before.subject.key, told.packed
+        subject, key, state = before.subject, before.subject.key, shown.packed
         before.restore()
-        timers = told.timers()
+        timers = shown.timers()
         packed = {
             "key": key,
             "record": record,
             "state": state,
             "timers": timers,
-            "next_timers": told.next_timers,
+            "next_timers": shown.next_timers,
             "call": call,
         }
         letter = attrs.evolve(
@@ -166,7 +166,7 @@ class DeadLetters:
             self._observer.failed(failed.error, [(DEAD_LETTERS, encoded)])
 
     def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
-        """A letter that tells nothing of a subject."""
+        """Return a letter without a subject's fields."""
         return DeadLetter(
             job=self._job,
             handler=self._handler,
@@ -192,7 +192,7 @@ class DeadLetters:
             try:
                 encoded = self._encode(each)
                 pack(encoded)
-            except Exception as error:  # what the sink cannot carry goes as text
+            except Exception as error:  # a value that the sink cannot carry goes as text
                 failed = error
             else:
                 return encoded
@@ -200,8 +200,8 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise what tells that stored state cannot be read, or that a retired name is in use, where that is behind an
-    error: it is the deployment's fault, and no callback's.
+    """Raise the `StateDecodeError` of a spec, or the `RetiredNameError`, that is behind an error: the deployment is at
+    fault, not the callback.
     """
     found: BaseException | None = error
     seen: set[int] = set()
@@ -214,7 +214,7 @@ def _raise_unreadable(error: BaseException) -> None:
 
 
 class _Before:
-    """What a subject was before a callback."""
+    """A subject as it was before a callback."""
 
     __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "next_timers", "packed", "subject")
 
@@ -232,13 +232,13 @@ class _Before:
         self._collected = [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
     def had(self, call: FailedCall) -> None:
-        """Show what the subject had when a call failed first, of the component that made it."""
+        """Show the component's state of the subject as it was when its call first failed."""
         self.packed[call.component] = call.state
         if call.next_timer is not None:
             self.next_timers[call.component] = call.next_timer
 
     def store(self) -> None:
-        """Pack what the callback changed: all of it or nothing."""
+        """Pack the state that the callback changed: all of it or nothing."""
         key = self.subject.key
         tables = batch_of(self.subject).tables.values()
         packed = [(table, table.packed_now(key)) for table in tables if table.is_changed(key)]
@@ -246,8 +246,8 @@ class _Before:
             table.put(key, part)
 
     def timers(self) -> list[tuple[int, str]]:
-        """The timers that the subject had, by time and tag. Looked up only where a callback failed: a key may have very
-        many.
+        """Return the timers that the subject had, by time and tag. Looked up only if a callback fails: a key may have
+        very many.
         """
         had = dict.fromkeys(batch_of(self.subject).timers.of(self.subject.key))
         for micros, tag, was_set in self._undone():
@@ -258,15 +258,15 @@ class _Before:
         return sorted(had)
 
     def _undone(self) -> list[tuple[int, str, bool]]:
-        """What was done to the subject's timers since, from the last change to the first: time, tag, and whether it was
-        set.
+        """Return the changes to the subject's timers since then, the last one first: time, tag, and whether the timer
+        was set.
         """
         changes = batch_of(self.subject).timers.changes
         assert changes is not None
         return [change[1:] for change in reversed(changes[self._changes :]) if change[0] == self.subject.key]
 
     def restore(self) -> None:
-        """Undo what the callback did."""
+        """Undo the callback's changes."""
         subject, batch = self.subject, batch_of(self.subject)
         batch.counts, batch.dropped = self._counts, self._dropped
         for table in batch.tables.values():

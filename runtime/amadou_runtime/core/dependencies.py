@@ -1,8 +1,8 @@
-"""Which sources are down that others depend on, and which events wait for them.
+"""Deciding which sources are down that others depend on, and which events wait for them.
 
 Dependencies are evaluated once for a batch, from the event times that its sources bring: by each worker before it
-processes the batch, and by the driver, which keeps their state, afterwards. All come to the same decision. The rules
-are those of `amadou.dependencies`.
+processes the batch, and afterwards by the driver, which keeps their state. All come to the same decision. The rules are
+those of `amadou.dependencies`.
 """
 
 import logging
@@ -24,16 +24,16 @@ HOLD_ALL = -(1 << 63)
 """The limit of a source whose events are all held, in microseconds."""
 
 Held = dict[str, tuple[int, int]]
-"""By source, how many events are held, and the oldest time of one, in microseconds."""
+"""Number of held events and the oldest event time among them in microseconds, by source."""
 
 
 class Decision(NamedTuple):
-    """Which sources are down in a batch, and what follows.
+    """The sources that are down in a batch, and the consequences.
 
-    :param state: what the next batch is evaluated with; `None` for a job without dependencies
-    :param limits: by source, the newest time that an event may have to be processed, in microseconds; all events of a
-        source that is not named are
-    :param down: which dependencies are down, as pairs of the source that waits and the one that it needs
+    :param state: the state for evaluating the next batch; `None` for a job without dependencies
+    :param limits: the newest event time to process in microseconds, by source; sources without a limit are processed
+        entirely
+    :param down: the dependencies that are down, as pairs of the waiting source and the source that it needs
     :param changes: sources that went down or recovered, in their order; without a subject
     """
 
@@ -50,7 +50,7 @@ def evaluate(
 
     :param state: the last `Decision.state`
     :param newest: the newest event time that each source brings, in microseconds
-    :param oldest: the oldest one of each source that depends on others
+    :param oldest: the oldest event time of each source that depends on others
     :param number: the batch's number
     """
     decision = Decision(None, {}, set(), [])
@@ -68,7 +68,7 @@ def evaluate(
         needs = [each for each in job.dependencies if each.dependent == name]
         if needs:
             dependent = _Dependent(name, needs, *dependents.get(name, ()))
-            # Of a source that itself waits, what is held has not come, and what else has is not known here.
+            # Held events of a source that itself waits have not come; its newest processed event is unknown here.
             reached = {source: at for source, (at, _) in come.items() if at <= decision.limits.get(source, at)}
             decision.changes.extend(dependent.follow(reached, number))
             if dependent.down:
@@ -84,11 +84,11 @@ def evaluate(
 
 @attrs.define
 class _Needed:
-    """How far a source has come that another one depends on.
+    """The progress of a source that another one depends on.
 
-    :param newest: the time of its newest event, in microseconds; before the first one the time that is assumed
-    :param batch: the number of the batch that brought that event
-    :param has_brought: it has brought an event
+    :param newest: the time of its newest event in microseconds; before its first event, an assumed time
+    :param batch: the number of the batch that brought this event
+    :param has_brought: true once it has brought an event
     :param went_down: `newest` and `batch` as they were when the source went down; `None` while it is up
     """
 
@@ -102,7 +102,7 @@ class _Dependent:
     """A source that depends on others.
 
     :param needs: the sources that it needs
-    :param reached: the first of what `pack` returned, with `batch` and `needed`
+    :param reached: the first value that `pack` returned; `batch` and `needed` are the others
     """
 
     def __init__(self, name: str, needs: list[DependsOn], reached: Any = None, batch: int = 0, *needed: Any) -> None:
@@ -113,23 +113,23 @@ class _Dependent:
         self._needed = {on: _Needed(*values) for on, *values in needed}
 
     def pack(self) -> Any:
-        """Return what the next batch needs of it."""
+        """Return the state for the next batch."""
         return [self._reached, self._batch, *([on, *attrs.astuple(each)] for on, each in self._needed.items())]
 
     @property
     def down(self) -> list[str]:
-        """The sources that are down of those that it needs."""
+        """The sources that it needs and that are down."""
         return [on for on in self._thresholds if on in self._needed and self._needed[on].went_down is not None]
 
     @property
     def limit(self) -> int:
-        """How far it may go on once all that it needs is known, in microseconds."""
+        """The newest event time that it may process, in microseconds, once all sources that it needs are known."""
         return min(self._needed[on].newest + threshold for on, threshold in self._thresholds.items())
 
     def follow(self, reached: Mapping[str, int], number: int) -> Iterator[DependencyChange]:
-        """Note how far the sources have come that it needs. Yields those that have recovered.
+        """Note the progress of the sources that it needs. Yields those that have recovered.
 
-        :param reached: how far sources have come, as far as that is known
+        :param reached: the newest event times of sources, where known
         :param number: the batch's number
         """
         for on in self._thresholds:
@@ -142,10 +142,10 @@ class _Dependent:
                     needed.went_down = None
 
     def advance(self, reached: int, batch: int, began: int | None) -> Iterator[DependencyChange]:
-        """Note how far it has come itself, while nothing that it needs is down. Yields the sources that go down.
+        """Note its own progress, while no source that it needs is down. Yields the sources that go down.
 
-        :param reached: how far it has come, held events included
-        :param batch: the number of the batch that brought it there
+        :param reached: its newest event time, held events included
+        :param batch: the number of the batch that brought this event
         :param began: the oldest event time that it brings in this batch
         """
         assumed = began if self._reached is None and began is not None else reached
@@ -173,12 +173,12 @@ def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
 
 
 def watched(job: Job) -> set[str]:
-    """Sources whose progress matters: those that depend on others, and those that they need."""
+    """Return the sources whose progress matters: those that depend on others, and those that they need."""
     return {name for each in job.dependencies for name in (each.dependent, each.on)}
 
 
 def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
-    """What is held in several places."""
+    """Return the sum of events held in several places."""
     whole: Held = {}
     for part in parts:
         for source, (count, oldest) in part.items():
@@ -188,15 +188,15 @@ def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
 
 
 def held_counts(held: Held) -> dict[str, int]:
-    """Return how many events are held, by source."""
+    """Return the number of held events by source."""
     return {source: count for source, (count, _) in held.items()}
 
 
 def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
-    """Look whether too much is held.
+    """Check the number of held events.
 
     :param down: see `Decision`
-    :raises TooManyHeldError: it is
+    :raises TooManyHeldError: a source that waits for one that is down holds more than its `max_held`
     """
     for each in job.dependencies:
         count, _ = held.get(each.dependent, (0, 0))
@@ -206,5 +206,5 @@ def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
 
 
 def downs(job: Job, down: Collection[tuple[str, str]]) -> dict[str, bool]:
-    """Whether each source that others need is down for one of them."""
+    """Return whether each source that others need is down for one of them."""
     return {each.on: any(on == each.on for _, on in down) for each in job.dependencies}

@@ -8,17 +8,17 @@ from amadou import BatchReport, Job
 
 _SHARE = 0.01
 _STRETCH = 1_000
-"""How many of the last events are looked at, at least."""
+"""Least number of the last events whose share of dropped ones counts."""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
 
 class DroppedWarning:
-    """Warns where more than one of a hundred events is dropped because it came too late, be it of the last events only.
-    While that goes on, it warns again after a minute, after two more, and so on up to an hour.
+    """Warns if more than one in a hundred events is dropped as too late, even if only among the last events. While that
+    lasts, it warns again after a minute, after two more, and so on up to an hour.
 
     :param job: the job
-    :param replays: whether the run replays dead letters
+    :param replays: true if the run replays dead letters
     """
 
     def __init__(self, job: Job, *, replays: bool = False) -> None:
@@ -26,13 +26,13 @@ class DroppedWarning:
         self._replays = replays
         self._events = self._dropped = 0
         self._last: deque[tuple[int, int]] = deque()
-        """Events of the last batches, and how many of them were dropped."""
+        """Numbers of events and of dropped events in each of the last batches."""
         self._seen: datetime | None = None
         self._next = datetime.min
         self._pause = _SHORTEST
 
     def look(self, batch: BatchReport) -> None:
-        """Look at a batch that is completed."""
+        """Check a completed batch."""
         self._events += batch.counts.events
         self._dropped += batch.counts.dropped
         self._last.append((batch.counts.events, batch.counts.dropped))

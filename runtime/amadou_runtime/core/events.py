@@ -1,6 +1,4 @@
-"""Events on their way to a key group: as columns of keys, timestamps and values, which are packed and put into order
-many at a time.
-"""
+"""Events on their way to a key group, as columns of keys, timestamps and values: packing and ordering them in bulk."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -19,7 +17,7 @@ class Chunk(NamedTuple):
 
     source: str
     order: bytes
-    """Puts chunks of one source into the source's order."""
+    """Sort key of the chunks of one source, in the source's order."""
     events: bytes
 
 
@@ -31,11 +29,11 @@ class Run:
         self.keys = keys
         self.values = values
         self.times = times
-        """The timestamps as they travelled."""
+        """The timestamps, packed."""
 
     @classmethod
     def of(cls, source: str, events: Iterable[tuple[Key, datetime, Any]]) -> "Run":
-        """Some events."""
+        """Return a run of events."""
         keys, timestamps, values = map(list, zip(*events, strict=True))
         run = cls(source, keys, values, [])
         run.timestamps = timestamps
@@ -63,7 +61,7 @@ def pack_events(events: list[Any]) -> bytes:
 
 
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
-    """A batch's events in the order of `semantics.md` 7, as runs of one source each."""
+    """Return a batch's events in the order of `semantics.md` 7, as runs of one source each."""
     by_source: dict[str, Run] = {}
     for chunk in sorted(chunks):
         keys, times, values = unpack(chunk.events)
@@ -78,8 +76,8 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
 
 
 def _merged(by_source: dict[str, Run]) -> list[Run]:
-    # An event has its turn at the newest time that its source brought for its key so far: the merge keeps the order of
-    # each source, and what a key sees does not depend on the other keys of its group.
+    # An event is merged at the newest time that its source brought for its key so far. So the merge keeps the order of
+    # each source, and the order of a key's events does not depend on the other keys of its group.
     turns: list[tuple[Any, ...]] = []
     for source, run in by_source.items():
         newest: dict[Key, datetime] = {}

@@ -1,4 +1,4 @@
-"""What a time to live ends (`semantics.md` 16)."""
+"""Expiring state that has a time to live (`semantics.md` 16)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -8,11 +8,11 @@ from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
 
 _SWEEPS: Final = 8
-"""How many sweeps a time to live has at most: what is gone may stay stored for an eighth longer."""
+"""Most clean-ups in a time to live: expired state may stay stored for an eighth of it longer."""
 
 
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
-    """The keys of which something is gone by a watermark, by spec; and those that did not age yet.
+    """Return the keys with state that has expired by a watermark, or has no expiry yet, by spec.
 
     :param with_ttl: the specs with a time to live
     """
@@ -26,7 +26,7 @@ def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) ->
 
 
 def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Let go what is gone by now, and was not at the times that were due."""
+    """Drop the expired parts of loaded state that had not expired yet when the timers fired."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None:
@@ -35,16 +35,16 @@ def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
 
 
 def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
-    """Remove what is gone and was not touched (`semantics.md` 16): state loses it when it is opened."""
+    """Remove expired state that nothing has touched (`semantics.md` 16): touched state drops it when it is opened."""
     if subject.watermark is not None:
-        subject.timestamp = subject.watermark  # what did not age yet begins to
+        subject.timestamp = subject.watermark  # state without an expiry gets one
     for spec in with_ttl:
         for subject.key in expired.get(spec.name, ()):
             spec.clean_up(subject)
 
 
 def clean_up_times(with_ttl: list[Any], group: KeyGroup) -> Iterator[int]:
-    """When the group must be called to be swept: each spec some time after its first part is gone."""
+    """Yield when the group must be called to be cleaned up: for each spec, soon after its first state expires."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None and table.expires:

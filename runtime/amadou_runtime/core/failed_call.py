@@ -1,4 +1,4 @@
-"""A function that a component called and that failed, such as a window's `on_close`, on its way back into a job."""
+"""Replaying a failed function that a component called, such as a window's `on_close`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,17 +11,18 @@ from amadou.text import shown_value
 
 
 class FailedCall(NamedTuple):
-    """What it takes to make the call again: the component is woken with what it had then, apart from the state of the
-    job, and what it calls with the same arguments is the function.
+    """A failed call, with the state to repeat it. A replay fires the component's timer with the component's state of
+    that time, apart from the job's state. Of the functions that the component then calls, the one with the same
+    arguments is the failed one.
 
     :param key: the subject's key
-    :param micros: the time for which the component was woken
-    :param component: its name
-    :param callback: what the function was called
+    :param micros: the time of the component's timer
+    :param component: the component's name
+    :param callback: the function's name
     :param arguments: the function's arguments after the subject
     :param watermark: the watermark of the batch, in microseconds
-    :param state: what the component had of the subject, packed
-    :param next_timer: when it was to be woken
+    :param state: the component's state of the subject, packed
+    :param next_timer: the component's next timer
     """
 
     key: Key
@@ -34,9 +35,9 @@ class FailedCall(NamedTuple):
     next_timer: int | None
 
     def again(self, component: Component, batch: Batch) -> Callable[..., Any]:
-        """A function of the subject that makes the call.
+        """Return a function of the subject that repeats the call.
 
-        :param batch: an empty one, of a watermark that had been reached
+        :param batch: an empty batch, at the watermark of the failed call
         """
 
         def again(subject: Subject, *_: Any) -> Any:

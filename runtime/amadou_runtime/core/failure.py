@@ -1,4 +1,4 @@
-"""How a failing callback becomes an error that shows the user's own traceback first."""
+"""Turning a callback's failure into an error that shows the user's own traceback first."""
 
 import traceback
 from datetime import datetime
@@ -26,11 +26,11 @@ def callback_error(
     record: Any = None,
     watermark: datetime | None = None,
 ) -> CallbackError:
-    """The error that tells which callback failed on what. It has its cause: raise it as it is.
+    """Return the error that names the failed callback and its input. The error has its cause: raise it without `from`.
 
-    The traceback of the original error, which becomes its cause, is cut down to the user's own frames.
+    The original error becomes the cause, with its traceback cut down to the user's own frames.
 
-    :param error: what was raised
+    :param error: the original error
     """
     shown = user_traceback(error)
     failed = CallbackError(
@@ -44,17 +44,17 @@ def callback_error(
         watermark=None if watermark is None else watermark.isoformat(),
     )
     if isinstance(error, AmadouError):
-        error.__cause__, error.__suppress_context__ = None, True  # how amadou came to it is no help to the user
-    # Python shows a cause as it is, with the secrets in it.
+        error.__cause__, error.__suppress_context__ = None, True  # amadou's own causes do not help the user
+    # Python shows a cause unredacted, with its secrets.
     is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
 
 
 def cannot_travel(job: Job, error: Exception) -> JobError:
-    """The error of a job of which something cannot be copied for its workers.
+    """Return the error of a job that cannot be copied to its workers.
 
-    :param error: what was raised
+    :param error: the original error
     """
     return JobError(
         job.name,
@@ -66,22 +66,22 @@ def cannot_travel(job: Job, error: Exception) -> JobError:
 
 
 def shown_traceback(error: BaseException) -> str:
-    """The traceback of an error with secrets hidden, which logging's own `exc_info` would show."""
+    """Return the traceback of an error with its secrets redacted, which logging's own `exc_info` would show."""
     return redacted("".join(traceback.format_exception(error))).rstrip()
 
 
 def called(function: Any) -> str:
-    """What a function is called in errors."""
+    """Return a function's name for errors."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def user_traceback(error: Exception) -> str:
-    """The traceback of an error as text, cut down to the user's own frames."""
-    told = traceback.TracebackException.from_exception(error, capture_locals=False)
+    """Return the traceback of an error as text, cut down to the user's own frames."""
+    cut = traceback.TracebackException.from_exception(error, capture_locals=False)
     if isinstance(error, AmadouError):
-        told.__cause__ = told.__context__ = None
-    told.stack = traceback.StackSummary.from_list(frame for frame in told.stack if not frame.filename.startswith(_OURS))
-    return valid("".join(told.format()))
+        cut.__cause__ = cut.__context__ = None
+    cut.stack = traceback.StackSummary.from_list(frame for frame in cut.stack if not frame.filename.startswith(_OURS))
+    return valid("".join(cut.format()))
 
 
 def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
@@ -91,15 +91,15 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
 
 
 def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
-    """Packed state as its spec shows it, or as it is stored where that fails.
+    """Return packed state as its spec shows it, or as it is stored if that fails.
 
-    :param spec: the spec, `None` where there is none any more
+    :param spec: the spec, `None` if the job no longer has one
     """
     stored: Any = packed
     try:
         stored = unpack(packed)
         return stored if spec is None else spec.shown_stored(key, stored)
-    except Exception:  # this may be the very error that is told, and a codec may be the user's
+    except Exception:  # this may be the error being reported, and a codec may be the user's
         return stored
 
 
@@ -108,7 +108,7 @@ def _shown_record(record: Any) -> str:
 
 
 def _carried_key(key: Any) -> Any:
-    """A key as errors carry it between processes: what cannot be a key as text."""
+    """Return a key as errors carry it between processes: a value that cannot be a key becomes text."""
     try:
         pack(key)
     except AmadouError:

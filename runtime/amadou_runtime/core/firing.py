@@ -1,4 +1,4 @@
-"""Where timers fire: the handler's, and those of its components, by time, key and tag (`semantics.md` 6, 23)."""
+"""Firing timers of the handler and of its components, by time, key and tag (`semantics.md` 6, 23)."""
 
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
@@ -13,14 +13,14 @@ from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.key_group import KeyGroup
 
 ComponentTimers: TypeAlias = dict[int, dict[Key, set[str]]]
-"""By time and key, the components that have a timer."""
+"""The components that have a timer, by time and key."""
 
 
 class Firing:
-    """Fires what a watermark makes due in a key group.
+    """Fires the timers of a key group that a watermark makes due.
 
     :param callbacks: the handler's
-    :param subject: stands for each subject in turn
+    :param subject: the object that stands for each subject in turn
     :param due: the times of the handler's timers, in microseconds
     :param due_components: the timers of components
     """
@@ -33,12 +33,12 @@ class Firing:
         self._components = due_components
         self._times = sorted({*due, *due_components})
         self.calls: dict[str, int] = {}
-        """How often each callback was called."""
+        """Number of calls of each callback."""
 
     def fire(self) -> int:
-        """Fire all.
+        """Fire all due timers.
 
-        :returns: the number of timers
+        :returns: number of timers that fired
         """
         callbacks, subject, batch, times = self._callbacks, self._subject, self._batch, self._times
         timers, stopwatch = batch.timers, callbacks.stopwatch
@@ -80,10 +80,10 @@ class Firing:
         return fired
 
     def _fire_components(self, micros: int, due: set[str]) -> int:
-        """Wake a subject's components for which a time has come, and those that ask for it meanwhile.
+        """Fire a subject's component timers of one time, and those that callbacks set for that time meanwhile.
 
         :param due: the components' names
-        :returns: how many were woken
+        :returns: number of timers that fired
         """
         callbacks, subject, batch = self._callbacks, self._subject, self._batch
         timestamp = subject.timestamp
@@ -91,7 +91,7 @@ class Firing:
         while due:
             name = min(due, key=callbacks.position) if len(due) > 1 else next(iter(due))
             due.remove(name)
-            if _component_timer(batch, subject.key, name) != micros:  # another one's callback has changed it
+            if _component_timer(batch, subject.key, name) != micros:  # another component's callback has changed it
                 continue
             if callbacks.stopwatch.turn_of != name:
                 callbacks.stopwatch.turn(name)
@@ -105,11 +105,11 @@ class Firing:
         return len(fired)
 
     def _plan(self, micros: int, fired: Collection[str]) -> set[str]:
-        """Plan the wakes that a callback asked for and that the watermark has reached.
+        """Plan the component timers that a callback set and that the watermark has reached.
 
         :param micros: the time in hand
         :param fired: the subject's components whose timer of that time has fired
-        :returns: those that ask for that time itself
+        :returns: the components with a timer for that time itself
         """
         batch, key, now = self._batch, self._subject.key, set()
         assert batch.watermark_micros is not None
@@ -130,7 +130,7 @@ class Firing:
 
 
 def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:
-    """The components that a watermark wakes."""
+    """Return the timers of components that a watermark makes due."""
     found: ComponentTimers = {}
     if watermark is not None:
         for name, table in group.tables.items():
@@ -141,7 +141,7 @@ def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:
 
 
 def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
-    """When a component wants to be woken for a subject."""
+    """Return when a component's timer for a subject fires; `None` without one."""
     table = batch.tables.get(name)
     if table is None:
         return None
@@ -150,7 +150,7 @@ def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
-    """Take the timers of a time out one by one, as an earlier one of a key may delete a later one."""
+    """Take out the timers of a time one by one: a key's earlier timer may delete a later one."""
     for key in in_key_order(timers.at(micros)):
         for tag in timers.tags(key, micros):
             if timers.discard(key, micros, tag):

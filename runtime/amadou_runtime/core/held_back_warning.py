@@ -1,4 +1,4 @@
-"""Warns of runs whose watermark stands still because of a silent partition."""
+"""Warns of runs whose watermark a silent partition holds back."""
 
 import logging
 from datetime import datetime, timedelta
@@ -11,9 +11,9 @@ _logger = logging.getLogger("amadou")
 
 
 class HeldBackWarning:
-    """Warns once of each partition that brings nothing and holds the watermark back, while others go on.
+    """Warns once of each partition that brings nothing and holds the watermark back while others advance.
 
-    :param job: the job; a source with an `idle_timeout` is not waited for without end
+    :param job: the job; sources with an `idle_timeout` are left out, as they hold nothing back forever
     """
 
     def __init__(self, job: Job) -> None:
@@ -23,7 +23,7 @@ class HeldBackWarning:
         self._warned: set[str] = set()
 
     def look(self, batch: BatchReport) -> None:
-        """Look at a batch that is completed."""
+        """Check a completed batch."""
         holder = next((partition for partition in batch.partitions if partition.holds_back), None)
         if holder is None or holder.lag or holder.source in self._job.idle_after or len(batch.partitions) < 2:
             self._place = None

@@ -1,4 +1,4 @@
-"""Which events of a batch are processed, and which wait for other sources (`DependsOn`)."""
+"""Holding events that wait for other sources, and releasing them (`DependsOn`)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,12 +18,12 @@ def release_or_hold(
     watermark: datetime | None,
     observer: Observer | None,
 ) -> list[Run]:
-    """The events that may be processed, those that were held among them, in their order; the group holds the others.
+    """Return the events to process in their order, released ones included. The group holds the others.
 
     :param chunks: the batch's events
     :param limits: see `Decision`
     :param watermark: the batch's watermark
-    :param observer: notes events that begin to wait
+    :param observer: the observer of events that begin to wait
     """
     if not limits and not group.held:
         return in_order(chunks)
@@ -60,10 +60,10 @@ def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
 
 
 def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
-    """The events up to a limit, and those after it, with all of the same key that come later, as `pack_events` takes
-    them; and which of these did not wait before.
+    """Return the events to process and the events to hold, as `pack_events` takes them, and the newly held ones. Held
+    are events beyond the limit, and all later events of the same key.
 
-    :param known: how many of the first ones did
+    :param known: number of events that were held before, which come first
     """
     process: list[Any] = []
     wait: list[Any] = []

@@ -1,4 +1,4 @@
-"""What a key group keeps between batches, and how it is stored."""
+"""The state of a key group between batches, and its stored form."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain, count
@@ -16,14 +16,14 @@ OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew
 
 
 class RetiredNameError(SpecError):
-    """The handler makes a component under a name that the job has retired. It ends a run, whatever its `on_error`."""
+    """The handler makes a component under a name that the job has retired. It ends a run, whatever `on_error` is."""
 
 
 class HeldEvents(NamedTuple):
-    """Events of a source that wait, in their order.
+    """Held events of a source, in their order.
 
-    :param number: how many
-    :param oldest: the oldest time of one, in microseconds
+    :param number: number of events
+    :param oldest: the oldest event time, in microseconds
     :param packed: see `pack_events`
     """
 
@@ -32,25 +32,26 @@ class HeldEvents(NamedTuple):
     packed: list[bytes]
 
     def events(self) -> list[KeyedEvent[Any]]:
-        """The events, unpacked."""
+        """Return the events, unpacked."""
         return [event for packed in self.packed for event in map(KeyedEvent, *map(unpack, unpack(packed)))]
 
 
 class KeyGroup:
     """The state and the timers of one key group. A subject's state stays packed until it is touched.
 
-    Stored as ``[version, {spec: [keys, packed]}, timers of one key, timers of several keys, timers with tags]``, timers
-    as ``[times, key or keys of each]`` and ``[times, [keys, tags of each] of each]``: lists, since msgpack takes four
-    times as long to read the keys of a map. A spec with a time to live has when each part expires as a third list, and
-    a component when it is to be woken as a fourth. What components keep as a whole comes last, as ``{component: [value,
-    when it is to be woken, how many subjects, one of them, layout]}``; then which components have in-memory state, as
-    ``[run, components]`` or nothing; the events that wait for other sources (`DependsOn`), as ``{source: [how many, the
-    oldest time, packed events]}``; and the structures of components, as ``[structures, positions of those of each
-    name]``, since what is made at run time is known here alone. Names are those of specs and of wholes, in their order.
+    The stored form is a list: the version; ``{spec: [keys, packed]}``; timers of one key; timers of several keys;
+    timers with tags; and the parts below. Timers are ``[times, key or keys of each]`` and ``[times, [keys, tags of
+    each] of each]``: lists, since msgpack takes four times as long to read the keys of a map. A spec with a time to
+    live adds the expiries as a third list, and a component adds its next timers as a fourth. Then come:
 
-    :param run: the run that reads it: the in-memory state of another run is lost. `None` reads all
-    :param retired: what becomes of what is stored under names that the job has no spec of any more: `"keep"` or
-        `"drop"`, by name
+    - key-group state, as ``{component: [value, next timer, number of subjects, one of them, layout]}``;
+    - the components with in-memory state, as ``[run, components]``, or an empty list;
+    - held events (`DependsOn`), as ``{source: [number, oldest time, packed events]}``;
+    - components' structures, as ``[structures, positions of those of each name]``: no other place knows the components
+      that are made at run time. The names are those of specs and then of key-group state, in their order.
+
+    :param run: the run that reads the group: the in-memory state of another run is lost. `None` reads all state
+    :param retired: the fate of state under names that the job no longer has a spec for: `"keep"` or `"drop"`, by name
     """
 
     __slots__ = (
@@ -77,18 +78,18 @@ class KeyGroup:
         self._retired = retired
         self._structures: dict[str, list[bytes]] = {}
         self.dropped: dict[str, int] = {}
-        """How many subjects had something that was dropped, by name."""
+        """Number of subjects whose state was dropped, by name."""
         self.run = run
         self.in_memory: frozenset[str] = frozenset()
-        """The components of which only the same run reads what is stored."""
+        """The components whose stored state only the same run reads."""
         self.lost: dict[str, int] = {}
-        """How many subjects lost their in-memory state, by component."""
+        """Number of subjects that lost their in-memory state, by component."""
         self.tables: dict[str, StateTable] = {}
         self.timers = Timers({}, {})
         self.wholes: dict[str, KeyGroupState] = {}
-        """What components keep of all subjects at once; those have nothing in `columns`."""
+        """Key-group state by component; these components have nothing in `tables`."""
         self.held: dict[str, HeldEvents] = {}
-        """Events that wait, by source."""
+        """Held events by source."""
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
@@ -128,11 +129,11 @@ class KeyGroup:
 
     @property
     def retired(self) -> list[str]:
-        """The names of what is kept as it is, since the job has no spec of that name any more."""
+        """The names of state that is kept unread, since the job no longer has a spec of that name."""
         return list(dict.fromkeys(chain(*self._kept)))
 
     def as_columns(self, component: Component) -> KeyGroupState | None:
-        """What a component keeps of all subjects at once; `None` where it cannot, or the group holds anything else."""
+        """Return a component's state as columns; `None` if it has no such form, or the group holds anything else."""
         whole, layout = self.wholes.get(component.name), component.layout
         if self.timers.pending or not {*self.tables, *self.wholes} <= {component.name}:
             return None
@@ -154,7 +155,7 @@ class KeyGroup:
         return whole
 
     def by_subject(self, component: Component) -> None:
-        """Let what a component keeps as a whole be state of each subject again."""
+        """Convert a component's key-group state back to per-key state."""
         if component.name in self.wholes:
             self.take(component)
         whole = self.wholes.pop(component.name, None)
@@ -166,12 +167,12 @@ class KeyGroup:
                 table.next_timers[key] = next_timer
 
     def take(self, component: Component, key: Key | None = None) -> None:
-        """Let a component have what is stored under its name. Declared ones were looked at when the run began; what was
-        made at run time is known by what stands beside its state alone.
+        """Check that a component can read the state under its name, and note its structure. Declared components were
+        checked as the run began; for others, only the structures stored beside their state are known.
 
-        :param key: the key in hand
-        :raises StateDecodeError: it cannot read it
-        :raises RetiredNameError: it is a name that the job has retired
+        :param key: the current key
+        :raises StateDecodeError: the component cannot read the state
+        :raises RetiredNameError: the job has retired the name
         """
         name, now = component.name, component.packed_structure
         if name in self._retired:
@@ -191,31 +192,31 @@ class KeyGroup:
         self._structures[name] = [*(each for each in known if each != now), now]
 
     def left_otherwise(self, components: Iterable[Component]) -> list[Component]:
-        """The components of which a job with others has left something."""
+        """Return the components whose stored state has another structure than theirs."""
         known = self._structures
         return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
 
     def noun_of(self, name: str) -> str:
-        """What messages call the component that stored something under a name."""
+        """Return the noun in messages for the component that stored state under a name."""
         known = self._structures.get(name)
         return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
-        """The subjects that have something under a name by now."""
+        """Return the subjects that have state under a name."""
         if name in self.wholes:
             return list(self.wholes[name].keys)
         return (self.tables.get(name) or StateTable({})).keys()
 
     def waiting(self) -> Held:
-        """What is held, in figures."""
+        """Return the numbers and oldest times of held events."""
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
     def keys(self) -> list[Key]:
-        """The keys that have state or timers."""
+        """Return the keys that have state or timers."""
         return list(dict.fromkeys(chain(*self._holders())))
 
     def __len__(self) -> int:
-        """How many keys have state or timers."""
+        """Return the number of keys that have state or timers."""
         several = sum(len(whole.keys) - 1 for whole in self.wholes.values() if type(whole.keys) is _Several)
         return len(set[Key]().union(*self._holders())) + several
 
@@ -227,12 +228,12 @@ class KeyGroup:
 
     @property
     def pending(self) -> int:
-        """Timers that are set, and times at which components are to be woken."""
+        """Number of pending timers, of the handler and of components."""
         next_timers = sum(len(table.next_timers) for table in self.tables.values())
         return self.timers.pending + next_timers + sum(len(whole.keys) for whole in self.wholes.values())
 
     def next_time(self) -> int | None:
-        """When the next timer is due or the next component to be woken."""
+        """Return when the next timer is due, of the handler or of a component; `None` without one."""
         next_timers = (min(table.next_timers.values()) for table in self.tables.values() if table.next_timers)
         wholes = (whole.next_timer for whole in self.wholes.values())
         return min(
@@ -240,7 +241,7 @@ class KeyGroup:
         )
 
     def pack(self) -> bytes | None:
-        """The group as it is stored; `None` where nothing is left."""
+        """Return the stored form of the group; `None` if it is empty."""
         timers = self.timers
         tables = _tables_lists(self.tables) | self._kept[0]
         wholes = _wholes_lists(self.wholes) | self._kept[1]
@@ -263,7 +264,7 @@ class KeyGroup:
 
 
 class _Several(Collection[Key]):
-    """Stands for the subjects of a stored whole, of which one is known, and how many there are."""
+    """Stands for the subjects of stored key-group state: one of them is known, and their number."""
 
     def __init__(self, one: Key, number: int) -> None:
         self._one = one
@@ -280,7 +281,7 @@ class _Several(Collection[Key]):
 
 
 def _subjects(table: list[Any] | None, whole: list[Any] | None) -> int:
-    """Number of subjects that have something in a stored column or whole."""
+    """Return the number of subjects in stored per-key and key-group state."""
     return (len(table[0]) if table else 0) + (whole[2] if whole else 0)
 
 

@@ -1,4 +1,4 @@
-"""From records to events packed by key group: the first stage of both engines."""
+"""Turning records into events packed by key group: the first stage of both engines."""
 
 import zlib
 from collections import defaultdict
@@ -36,15 +36,15 @@ class KeyedRecords(NamedTuple):
     newest: int | None
     """The newest event time in microseconds; `None` without events."""
     oldest: int | None
-    """The oldest one, where the source depends on others; else `None`."""
+    """The oldest event time, if the source depends on others; else `None`."""
     letters: list[Any]
     """Dead letters of records that could not be keyed, encoded."""
     fallbacks: dict[str, int] = {}
-    """How often the vectorised path failed, under ``key_event``."""
+    """Number of failures of the vectorised path, under ``key_event``."""
 
 
 def key_group(key: Any, groups: int) -> int:
-    """The key group of a key: the same in every process, release and on every machine."""
+    """Return the key group of a key: the same in every process and release, and on every machine."""
     return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
 
 
@@ -55,7 +55,7 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
 
 
 class KeyedSource(Source):
-    """What keying needs of a source: all of it that travels to workers."""
+    """The part of a source that keying needs. Only this part travels to workers."""
 
     def __init__(self, source: Source) -> None:
         self.key_event = source.key_event
@@ -70,7 +70,7 @@ class Keying:
     :param job: the job
     :param source: the source's name
     :param key_event: the source's or the handler's function
-    :param groups: how many key groups there are
+    :param groups: number of key groups
     """
 
     def __init__(self, job: Job, source: str, key_event: Callable[[Any], Any], groups: int) -> None:
@@ -89,10 +89,10 @@ class Keying:
         """Measures `key_event`."""
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
-        """Key and pack records. Those that cannot be keyed become dead letters where the job wants that.
+        """Key and pack records. Records that cannot be keyed become dead letters if the job writes them.
 
         :param now: the time of the clock in microseconds
-        :raises CallbackError: `key_event` failed, or returned what cannot be used
+        :raises CallbackError: `key_event` failed, or returned an unusable value
         """
         failure = None
         try:
@@ -102,7 +102,7 @@ class Keying:
         else:
             if packed is not None:
                 return packed
-        packed = self.per_record(records, now)  # raises where a record is to blame
+        packed = self.per_record(records, now)  # raises if a record is to blame
         if failure is None or packed.letters:
             return packed
         self._fallbacks.log("key_event", failure)
@@ -111,8 +111,8 @@ class Keying:
     def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.
 
-        :returns: `None` where the handler cannot, or not these records
-        :raises Exception: a record cannot be keyed, which `per_record` tells
+        :returns: the packed events; `None` if the handler cannot key these records, or any, in one call
+        :raises Exception: a record cannot be keyed; `per_record` raises the error that names it
         """
         if self._key_batch is None or not records:
             return None
@@ -128,7 +128,7 @@ class Keying:
     def per_record(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records one by one.
 
-        :raises CallbackError: `key_event` failed, or returned what cannot be used
+        :raises CallbackError: `key_event` failed, or returned an unusable value
         """
         with callbacks_of(self._of):
             if self._letters is None:
@@ -136,18 +136,18 @@ class Keying:
             letters: list[Any] = []
             try:
                 return self._pack(records, now, letters)
-            except CallbackError:  # found only now: something that msgpack cannot carry
+            except CallbackError:  # only packing finds a value that msgpack cannot carry
                 letters = []
                 self.take_failures()
                 good = [record for record in records if self._packs(record, now, letters)]
                 return self._pack(good, now, None)._replace(letters=letters)
 
     def take_failures(self) -> Failures:
-        """What records failed since the last call of this. Begins anew."""
+        """Return the failures since the last call of this method, and reset them."""
         return {} if self._letters is None else self._letters.take_failures()
 
     def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
-        """Whether a record can be keyed and packed; else its letter is added."""
+        """Return whether a record can be keyed and packed; if not, add its letter."""
         try:
             self._pack((record,), now, None)
         except CallbackError as error:
@@ -161,7 +161,7 @@ class Keying:
 
     def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> KeyedRecords:
         """
-        :param letters: takes those of records that fail; the first one raises without it
+        :param letters: the list for letters of failing records; without it the first failure raises
         """
         key_event = self._key_event
         groups = self._groups
@@ -192,7 +192,7 @@ class Keying:
                     if timestamp > newest:
                         if timestamp > limit:
                             raise _too_far_ahead(timestamp, limit)
-                        # in UTC: within one zone Python compares clock readings, and an hour is there twice in autumn
+                        # in UTC: within one zone Python compares clock readings, which repeat an hour in autumn
                         newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
                     elif timestamp < FIRST_TIME:
                         raise TimestampRangeError(timestamp)
@@ -202,7 +202,7 @@ class Keying:
                 if letters is None:
                     raise failed
                 letters.append(self._letter(record, failed))
-                if type(events) is list:  # all of a record's events or none
+                if type(events) is list:  # keep all of a record's events or none
                     newest = before
                     done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
@@ -211,9 +211,9 @@ class Keying:
         return self._packed(by_group, None if newest is FIRST_TIME else to_micros(newest), letters or [])
 
     def _pack_all(self, keys: list[Any], timestamps: list[datetime], values: list[Any], now: int) -> KeyedRecords:
-        """Pack what was keyed at once.
+        """Pack events that were keyed in one call.
 
-        :raises Exception: something of it cannot be used
+        :raises Exception: a key, timestamp or value is unusable
         """
         if not keys:
             return KeyedRecords({}, None, None, [])
@@ -244,7 +244,7 @@ class Keying:
         return KeyedRecords(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
-        """The newest time that an event may have."""
+        """Return the newest time that an event may have."""
         try:
             return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
         except OverflowError:
@@ -278,8 +278,8 @@ class Keying:
         )
 
     def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
-        """What an error means that arose while this module took apart what `key_event` returned."""
-        if not isinstance(returned, GeneratorType):  # the one callback that may have a `yield`
+        """Return the meaning of an error that arose while this module unpacked the value that `key_event` returned."""
+        if not isinstance(returned, GeneratorType):  # `key_event` is the one callback that may `yield`
             try:
                 check_ran("key_event", returned)
             except NotRunError as not_run:

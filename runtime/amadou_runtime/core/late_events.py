@@ -14,7 +14,7 @@ from amadou_runtime.core.failure import callback_error
 class LateEvents:
     """Takes late events out of a batch, for jobs that do not deliver them.
 
-    :param callbacks: the handler's
+    :param callbacks: the handler's callbacks
     """
 
     def __init__(self, job: Job, callbacks: Callbacks) -> None:
@@ -23,7 +23,7 @@ class LateEvents:
         self._diverts = job.late_events == "divert"
 
     def taken_out(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
-        """Return the events that are not late, and the number of others, which are dropped or diverted."""
+        """Return the events that are not late, and the number of late ones, which are dropped or diverted."""
         late = 0
         left = []
         watermark = from_micros(micros)
@@ -61,7 +61,7 @@ class LateEvents:
     ) -> None:
         """Write a letter for a late event that its sink cannot carry.
 
-        :raises CallbackError: the job takes no letters
+        :raises CallbackError: the job does not write dead letters
         """
         failed = callback_error(
             error,

@@ -1,4 +1,4 @@
-"""What may watch an operator while it processes a batch. The operator itself records nothing."""
+"""The interface for watching an operator while it processes a batch. The operator itself records nothing."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from amadou import KeyedEvent, Subject
 
 HELD: Final = "held"
-"""The decision on an event that waits for another source."""
+"""The outcome of an event that waits for another source."""
 
 
 class Observer(Protocol):
@@ -24,7 +24,7 @@ class Observer(Protocol):
         """Return `on_timer_expired`, watched."""
 
     def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
-        """Return the function that calls a component's timers, watched."""
+        """Return the function that fires a component's timers, watched."""
 
     def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Return a callback for changed dependencies, watched."""
@@ -32,7 +32,7 @@ class Observer(Protocol):
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """Note that the last callback raised an error.
 
-        :param outputs: what it left, as pairs of port and encoded value
+        :param outputs: the outputs that it left, as pairs of port and encoded value
         """
 
     def not_delivered(

@@ -1,4 +1,4 @@
-"""The operator core: what happens to a key group in a batch. Both engines call this and nothing else."""
+"""The operator core: processing one batch of a key group. Both engines call this and nothing else."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -26,9 +26,9 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 
 LOST = ".lost"
-"""The end of the counters of what components had in memory and lost, by keys."""
+"""Suffix of the counters of keys whose in-memory state a component lost."""
 DROPPED = ".dropped"
-"""The end of the counters of what specs had that the job gave up (`Job(retired=…)`), by keys."""
+"""Suffix of the counters of keys whose state the job dropped (`Job(retired=…)`)."""
 
 
 class ProcessedGroup(NamedTuple):
@@ -36,37 +36,37 @@ class ProcessedGroup(NamedTuple):
 
     state: bytes | None
     in_memory: bool
-    """Whether some of the state is lost to any other run."""
+    """True if any other run loses some of the state."""
     next_timer: int | None
-    """When the group must be called again at the latest, in microseconds of event time."""
+    """Event time in microseconds by which the group must be called again."""
     outputs: dict[str, list[Any]]
-    """What was collected into each port, encoded."""
+    """The collected values of each port, encoded."""
     counts: Counts
-    """What it came to, but for records, outputs and bytes of state, which are the engine's to count."""
+    """The counts, except for records, outputs and bytes of state, which the engine counts."""
     calls: dict[str, int]
-    """How often callbacks were called, as `BatchReport.callback_calls`."""
+    """Number of calls of each callback, as `BatchReport.callback_calls`."""
     held: Held
-    """Events that wait."""
+    """Held events."""
     retired: list[str]
-    """The names of what is kept as it is, for a job that has a spec of that name again."""
+    """The names of state that is kept unread, for a job that has a spec of that name again."""
 
     def with_counts(self, **changed: Any) -> "ProcessedGroup":
-        """Return it with some other counts."""
+        """Return this group with changed counts."""
         return self._replace(counts=attrs.evolve(self.counts, **changed))
 
 
 class ReplayedGroup(NamedTuple):
-    """What is replayed of a key group."""
+    """The replayed part of a key group."""
 
     chunks: list[Chunk]
     timers: list[tuple[Key, int, str]]
     """Timers that fire again: key, time in microseconds, tag."""
     calls: list[FailedCall]
-    """What components called."""
+    """Failed calls of components."""
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of a batch's dependencies, and what callbacks did; see `ProcessedGroup`."""
+    """The evaluation of a batch's dependencies, with the callbacks' outputs and calls; see `ProcessedGroup`."""
 
     decision: Decision
     outputs: dict[str, list[Any]]
@@ -77,14 +77,14 @@ class Operator:
     """A job's handler, ready to process key groups.
 
     :param job: a job without unresolved parameters
-    :param observer: watches callbacks
-    :param run: names the run, which loses the in-memory state of other runs
+    :param observer: the observer that watches callbacks
+    :param run: the run's id: the run loses the in-memory state of other runs
     """
 
     def __init__(self, job: Job, observer: Observer | None = None, run: str = "") -> None:
         self.run = run
         self.retired = job.retired
-        """What becomes of state under names that the job has no spec of any more."""
+        """The fate of state under names that the job no longer has a spec for."""
         self._job = job
         self._codecs = {name: port_codec(job, name) for name in job.ports}
         self._specs = job.specs
@@ -105,7 +105,7 @@ class Operator:
         self._callbacks.close()
 
     def take_failures(self) -> Failures:
-        """Return the callbacks that failed since the last call of this."""
+        """Return the failures since the last call of this method, and reset them."""
         letters = self._callbacks.letters
         return {} if letters is None else letters.take_failures()
 
@@ -151,13 +151,13 @@ class Operator:
     ) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
-        A handler that delegates all events to a component is processed by columns where the component can. Where that
-        fails, the batch is processed event by event, which counts as a fallback.
+        If the handler delegates all events to a component that takes columns, the batch is processed by columns. If
+        that fails, the batch is processed event by event, which counts as a fallback.
 
         :param state: the last `ProcessedGroup.state`
         :param chunks: the batch's events, in any order
         :param watermark: the batch's watermark in microseconds, `None` before the first
-        :param limits: which events wait; see `Decision`
+        :param limits: the limits beyond which events wait; see `Decision`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         component, failure = self.vectorized_component, None
@@ -169,7 +169,7 @@ class Operator:
             else:
                 if processed is not None:
                     return processed
-        processed = self.per_event(state, chunks, watermark, limits)  # raises where an event is to blame
+        processed = self.per_event(state, chunks, watermark, limits)  # raises if an event is to blame
         if component is None or failure is None:
             return processed
         self._fallbacks.log(component.name, failure)
@@ -182,9 +182,9 @@ class Operator:
         watermark: int | None,
         limits: Mapping[str, int],
     ) -> ProcessedGroup:
-        """Call callbacks again that failed in earlier batches: no event of theirs is dropped or diverted as late.
+        """Call callbacks again that failed in earlier batches. None of their events is dropped or diverted as late.
 
-        :param again: what is replayed
+        :param again: the replayed part of the group
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         return self.per_event(state, again.chunks, watermark, limits, again).with_counts(late=0)
@@ -199,7 +199,7 @@ class Operator:
     ) -> ProcessedGroup | None:
         """Process one batch through a component that takes the events of all subjects as columns.
 
-        :returns: what `per_event` would return; `None` where this state or handler needs it
+        :returns: the result that `per_event` would return; `None` if this state or handler needs `per_event`
         """
         group = KeyGroup(state, self.run, self._job.retired)
         with callbacks_of(self._job.handler):
@@ -238,13 +238,13 @@ class Operator:
     ) -> ProcessedGroup:
         """Process one batch, callback by callback.
 
-        :param again: what is replayed besides events
+        :param again: the replayed part of the group
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
         try:
             with callbacks_of(self._job.handler):
                 return self._per_event(state, chunks, watermark, limits, again)
-        except StateDecodeError as error:  # outside of callbacks: of a component, or of expired state
+        except StateDecodeError as error:  # outside of callbacks: a component's state, or expired state
             if error.spec is None:
                 raise
             reached = None if watermark is None else from_micros(watermark)
@@ -290,7 +290,7 @@ class Operator:
         if watermark is not None and fired:
             with_ttl = self._with_ttl()  # a component may have been made
             expire(with_ttl, group, watermark)
-            if callbacks.letters is not None:  # packed already: an event that fails brings back what has expired
+            if callbacks.letters is not None:  # packed already: undoing a failed event restores expired state
                 expired = expired_keys(with_ttl, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
@@ -306,7 +306,7 @@ class Operator:
     def _admitted(
         self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], batch: Batch
     ) -> tuple[list[Run], int, int]:
-        """Return the events to process, how many there were, and how many of them the job does not deliver."""
+        """Return the events to process, their number with late ones, and the number of late ones not delivered."""
         runs = release_or_hold(group, chunks, limits, batch.watermark, self._callbacks.observer)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
@@ -314,7 +314,7 @@ class Operator:
         return runs, count, late
 
     def _with_ttl(self) -> list[Any]:
-        """The specs with a time to live."""
+        """Return the specs with a time to live."""
         return [spec for spec in {**self._specs, **self._callbacks.components}.values() if spec.ttl is not None]
 
     def _processed(
@@ -332,7 +332,7 @@ class Operator:
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         if group.retired and next_timer is None:
-            next_timer = END_OF_TIME  # it is to be called when a job has the spec again
+            next_timer = END_OF_TIME  # so that the group is called when a job has the spec again
         held = group.waiting()
         counts = Counts(
             events=events,
@@ -346,11 +346,11 @@ class Operator:
             held=held_counts(held),
         )
         group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
-        state = group.pack()  # which forgets what was in memory and is not any more
+        state = group.pack()  # which drops components without stored state from `in_memory`
         return ProcessedGroup(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
 
     def _spread(self, group: KeyGroup, subject: Subject) -> None:
-        """Let what components keep as a whole be state of each subject again, but for what is not due of strangers."""
+        """Convert key-group state back to per-key state, except for unknown components that are not due."""
         watermark = subject.watermark_micros
         for name, whole in list(group.wholes.items()):
             component = self._callbacks.components.get(name)
@@ -362,8 +362,8 @@ class Operator:
                 group.by_subject(component)
 
     def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
-        """Let what older code left of the components that the handler declares be as its own, of all subjects: it is
-        the same for those that are processed one by one and at once.
+        """Bring the state that older code left of declared components up to date, for all subjects: per-event and
+        vectorised processing then leave the same state.
         """
         tables = {component: group.tables[component.name] for component in left if component.name in group.tables}
         touched.update(*(table.packed for table in tables.values()))
@@ -391,7 +391,7 @@ class Operator:
         for table in group.tables.values():
             try:
                 table.store()
-            except AmadouError as error:  # what msgpack finds only now, such as a text that is no valid Unicode
+            except AmadouError as error:  # msgpack finds some errors only now, such as a text that is not valid Unicode
                 key = table.unstored()[0]
                 source = next((run.source for run in runs if key in run.keys), None)
                 raise callback_error(
@@ -405,7 +405,7 @@ class Operator:
 
 
 def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Several outputs by port as one, in their order."""
+    """Return several outputs by port as one, in their order."""
     given = [each for each in outputs if each]
     if len(given) == 1:
         return dict(given[0])

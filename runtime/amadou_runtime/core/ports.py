@@ -1,4 +1,4 @@
-"""The ports of a job: how their values travel, and where those go that the job names no sink for."""
+"""The ports of a job: their codecs, and sinks for ports that the job names no sink for."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from amadou_runtime.plugins.hooks import plugins_of
 
 
 class PortCodecs(dict[str, Any]):
-    """What makes the codecs that a job's ports name. On workers it stands for the job's plugins, which stay behind:
-    they may hold connections, or lie beside the job file.
+    """The factories of the codecs that a job's ports name. On workers this object stands for the job's plugins, which
+    stay on the driver: they may hold connections, or lie beside the job file.
     """
 
 
 def port_codec(job: Job, port: str) -> Any:
-    """The codec of a port: the port's own, else its sink's.
+    """Return the codec of a port: the port's own, else its sink's.
 
     :raises JobError: the port names a codec that no plugin has
     """
@@ -28,15 +28,15 @@ def port_codec(job: Job, port: str) -> Any:
 
 
 def sink_of(job: Job, port: str) -> Sink:
-    """The sink of a port, where it has several all of them as one."""
+    """Return the sink of a port; several sinks as one."""
     sinks = job.sinks[port]
     return SeveralSinks(sinks) if isinstance(sinks, tuple) else sinks
 
 
 def named_codecs(job: Job) -> PortCodecs:
-    """What makes the codecs that a job's ports name.
+    """Return the factories of the codecs that a job's ports name.
 
-    :raises JobError: no plugin has one of them
+    :raises JobError: a port names a codec that no plugin has
     """
     for plugin in job.plugins:
         if isinstance(plugin, PortCodecs):
@@ -54,10 +54,10 @@ def named_codecs(job: Job) -> PortCodecs:
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
-    """The job with a sink for late events and dead letters: without one they become JSON lines in the checkpoint.
+    """Return the job with sinks for late events and dead letters: by default, JSON lines in the checkpoint.
 
-    :param checkpoint: the directory, `None` for a run that keeps none
-    :raises JobError: there is no local checkpoint for them either
+    :param checkpoint: the checkpoint's directory, `None` for a run without one
+    :raises JobError: a sink is missing and the checkpoint is not local
     """
     missing = [port for port in job.ports if port not in job.sinks]
     if not missing:

@@ -1,4 +1,4 @@
-"""Where a run stands, as its engine reports it."""
+"""The progress of a run, as its engine reports it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -10,15 +10,15 @@ from amadou import Counts, PartitionReport
 
 @attrs.frozen
 class Progress:
-    """Where a run stands.
+    """The progress of a run.
 
     :param job: the job's name
-    :param batches: how many batches were completed
-    :param counts: what they came to
-    :param events_per_second: lately
-    :param watermark: the last one
-    :param partitions: where each partition of the sources stands
-    :param seconds: since the start of the run
+    :param batches: number of completed batches
+    :param counts: their counts
+    :param events_per_second: the recent rate
+    :param watermark: the last watermark
+    :param partitions: the progress of each partition of the sources
+    :param seconds: the time since the start of the run
     """
 
     job: str
@@ -31,11 +31,11 @@ class Progress:
 
     @property
     def lag(self) -> int | None:
-        """How many records are there that were not read; `None` where no source tells."""
+        """Number of available records that were not read; `None` if no source reports it."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(known) if known else None
 
     @property
     def held_back_by(self) -> PartitionReport | None:
-        """The partition that the watermark waits for."""
+        """The partition that holds the watermark back."""
         return next((partition for partition in self.partitions if partition.holds_back), None)

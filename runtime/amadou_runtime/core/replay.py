@@ -1,4 +1,4 @@
-"""Dead letters on their way back into a job."""
+"""Planning how dead letters are replayed into a job."""
 
 import base64
 import hashlib
@@ -17,19 +17,19 @@ from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
-"""Whose letters can be replayed, besides what components called."""
+"""Callbacks whose letters can be replayed, besides functions that components called."""
 CALL = "call"
-"""What components called, whatever its name."""
+"""Stands for a function that a component called, whatever its name."""
 _STEP = 10_000
-"""How many letters go into a batch at most."""
+"""Most letters that one batch replays."""
 
 
 @attrs.frozen
 class ReplayedLetter:
     """A letter that is replayed.
 
-    :param id: names the letter: the same for the same line in the same files
-    :param callback: what failed: one of `CALLBACKS`, or `CALL`
+    :param id: the letter's id: the same for the same line in the same files
+    :param callback: the callback that failed: one of `CALLBACKS`, or `CALL`
     :param source: the source of the record or event
     :param content: the record; or key, timestamp and value of the event; or key, microseconds and tag of the timer; or
         the fields of a `FailedCall`
@@ -41,23 +41,23 @@ class ReplayedLetter:
     content: Any
 
     def line(self) -> str:
-        """The letter as a line of text."""
+        """Return the letter as a line of text."""
         return f"{self.id} {base64.b64encode(pack([self.callback, self.source, self.content])).decode()}"
 
     @classmethod
     def of_line(cls, line: str) -> "ReplayedLetter":
-        """The letter that `line` made this line of."""
+        """Return the letter of a line that `line` returned."""
         name, _, packed = line.partition(" ")
         return cls(name, *unpack(base64.b64decode(packed)))
 
 
 @attrs.frozen
 class Plan:
-    """Which letters are replayed, and which are not.
+    """The letters to replay, and the numbers of the others.
 
     :param steps: the letters of each batch
-    :param before: how many were replayed before
-    :param others: how many letters cannot be replayed, by callback
+    :param before: number of letters that were replayed before
+    :param others: number of letters that cannot be replayed, by callback
     """
 
     steps: list[list[ReplayedLetter]]
@@ -66,20 +66,20 @@ class Plan:
 
 
 def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[str]) -> Plan:
-    """How letters are replayed.
+    """Return the plan for replaying letters.
 
-    :param replayed: the ids of those that were
-    :raises LoadError: they are of another job, or cannot be replayed into this one
+    :param replayed: the ids of letters that were replayed before
+    :raises LoadError: a letter is of another job, or cannot be replayed into this one
     """
     found, others = [], Counter[str]()
     seen = Counter[str]()
     for letter in letters:
-        told = letter.told
+        fields = letter.fields
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
-        if told["job"] != job.name:
-            raise LoadError(job.name, f"the letters are of the job {told['job']!r}")
-        callback = told["callback"]
+        if fields["job"] != job.name:
+            raise LoadError(job.name, f"the letters are of the job {fields['job']!r}")
+        callback = fields["callback"]
         if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1
         elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
@@ -91,11 +91,11 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
 
 
 def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
-    told, packed = letter.told, letter.packed
-    callback, source = told["callback"], told["source"]
+    fields, packed = letter.fields, letter.packed
+    callback, source = fields["callback"], fields["source"]
     if callback == "on_timer_expired":
         return ReplayedLetter(
-            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(told["timestamp"])), told["tag"]]
+            name, callback, None, [packed["key"], to_micros(datetime.fromisoformat(fields["timestamp"])), fields["tag"]]
         )
     if callback not in CALLBACKS:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
@@ -107,7 +107,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
 
 
 def _failed_call(letter: Letter, job: Job) -> FailedCall:
-    told, packed = letter.told, letter.packed
+    fields, packed = letter.fields, letter.packed
     component, arguments, watermark = packed["call"]
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
@@ -116,9 +116,9 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
         )
     return FailedCall(
         packed["key"],
-        to_micros(datetime.fromisoformat(told["timestamp"])),
+        to_micros(datetime.fromisoformat(fields["timestamp"])),
         component,
-        told["callback"],
+        fields["callback"],
         arguments,
         watermark,
         packed["state"][component],
@@ -127,8 +127,8 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
 
 
 def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
-    """The letters batch by batch, cut where one batch would change the order of a key's callbacks: in a batch what
-    components called comes first, then timers by time and tag, and events of several sources are merged.
+    """Return the letters batch by batch, cut where one batch would change the order of a key's callbacks. A batch makes
+    components' calls first, then fires timers by time and tag, then merges the events of several sources.
     """
     steps: list[list[ReplayedLetter]] = []
     step = _Step()
@@ -148,12 +148,12 @@ class _Step:
         self._sources: set[str | None] = set()
         self._has_records = False
         self._last: dict[Any, Any] = {}
-        """What came last for a key: the source of an event, or the time and tag of a timer."""
+        """The last letter of each key: the source of an event, or the time and tag of a timer."""
 
     def takes(self, letter: ReplayedLetter) -> bool:
         if len(self.letters) >= _STEP:
             return False
-        if self._has_records or letter.callback == "key_event":  # of keys that are not known yet
+        if self._has_records or letter.callback == "key_event":  # its keys are not known yet
             return self._sources <= {letter.source}
         last = self._last.get(letter.content[0])
         if letter.callback == CALL:

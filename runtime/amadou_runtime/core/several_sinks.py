@@ -10,7 +10,7 @@ from amadou import Codec, Sink, SinkBatch, SinkWriter
 
 
 class SeveralSinks(Sink):
-    """Hands a port's values to each of its sinks, encoded and in parts as that sink wants them.
+    """Hands a port's values to each of its sinks, encoded by the sink's codec and in the sink's own parts.
 
     A batch is committed to one sink after the other. After a crash between two of them the batch is replayed and
     committed to all of them again, so each keeps its own guarantee.
@@ -38,7 +38,7 @@ class SeveralSinks(Sink):
             sink.commit(own, [part[number] for part in parts if part[number] is not None])
 
     def _batches(self, batch: SinkBatch) -> list[tuple[Sink, SinkBatch]]:
-        """Each sink, and the batch with that sink's codec; a codec of the port's own is that of all."""
+        """Return each sink and the batch with its codec; all sinks share a codec of the port's own."""
         own = batch.codec
         codecs = own.codecs if isinstance(own, _SeveralCodecs) else [own] * len(self._sinks)
         return [(sink, attrs.evolve(batch, codec=codec)) for sink, codec in zip(self._sinks, codecs, strict=True)]
@@ -64,7 +64,7 @@ class _SeveralCodecs:
 
 
 class _SeveralWriters(SinkWriter):
-    """:param apart: whether values are encoded for each writer by itself"""
+    """:param apart: true if values are encoded for each writer separately"""
 
     def __init__(self, writers: Sequence[SinkWriter], apart: bool) -> None:
         self._writers = writers

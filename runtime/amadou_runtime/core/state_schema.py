@@ -1,7 +1,7 @@
-"""What a job's state is made of, as plain data that is kept with it, and whether another job can read that state.
+"""The structure of a job's state, as plain data kept with the state, and the check that another job can read it.
 
-A job is described by the structure of each of its state specs (`StateSpec.structure`). What is kept is all structures
-that a spec has had, since what was not touched for long is still stored as older code left it.
+A job is described by the structure of each of its state specs (`StateSpec.structure`). All structures that a spec has
+had are kept: state that was not touched for long is still stored as older code left it.
 """
 
 from collections.abc import Mapping
@@ -25,36 +25,36 @@ _WIDER: Final = {"int": "float"}
 _IS_NEW: Final = " is new and has no default"
 _THE_AGGREGATE: Final = "the aggregate"
 _RESEMBLES: Final = 0.75
-"""How near a misspelt name is to the one that is meant, for `difflib`."""
+"""Similarity of a misspelt name to the intended one, for `difflib`."""
 
 
 def described(job: Job) -> dict[str, Structure]:
-    """The structure of each state spec of a job."""
+    """Return the structure of each state spec of a job."""
     return {name: spec.structure() for name, spec in job.specs.items()}
 
 
 def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> Known:
-    """What is known, and what is now."""
+    """Return the known structures plus the current ones."""
     added = {name: structure for name, structure in now.items() if structure not in known.get(name, ())}
     return {**known, **{name: [*known.get(name, ()), structure] for name, structure in added.items()}}
 
 
 def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
-    """Why a job cannot take state over, and what to do; `None` where it can.
+    """Return why a job cannot take over state, and what to do; `None` if it can.
 
-    :param known: what `with_structures` gave for the jobs that left the state
+    :param known: the result of `with_structures` for the jobs that left the state
     :param now: the job's own structures
     """
     found = misfits(known, now)
     if not found:
         return _misspelt(job, known, now)
-    told = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.told for misfit in found)}"
-    return ". ".join([told, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
+    message = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.text for misfit in found)}"
+    return ". ".join([message, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
 
 
 def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Tell of a retired name that was never known, and resembles one that is gone. Others are left alone: a name may
-    be that of what was made at run time, or of a spec of another checkpoint.
+    """Return the problem with a retired name that was never known and resembles one that is no longer declared. Other
+    names pass: they may be of components made at run time, or of specs of another checkpoint.
     """
     gone = sorted(known.keys() - now.keys() - job.retired.keys())
     for name in sorted(job.retired.keys() - known.keys()):
@@ -67,7 +67,7 @@ def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str
 
 
 def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> list["Misfit"]:
-    """The specs that cannot read what is stored."""
+    """Return the specs that cannot read the stored state."""
     found = []
     for name, structure in now.items():
         version = max((before["version"] for before in known.get(name, ())), default=0) + 1
@@ -78,11 +78,12 @@ def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) 
 
 @attrs.frozen
 class Misfit:
-    """A spec that cannot read what was stored with one of its structures.
+    """A spec that cannot read state stored with one of its structures.
 
-    :param why: what has changed; empty where there is no more to say than that it is another type
-    :param cure: what would let it be read, besides the spec as it was: the version that it had, a migration, also a
-        default for what is new or also another name for an aggregate in a mapping; `""` where nothing would
+    :param why: the change; empty if there is no more to say than that the type is another one
+    :param cure: the change that would let the spec read the state, besides changing the spec back: the version that it
+        had; a migration; a migration or a default for what is new; a migration or another name for an aggregate in a
+        mapping; `""` for none
     :param version: the next version of the spec
     """
 
@@ -94,15 +95,15 @@ class Misfit:
     version: int
 
     @property
-    def told(self) -> str:
-        """What has changed, in a sentence."""
+    def text(self) -> str:
+        """The change, in a sentence."""
         was, is_now = _shown(self.before), _shown(self.now)
         change = f"{self.name} was {was} and is now {is_now}" if was != is_now else f"{self.name} ({was})"
         return f"{change}: {self.why}" if self.why else change
 
     @property
     def advice(self) -> str:
-        """What to do about a spec that the handler declares."""
+        """The advice for a spec that the handler declares."""
         cured, retired = self._cured(self.name), f'Job(retired={{{self.name!r}: "drop"}})'
         if cured:
             return f"{cured}; or change {self.name} back"
@@ -115,9 +116,9 @@ class Misfit:
         )
 
     def decode_error(self, key: Any) -> StateDecodeError:
-        """The error for a component that was made at run time.
+        """Return the error for a component that was made at run time.
 
-        :param key: a subject that has something open
+        :param key: the key of a subject that has something open
         """
         cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
         advice = f"make {it} as it was until nothing of it is open, and the new one under another name"
@@ -140,7 +141,7 @@ class Misfit:
 
 @attrs.frozen(repr=False)
 class _Text:
-    """A text that is shown as it is."""
+    """A text whose `repr` is the text itself."""
 
     text: str
 
@@ -149,9 +150,9 @@ class _Text:
 
 
 def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
-    """The error for a component that was made under the name of a state spec that is no longer declared.
+    """Return the error for a component that was made under the name of a state spec that is no longer declared.
 
-    :param key: a subject that has state under the name
+    :param key: the key of a subject that has state under the name
     """
     advice = f"give the {now.get('noun', 'component')} another name"
     stored = _Text("the state of a spec that is not a component")
@@ -159,7 +160,7 @@ def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
 
 
 def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfit | None:
-    """Why a spec cannot read what is stored with one of its structures; `None` where it can.
+    """Return why a spec cannot read state stored with one of its structures; `None` if it can.
 
     :param version: the spec's next version
     """
@@ -191,7 +192,7 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
 
 
 def _lasting_problems(before: Structure, now: Structure) -> list[str]:
-    """What no migration helps against."""
+    """Return the changes that no migration can bridge."""
     old, new = before.get("settings", {}), now.get("settings", {})
     found = [
         f"{setting} was {old.get(setting)} and is now {new.get(setting)}"
@@ -204,7 +205,7 @@ def _lasting_problems(before: Structure, now: Structure) -> list[str]:
 
 
 def _value_problems(before: Structure, now: Structure) -> list[str]:
-    """Why values cannot be read as another type."""
+    """Return why values cannot be read as another type."""
     found = []
     for part, structure in now.get("parts", {}).items():
         if part != "key":
@@ -217,9 +218,9 @@ def _shown(structure: Structure) -> str:
     kind, version = structure["kind"], f" version {structure['version']}" if structure["version"] else ""
     if "shown" in structure:
         return f"{kind} {structure['shown']}{version}"
-    told = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
-    told += [_shown_aggregate(structure["aggregate"])] if "aggregate" in structure else []
-    return f"{kind}({', '.join(told)}){version}"
+    details = [f"{name}={setting}" for name, setting in structure.get("settings", {}).items()]
+    details += [_shown_aggregate(structure["aggregate"])] if "aggregate" in structure else []
+    return f"{kind}({', '.join(details)}){version}"
 
 
 def _shown_aggregate(structure: Any) -> str:
@@ -229,7 +230,7 @@ def _shown_aggregate(structure: Any) -> str:
 
 
 def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
-    """Why accumulators cannot be read by another aggregate. Names of a mapping may come and go."""
+    """Return why another aggregate cannot read accumulators. A mapping may gain and lose names."""
     if isinstance(before, dict) and isinstance(now, dict):
         return [
             problem
@@ -244,7 +245,7 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
 
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
-    """Whether keys of a map are found that older code stored: they are looked up as they are stored."""
+    """Return whether a map finds the keys that older code stored: it looks them up in their stored form."""
     old, new = before["is"], now["is"]
     if before == now or (isinstance(old, str) and _WIDER.get(old) == new):
         return True
@@ -259,10 +260,10 @@ def _is(description: Any, kind: str) -> bool:
 
 @attrs.frozen
 class _Reading:
-    """Looks whether what was stored as one type can be read as another.
+    """Checks that values stored as one type can be read as another.
 
-    :param old: the classes of the one
-    :param new: those of the other
+    :param old: the classes of the stored type
+    :param new: the classes of the type to read
     """
 
     old: Mapping[str, Any]
@@ -270,9 +271,9 @@ class _Reading:
     _seen: set[tuple[str, str]] = attrs.field(factory=set, init=False)
 
     def problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """What stands in the way; an empty text where there is no more to say than that the whole type changed.
+        """Return the problems; an empty text says only that the whole type changed.
 
-        :param where: which field it is, if it is one
+        :param where: the field; empty outside of fields
         """
         if _is(old, "union") or _is(new, "union"):
             return self._union_problems(old, new, where)
@@ -313,7 +314,7 @@ class _Reading:
         return found
 
     def _value_problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """The values of an enum or a `Literal`, of which none may go."""
+        """Return the problem if an enum or a `Literal` has lost values."""
         kind = "values" if "enum" in old else "literal"
         gone = [text for of, text in old[kind] if [of, text] not in new[kind]]
         if not gone or new.get("open"):
@@ -336,15 +337,15 @@ class _Reading:
         return found
 
     def _target(self, before: "_Members", tag: str, kind: Any, now: "_Members") -> Any:
-        """The member of a union that reads another's value; `None` where none does, or the wrong one would."""
-        if before.is_tagged:  # it is found by its tag
+        """Return the member of a union that reads another's value; `None` if none does, or the wrong one would."""
+        if before.is_tagged:  # its tag finds it
             return dict(now.others).get(tag) if now.is_tagged else None
         if not now.is_tagged:
             return now.others[0][1] if now.others else None
         if _is(kind, "enum") and any(of in now.leaves for of, _ in kind["values"]):
             return None
         has_same = tag in dict(now.others)
-        for other, member in now.others:  # the first one that can takes it
+        for other, member in now.others:  # the first member that can reads the value
             if other == tag:
                 return member
             if not self._cannot_read(kind, member):
@@ -352,7 +353,7 @@ class _Reading:
         return None
 
     def _cannot_read(self, kind: Any, member: Any) -> bool:
-        """Whether no value of one kind is taken for another's, whatever is in it."""
+        """Return whether no value of one kind can be read as another, whatever its content."""
         if _is(kind, "class") and _is(member, "class"):
             return any(
                 is_needed and name not in self.old[kind["class"]]
@@ -364,7 +365,7 @@ class _Reading:
         return key not in _LEAVES if isinstance(key, str) else not _is(key, "enum")
 
     def _text(self, description: Any) -> str:
-        """A type for people."""
+        """Return a type as text for messages."""
         if isinstance(description, str):
             return description
         if "union" in description:
@@ -381,7 +382,7 @@ class _Reading:
 
 
 def _form(description: Any) -> str:
-    """What a value of a type looks like where it is stored."""
+    """Return the form in which values of a type are stored."""
     if isinstance(description, str):
         return "packed"
     if "class" in description or "dict" in description:
@@ -391,7 +392,7 @@ def _form(description: Any) -> str:
 
 @attrs.frozen
 class _Members:
-    """The members of a union; of another type itself. See `_structured._Members`."""
+    """The members of a union; of any other type, the type itself. See `_structured._Members`."""
 
     leaves: list[str]
     literals: list[Any]

@@ -2,7 +2,7 @@ from time import perf_counter
 
 
 class Stopwatch:
-    """Adds up how long callbacks take, of which one at a time has its turn."""
+    """Adds up how long callbacks take. One at a time is measured."""
 
     __slots__ = ("_seconds", "_since", "turn_of")
 
@@ -10,16 +10,16 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._since = 0.0
         self.turn_of = ""
-        """The callback that has its turn; empty for none."""
+        """The callback that is measured; empty for none."""
 
     def turn(self, callback: str = "") -> None:
-        """Let a callback have its turn, or none."""
+        """Measure a callback from now on, or none."""
         now = perf_counter()
         if self.turn_of:
             self._seconds[self.turn_of] = self._seconds.get(self.turn_of, 0.0) + now - self._since
         self.turn_of, self._since = callback, now
 
     def take(self) -> dict[str, float]:
-        """The seconds since the last call of this, by callback. Begins anew."""
+        """Return the seconds by callback since the last call of this method, and reset them."""
         seconds, self._seconds, self.turn_of = self._seconds, {}, ""
         return seconds

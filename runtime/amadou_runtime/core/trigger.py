@@ -1,4 +1,4 @@
-"""The pace of batches, as it is written."""
+"""Checking the text of a trigger."""
 
 import re
 
@@ -8,7 +8,7 @@ _PACE = re.compile(rf"\s*\d+\s+(?:{_UNITS})s?(?:\s+\d+\s+(?:{_UNITS})s?)*\s*", r
 
 
 def trigger_problem(trigger: str | None) -> str | None:
-    """Say what is wrong with a trigger, `None` where nothing is.
+    """Return the problem with a trigger, `None` if it is valid.
 
     :param trigger: see `run`
     """

@@ -12,8 +12,8 @@ _logger = logging.getLogger("amadou")
 
 
 class Fallbacks:
-    """Logs the first time that a vectorised path fails where the reference, one record or event after the other, does
-    not: an error of the path.
+    """Logs the first failure of a vectorised path where the reference path, one record or event at a time, does not
+    fail: an error of the vectorised path.
 
     :param job: the job's name
     """
@@ -25,7 +25,7 @@ class Fallbacks:
     def log(self, name: str, error: Exception) -> None:
         """Log a failure, unless one was logged before.
 
-        :param name: the component, or ``key_event``
+        :param name: the component's name, or ``key_event``
         """
         if not self._has_logged:
             self._has_logged = True
@@ -40,8 +40,8 @@ def handler_for(job: Job) -> Handler:
 
 
 def vectorized_component(job: Job) -> Component | None:
-    """Return the component that takes the events of all subjects of a key group as columns, where a handler does
-    nothing but delegate its events to one that can.
+    """Return the component that takes a key group's events as columns, if the handler only delegates its events to such
+    a component.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or not _stands_for(handler, "delegates_to", "on_event"):
@@ -54,8 +54,8 @@ def vectorized_component(job: Job) -> Component | None:
 def batch_keying(
     job: Job, key_event: Callable[[Any], Any]
 ) -> Callable[[list[Any]], tuple[list[Key], list[datetime], list[Any]] | None] | None:
-    """Return the handler's `key_batch` where it stands for a source's `key_event`. Without a component that takes
-    columns it is not worth its while (see the benchmarks).
+    """Return the handler's `key_batch` if it stands for a source's `key_event`. Without a component that takes columns,
+    `key_batch` is not faster (see the benchmarks).
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event or not vectorized_component(job):
@@ -65,7 +65,7 @@ def batch_keying(
 
 def _stands_for(handler: Handler, many: str, one: str) -> bool:
     """Return whether a handler's attribute for many stands for its method for one: the same class defines both, or a
-    subclass the first. A subclass that overrides the second alone wants it called.
+    subclass defines the first. A subclass that overrides only the second wants the second called.
     """
     if many in vars(handler):
         return True

@@ -16,12 +16,12 @@ Newest: TypeAlias = dict[str, dict[str, int]]
 
 @attrs.frozen
 class Reading:
-    """What a batch reads of a source.
+    """The part of a source that a batch reads.
 
-    :param brings: the partitions of which it reads something
-    :param unread: the partitions of which something was there to be read when the batch was planned
-    :param left: those of which something is left when it is done
-    :param offsets: how far it reads each partition that there is; `None` where the source does not tell
+    :param brings: the partitions that the batch reads records of
+    :param unread: the partitions with unread records when the batch was planned
+    :param left: the partitions with unread records after the batch
+    :param offsets: the offset that the batch reads up to, by partition; `None` if the source does not report offsets
     """
 
     brings: frozenset[str]
@@ -31,13 +31,13 @@ class Reading:
 
     @classmethod
     def whole(cls, brings: bool) -> "Reading":
-        """Of a source that is one partition, or does not tell how far its partitions are read."""
+        """Return the reading of a source that is one partition, or does not report offsets."""
         some = frozenset(("",) if brings else ())
         return cls(some, some, frozenset())
 
     @classmethod
     def between(cls, before: Mapping[str, PartitionOffset], after: Mapping[str, PartitionOffset]) -> "Reading":
-        """Of a source that tells how far its partitions are read: up to the batch before, and up to this one."""
+        """Return the reading of a source that reports offsets: those after the batch before, and after this one."""
         starts = {name: before[name].read if name in before else 0 for name in after}
         return cls(
             frozenset(name for name, offset in after.items() if offset.read > starts[name]),
@@ -48,7 +48,7 @@ class Reading:
 
 
 def newest_of(newest: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """The newest event time of each source."""
+    """Return the newest event time of each source."""
     return {source: max(of.values()) for source, of in newest.items()}
 
 
@@ -63,14 +63,14 @@ def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
 class Watermark:
     """Follows the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
 
-    The watermark of a source is that of its partition furthest behind, of those that are neither idle nor read to their
-    end while others are not. A partition that has more to read holds it back in any case. The watermark of the run is
-    that of the source furthest behind. A source does not count that has brought nothing for its idle timeout, or never
-    brought anything; when none counts, the watermark rises with the clock.
+    The watermark of a source is that of its partition furthest behind. Partitions that are idle, or read to their end
+    while others are not, do not count. A partition with unread records always counts. The watermark of the run is that
+    of the source furthest behind. A source does not count if it brought nothing for its idle timeout, or never brought
+    anything. When no source counts, the watermark rises with the clock.
 
-    :param job: the job, which says how far the watermark stays behind each source's newest event and when it is idle
-    :param ends: whether the run ends when what is there is read, so that nothing more comes of a partition that was
-        read to its end
+    :param job: the job, with the delay and the idle timeout of each source
+    :param ends: true if the run ends once all available records are read: a partition that was read to its end brings
+        nothing more
     """
 
     def __init__(self, job: Job, *, ends: bool = False) -> None:
@@ -84,22 +84,22 @@ class Watermark:
         self._held: dict[str, int] = {}
         self._looked: int | None = None
         self.current: int | None = None
-        """The watermark of the batch in hand; `None` before the first event."""
+        """The watermark of the current batch; `None` before the first event."""
 
     @property
     def newest(self) -> int | None:
-        """The newest event time of all sources, of which nothing is held."""
+        """The newest event time of all sources, each taken no further than its oldest held event."""
         tops = newest_of(self._newest)
         return max((min(top, self._held.get(source, top)) for source, top in tops.items()), default=None)
 
     def newest_times(self, source: str) -> Mapping[str, int]:
-        """The newest event time that each partition of a source brought."""
+        """Return the newest event time of each partition of a source."""
         return self._newest.get(source, {})
 
     def observe(self, newest: Mapping[str, Mapping[str, int]], now: int) -> None:
-        """Note the newest event time that each partition brought in a batch, which is done.
+        """Note the newest event time that each partition brought in a completed batch.
 
-        :param now: the time of the clock when it was done
+        :param now: the time of the clock when the batch was completed
         """
         for source, by_partition in newest.items():
             for partition, micros in by_partition.items():
@@ -107,14 +107,14 @@ class Watermark:
         self._unread = {source: reading.left for source, reading in self._reading.items()}
 
     def hold(self, held: Held) -> None:
-        """Note which events are held, in place of what was noted before: those have not come yet."""
+        """Replace the noted held events: for the watermark, they have not arrived yet."""
         self._held = {source: oldest for source, (_, oldest) in held.items()}
 
     def bring(self, source: str, partition: str | None, micros: int | None, now: int) -> None:
-        """Let the watermark of one source come to a time, as events that are newer by its delay would.
+        """Advance the watermark of one source to a time, as events that are newer by the source's delay would.
 
-        :param partition: the partition that has come so far; all of them without it
-        :param micros: up to the newest event without it
+        :param partition: the partition to advance; `None` for all of them
+        :param micros: the time; `None` for the time of the newest event
         """
         partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
         for name in partitions:
@@ -130,8 +130,8 @@ class Watermark:
     def follow(self, now: int, reading: Mapping[str, Reading] | None = None) -> int | None:
         """Fix the watermark of the batch that begins now.
 
-        :param reading: what the batch reads of each source, where that is known: what has something to be read is not
-            idle, however long ago the batch before was
+        :param reading: the part of each source that the batch reads, where known: a partition with unread records is
+            not idle, however long ago the last batch was
         """
         self._reading = reading or {}
         for source, each in self._reading.items():
@@ -148,7 +148,7 @@ class Watermark:
         return self.current
 
     def _excuse(self, source: str, reading: Reading, now: int) -> None:
-        """Let partitions not count as silent that have something to be read, or that could not be reached."""
+        """Restart the idle timeout of partitions that have unread records, or could not be reached."""
         brought = self._brought.get(source, {})
         for partition in brought:
             if partition in reading.unread:
@@ -159,7 +159,7 @@ class Watermark:
                     brought[partition] = max(brought[partition], to_micros(back))
 
     def _forget(self, source: str, there: Iterable[str]) -> None:
-        """Forget the partitions of a source that are gone."""
+        """Forget the partitions that a source no longer has."""
         for known in (self._newest, self._brought):
             if source in known:
                 known[source] = {name: at for name, at in known[source].items() if name in there}
@@ -167,12 +167,12 @@ class Watermark:
             del self._newest[source]
 
     def raise_to(self, micros: int) -> None:
-        """Move the watermark to a time, unless it is there already: it never goes back."""
+        """Raise the watermark to a time. The watermark never goes back."""
         if self.current is None or micros > self.current:
             self.current = micros
 
     def reaches(self, micros: int, now: int) -> int | None:
-        """When by the clock the watermark will have come to a time, should nothing come any more; `None` for never."""
+        """Return when by the clock the watermark reaches a time if no more events arrive; `None` for never."""
         reached = self._at(now)
         if reached is None or reached >= micros:
             return None if reached is None else now
@@ -185,7 +185,7 @@ class Watermark:
         return now + micros - reached if self._may_all_be_idle() else None
 
     def reports(self, now: int) -> list[PartitionReport]:
-        """Where each partition stands, and which one holds the watermark back."""
+        """Return the progress of each partition, and which one holds the watermark back."""
         holding = self._holding(now)
         reports = []
         for source in self._delays:
@@ -207,7 +207,7 @@ class Watermark:
         return reports
 
     def _holding(self, now: int) -> tuple[str, str] | None:
-        """The partition that the watermark waits for: the first one of those furthest behind."""
+        """Return the partition that holds the watermark back: the first one of those furthest behind."""
         unseen = self._unseen()
         if unseen is not None:
             return unseen
@@ -219,10 +219,10 @@ class Watermark:
         return min(reached)[1:] if reached else None
 
     def _at(self, now: int) -> int | None:
-        """Where the watermark is at a time of the clock, should nothing come until then."""
+        """Return the watermark at a time of the clock if no events arrive until then."""
         if self._unseen() is not None:
             return self.current
-        if not self._newest:  # what there is was put by hand, or came from sources that the job no longer has
+        if not self._newest:  # the watermark was raised by hand, or by sources that the job no longer has
             if self.current is None or self._looked is None or not self._may_all_be_idle():
                 return self.current
             return min(self.current + now - self._looked, END_OF_TIME)
@@ -233,49 +233,49 @@ class Watermark:
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
 
     def _unseen(self) -> tuple[str, str] | None:
-        """A partition that has something to be read and was never read: nobody knows how far behind it is."""
+        """Return a partition with unread records that was never read: its event times are unknown."""
         unseen = (
             (source, partition)
             for source, partitions in self._unread.items()
-            if self._tells(source)
+            if self._has_offsets(source)
             for partition in partitions - self._brought.get(source, {}).keys()
         )
         return min(unseen, default=None)
 
-    def _tells(self, source: str) -> bool:
-        """Whether a source tells how far its partitions are read."""
+    def _has_offsets(self, source: str) -> bool:
+        """Return whether a source reports its partitions' offsets."""
         return source in self._reading and self._reading[source].offsets is not None
 
     def _counting(self, now: int) -> tuple[list[str], int]:
-        """The sources that hold the watermark back, and since when no other does: now where one of them is not idle."""
+        """Return the sources that hold the watermark back, and since when no other does: now, if one is not idle."""
         idle = self._idle_from()
         counting = [source for source in self._newest if source not in idle or now < idle[source]]
         if counting or not idle:
             return counting, now
-        since = max(idle.values())  # those that were the last to count
+        since = max(idle.values())  # the sources that counted last
         return [source for source, at in idle.items() if at == since], since
 
     def _counting_partitions(self, source: str, now: int) -> list[str]:
-        """The partitions that hold a source back; where none does, those that were the last to."""
+        """Return the partitions that hold a source back; if none does, those that did last."""
         brought = self._brought[source]
         idle = {partition: at for of, partition, at in self._idle_moments() if of == source}
         unread = self._unread.get(source, frozenset())
         counting = [
-            partition
-            for partition in self._newest[source]
-            if partition in unread or (not (self._ends and self._tells(source)) and now < idle.get(partition, now + 1))
+            name
+            for name in self._newest[source]
+            if name in unread or (not (self._ends and self._has_offsets(source)) and now < idle.get(name, now + 1))
         ]
         last = max(brought[partition] for partition in self._newest[source])
         return counting or [partition for partition in self._newest[source] if brought[partition] == last]
 
     def _reached(self, source: str, now: int) -> int:
-        """Where the watermark of one source is."""
+        """Return the watermark of one source."""
         newest = self._newest[source]
         reached = min(newest[partition] for partition in self._counting_partitions(source, now))
         return min(reached, self._held.get(source, reached)) - self._delays[source]
 
     def _idle_moments(self) -> Iterator[tuple[str, str, int]]:
-        """When each partition that may become idle will be, should it bring nothing: source, partition and time."""
+        """Yield when each partition that may become idle will be, if it brings nothing: source, partition and time."""
         for source, timeout in self._timeouts.items():
             if source not in self._held:
                 unread = self._unread.get(source, frozenset())
@@ -284,7 +284,7 @@ class Watermark:
                     yield source, partition, brought[partition] + timeout
 
     def _idle_from(self) -> dict[str, int]:
-        """When each source that may become idle will be."""
+        """Return when each source that may become idle will be."""
         idle: dict[str, int] = {}
         for source, _, at in self._idle_moments():
             if not self._unread.get(source):
@@ -292,12 +292,12 @@ class Watermark:
         return idle
 
     def _may_all_be_idle(self) -> bool:
-        """Whether no source that brought something, or might, is waited for without end."""
+        """Return whether no source that brought events, or still might, holds the watermark back forever."""
         waits = self._held or any(self._unread.values())
         return not waits and all(source in self._timeouts for source in self._newest or self._delays)
 
     def to_json(self) -> dict[str, Any]:
-        """What a checkpoint keeps of it."""
+        """Return the state for a checkpoint."""
         return {
             "current": self.current,
             "newest": self._newest,
@@ -307,7 +307,7 @@ class Watermark:
         }
 
     def load(self, kept: Mapping[str, Any]) -> None:
-        """Take what `to_json` gave, but for sources that the job no longer has."""
+        """Restore the state that `to_json` returned, except for sources that the job no longer has."""
         self.current, self._looked = kept["current"], kept["looked"]
         self._newest, self._brought = (
             {source: dict(of) for source, of in kept[name].items() if source in self._delays}

@@ -1,4 +1,4 @@
-"""The embedded engine: one process, one key group, no Java. The twin of Spark."""
+"""The embedded engine: one process, one key group, no Java. The counterpart of the Spark engine."""
 
 import gc
 import logging
@@ -29,11 +29,11 @@ _logger = logging.getLogger("amadou")
 
 
 class BatchResult(NamedTuple):
-    """What a batch gave."""
+    """The result of a batch."""
 
     counts: Counts
     outputs: dict[str, list[Any]]
-    """What goes to each port, encoded."""
+    """The values of each port, encoded."""
     processed: ProcessedGroup
     evaluation: Evaluation
     newest: Newest
@@ -46,7 +46,7 @@ class BatchResult(NamedTuple):
 
 
 class Embedded:
-    """Plays batches of a job in this process.
+    """Processes batches of a job in this process.
 
     :param job: a job without unresolved parameters
     """
@@ -82,19 +82,19 @@ class Embedded:
         number: int = 0,
         dependency_state: bytes | None = None,
     ) -> "BatchResult":
-        """Play one batch.
+        """Process one batch.
 
-        :param records: the batch's records by source: stretches of them in their order, each with its partition
+        :param records: the batch's records by source: stretches of records in their order, each with its partition
         :param watermark: the batch's watermark in microseconds
         :param now: the time of the clock in microseconds
         :param number: the batch's number
-        :param dependency_state: see `Decision.state`, of the batch before
+        :param dependency_state: the `Decision.state` of the batch before
         :raises CallbackError: a callback failed; state is as before the batch
         :raises TooManyDeadLettersError: more callbacks failed than the job takes; state is as before the batch
-        :raises TooManyHeldError: more events wait than `DependsOn` allows; state is as before the batch
+        :raises TooManyHeldError: more events are held than `DependsOn` allows; state is as before the batch
         """
-        # A batch's objects all live until its end: with 100,000 keys, looking for garbage among them took a quarter of
-        # its time.
+        # A batch's objects all live until its end: with 100,000 keys, collecting garbage among them took a quarter of
+        # the batch's time.
         collects = gc.isenabled()
         gc.disable()
         try:
@@ -152,26 +152,26 @@ class Embedded:
         return BatchResult(whole, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
 
     def _take_failures(self) -> Failures:
-        """What failed since the last call of this."""
+        """Return the failures since the last call of this method, and reset them."""
         keyed = [keying.take_failures() for keying in self._keying.values()]
         return all_failures((*keyed, self._operator.take_failures()))
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
-        """The events of a source's records, how many records there were, and the seconds that keying took."""
+        """Return the events of a source's records, the number of records, and the seconds that keying took."""
         read = list(records)
         began = perf_counter()
         return self._keying[source].pack(read, now), len(read), perf_counter() - began
 
     def close(self) -> None:
-        """End in good order."""
+        """Let the handler clean up."""
         self._operator.close()
 
 
 def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
-    """Play all records that a job's sources have now as one batch, then what became due, into the job's sinks.
+    """Process all records that a job's sources have now as one batch, then due timers, into the job's sinks.
 
-    :param hooks: are told of the run and its batches
-    :param flush: then send the watermark to the end of time, so that every timer fires
+    :param hooks: the hooks to call for the run and its batches
+    :param flush: true to raise the watermark to the end of time at last, so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
@@ -209,13 +209,13 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():
-        told = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
-        _logger.warning(told, job.name, source, f"{count:,}")
+        text = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
+        _logger.warning(text, job.name, source, f"{count:,}")
     return summary
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
-    """Write and commit one batch's outputs as one part for each port. Returns how long these stages took."""
+    """Write and commit one batch's outputs as one part for each port. Return the seconds that these stages took."""
     seconds = {"writing": 0.0, "committing": 0.0}
     for port in job.sinks:
         sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))

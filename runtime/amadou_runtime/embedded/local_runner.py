@@ -1,4 +1,4 @@
-"""A handler inside a program of one's own, run by the operator core."""
+"""Running a handler inside another program, with the operator core."""
 
 from typing import Any, Final
 
@@ -12,14 +12,14 @@ from amadou_runtime.core.ports import port_codec
 
 _SOURCE: Final = "records"
 _GROUPS: Final = 64
-"""How many key groups there are: a batch loads and stores those that it touches, and each costs some time by itself."""
+"""Number of key groups: a batch loads and stores those that it touches, and each of them costs some time by itself."""
 
 
 class LocalRunner:
     """Runs a handler in the caller's process, with its state in memory: for programs that answer requests, such as
     `amadou window-node`. There is no watermark, so no timer fires.
 
-    :param name: names it in errors
+    :param name: the name in errors
     :param handler: the handler
     """
 
@@ -30,14 +30,14 @@ class LocalRunner:
         self._keying = Keying(job, _SOURCE, handler.key_event, _GROUPS)
         self._codecs = {port: port_codec(job, port) for port in job.ports}
         self._groups: dict[int, bytes | None] = {}
-        """What is stored of each key group."""
+        """The stored state of each key group."""
         self._operator.open()
 
     def process(self, record: Any) -> dict[str, list[Any]]:
         """Process a record as a batch.
 
-        :param record: what the handler's `key_event` takes
-        :returns: what was collected, by port
+        :param record: the record for the handler's `key_event`
+        :returns: the collected values, by port
         :raises CallbackError: a callback failed; state is as before
         """
         groups: dict[int, bytes | None] = {}
@@ -51,7 +51,7 @@ class LocalRunner:
         return outputs
 
     def keys(self) -> list[Key]:
-        """The keys that have state."""
+        """Return the keys that have state."""
         return [key for stored in self._groups.values() for key in KeyGroup(stored).keys()]  # noqa: SIM118
 
     def close(self) -> None:

@@ -39,10 +39,10 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
     """Group letters by kind: the same error, raised by the same line in the same callback."""
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
-        told = letter.told
-        frames = _FRAME.findall(told["traceback"])
-        what = (error_type(told["error"]), *frames[-1]) if frames else (told["error"],)
-        kind = (told["handler"], told["callback"], *what)
+        fields = letter.fields
+        frames = _FRAME.findall(fields["traceback"])
+        what = (error_type(fields["error"]), *frames[-1]) if frames else (fields["error"],)
+        kind = (fields["handler"], fields["callback"], *what)
         known = found.get(kind)
         found[kind] = Case(letter) if known is None else attrs.evolve(known, alike=known.alike + 1)
     return list(found.values())
@@ -122,23 +122,23 @@ def _stored_value(spec: Any, key: Any, part: bytes) -> Any:
 
 
 def _name(letter: Letter) -> str:
-    error = error_type(letter.told["error"]).rpartition(".")[2]
+    error = error_type(letter.fields["error"]).rpartition(".")[2]
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", error).lower()
-    return f"test_{letter.told['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
+    return f"test_{letter.fields['callback']}_without_{re.sub('[^a-z0-9_]+', '_', words)}"
 
 
 def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) -> list[str]:
-    told, packed = case.letter.told, case.letter.packed
+    fields, packed = case.letter.fields, case.letter.packed
     key = source.of(packed["key"])
-    comment = [f"# {line}" for line in told["error"].splitlines()]
+    comment = [f"# {line}" for line in fields["error"].splitlines()]
     if case.alike > 1:
         comment.append(f"# the first of {case.alike} letters with this error from this line")
     lines = [*comment, f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
-    at = f", source={told['source']!r}" if told["source"] is not None and len(job.sources) > 1 else ""
-    if told["callback"] == "key_event":
+    at = f", source={fields['source']!r}" if fields["source"] is not None and len(job.sources) > 1 else ""
+    if fields["callback"] == "key_event":
         lines.append(f"run.add_record({source.of(packed['record'])}{at})")
     else:
-        timestamp = datetime.fromisoformat(told["timestamp"])
+        timestamp = datetime.fromisoformat(fields["timestamp"])
         for name, part in packed["state"].items():
             spec = job.specs.get(name)
             value = source.of(_stored_value(spec, packed["key"], part))
@@ -147,11 +147,11 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
             at = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
             lines.append(f"run.set_state({name!r}, {key}, {value}{written}{at})")
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
-        if told["callback"] == "on_timer_expired":
-            timers.append((timestamp, told["tag"]))
+        if fields["callback"] == "on_timer_expired":
+            timers.append((timestamp, fields["tag"]))
         lines += [f"run.set_timer({key}, {source.of(time)}{f', {tag!r}' if tag else ''})" for time, tag in timers]
-        if told["watermark"] is not None:
-            lines.append(f"run.add_watermark({source.of(datetime.fromisoformat(told['watermark']))})")
-        if told["callback"] in ("on_event", LATE_EVENTS):
+        if fields["watermark"] is not None:
+            lines.append(f"run.add_watermark({source.of(datetime.fromisoformat(fields['watermark']))})")
+        if fields["callback"] in ("on_event", LATE_EVENTS):
             lines.append(f"run.add_event({source.of(packed['record'])}{at})")
     return [*lines, "letters = run.run().dead_letters", "assert not letters, letters[0].traceback"]
