@@ -179,7 +179,7 @@ class Admin:
         :param wanted: an `OffsetSpec` for each topic and partition
         :raises AmadouError: the cluster does not answer, or refuses
         """
-        from confluent_kafka import IsolationLevel, TopicPartition
+        from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 
         def ask() -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(
@@ -188,7 +188,10 @@ class Admin:
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=ANSWER_WITHIN,
             )
-            return {(at.topic, at.partition): future.result().offset for at, future in found.items()}
+            offsets = {(at.topic, at.partition): future.result().offset for at, future in found.items()}
+            if OFFSET_INVALID in offsets.values():  # a broker that has just come back does not know it yet
+                raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+            return offsets
 
         return self._answer(ask) if wanted else {}
 
