@@ -16,6 +16,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted
 
@@ -28,13 +29,14 @@ class CheckedKeying(Keying):
     def __init__(self, job: Job, source: str, groups: int) -> None:
         key_event = key_event_of(job, source)
         super().__init__(job, source, scripted(key_event), groups)
-        self._in_runs = Keying(job, source, key_event, groups)
+        self._in_runs = None if batch_keying(job, key_event) is None else Keying(job, source, key_event, groups)
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
-        if any(type(record) is ScriptedEvent for record in records):  # no run has these
+        in_runs = self._in_runs
+        if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # no run has scripted events
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
-        vectorized = _outcome(lambda: self._in_runs.vectorized(records, now))
+        vectorized = _outcome(lambda: in_runs.vectorized(records, now))
         is_refused = isinstance(reference, KeyedRecords) and bool(reference.letters)
         _compare("key_event", vectorized, "dead letters" if is_refused else reference, KeyedRecords._asdict)
         return _result(reference)
@@ -45,7 +47,7 @@ class CheckedOperator(Operator):
 
     def __init__(self, job: Job, observer: Observer) -> None:
         super().__init__(job, observer)
-        self._in_runs = Operator(job)
+        self._in_runs = None if self.vectorized_component is None else Operator(job)
         self._left: tuple[bytes | None, bytes | None] = None, None
         """The state that the last batch left on each path."""
 
@@ -56,13 +58,13 @@ class CheckedOperator(Operator):
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> ProcessedGroup:
-        component = self._in_runs.vectorized_component
-        if component is None:
+        in_runs, component = self._in_runs, self.vectorized_component
+        if in_runs is None or component is None:
             return self.per_event(state, chunks, watermark, limits)
-        self._in_runs.run = self.run
+        in_runs.run = self.run
         before = self._left[1] if state == self._left[0] else state
         reference = _outcome(lambda: self.per_event(state, chunks, watermark, limits))
-        vectorized = _outcome(lambda: self._in_runs.vectorized(component, before, chunks, watermark, limits))
+        vectorized = _outcome(lambda: in_runs.vectorized(component, before, chunks, watermark, limits))
         _compare(component.name, vectorized, reference, lambda processed: _fields(processed, component))
         processed = _result(reference)
         left = vectorized if isinstance(vectorized, ProcessedGroup) else processed
