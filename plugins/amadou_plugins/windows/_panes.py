@@ -314,8 +314,8 @@ class HoppingWindow(WindowSpec[V_co]):
         self._drop(panes, closing)
         after = latest(before, closing)
         next_timer = self._next_timer(panes, after, now, watermark) if panes else None
-        evicted = before if after > closing else None
-        part.store([evicted, panes] if panes else None, next_timer, renews=False)
+        closed_early = before if after > closing else None
+        part.store([closed_early, panes] if panes else None, next_timer, renews=False)
         for parts, start, partial in given:
             if parts:
                 self._emit(subject, call, *self._result(start, parts), partial=partial)

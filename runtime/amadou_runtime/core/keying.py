@@ -94,19 +94,12 @@ class Keying:
         :param now: the time of the clock in microseconds
         :raises CallbackError: `key_event` failed, or returned an unusable value
         """
-        failure = None
-        try:
-            packed = self.vectorized(records, now)
-        except Exception as error:
-            failure = error
-        else:
-            if packed is not None:
-                return packed
-        packed = self.per_record(records, now)  # raises if a record is to blame
-        if failure is None or packed.letters:
-            return packed
-        self._fallbacks.log("key_event", failure)
-        return packed._replace(fallbacks={"key_event": 1})
+        if self._key_batch is None:
+            return self.per_record(records, now)
+        packed, fallbacks = self._fallbacks.result(
+            "key_event", lambda: self.vectorized(records, now), lambda: self.per_record(records, now)
+        )
+        return packed._replace(fallbacks=fallbacks) if fallbacks else packed
 
     def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.

@@ -160,20 +160,15 @@ class Operator:
         :param limits: the limits beyond which events wait; see `Decision`
         :raises CallbackError: a callback failed; nothing of the batch counts
         """
-        component, failure = self.vectorized_component, None
-        if component is not None:
-            try:
-                processed = self.vectorized(component, state, chunks, watermark, limits)
-            except Exception as error:
-                failure = error
-            else:
-                if processed is not None:
-                    return processed
-        processed = self.per_event(state, chunks, watermark, limits)  # raises if an event is to blame
-        if component is None or failure is None:
-            return processed
-        self._fallbacks.log(component.name, failure)
-        return processed.with_counts(vectorized_fallbacks={component.name: 1})
+        component = self.vectorized_component
+        if component is None:
+            return self.per_event(state, chunks, watermark, limits)
+        processed, fallbacks = self._fallbacks.result(
+            component.name,
+            lambda: self.vectorized(component, state, chunks, watermark, limits),
+            lambda: self.per_event(state, chunks, watermark, limits),
+        )
+        return processed.with_counts(vectorized_fallbacks=fallbacks) if fallbacks else processed
 
     def replay(
         self,

@@ -3,17 +3,20 @@
 import logging
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from amadou import Component, Handler, Job, Key, VectorizedHandler
 from amadou_runtime.core.failure import shown_traceback
 
+T = TypeVar("T")
 _logger = logging.getLogger("amadou")
 
 
 class Fallbacks:
-    """Logs the first failure of a vectorised path where the reference path, one record or event at a time, does not
-    fail: an error of the vectorised path.
+    """Uses the vectorised path where it can, and the reference path, one record or event at a time, where it cannot.
+
+    Where only the vectorised path fails, the result is the reference's: an error of the vectorised path. The first one
+    is logged.
 
     :param job: the job's name
     """
@@ -22,15 +25,31 @@ class Fallbacks:
         self._job = job
         self._has_logged = False
 
-    def log(self, name: str, error: Exception) -> None:
-        """Log a failure, unless one was logged before.
+    def result(
+        self, name: str, vectorized: Callable[[], T | None], reference: Callable[[], T]
+    ) -> tuple[T, dict[str, int]]:
+        """Return the result of the path in use, and the number of fallbacks by name.
 
         :param name: the component's name, or ``key_event``
+        :param vectorized: returns `None` where only the reference has a result
+        :raises Exception: the reference fails: a record or an event is to blame
         """
+        failure = None
+        try:
+            result = vectorized()
+        except Exception as error:
+            failure = error
+        else:
+            if result is not None:
+                return result, {}
+        result = reference()
+        if failure is None:
+            return result, {}
         if not self._has_logged:
             self._has_logged = True
             message = "job %s: the vectorised path of %s failed; amadou uses the slow one. Report this error:\n%s"
-            _logger.warning(message, self._job, name, shown_traceback(error))
+            _logger.warning(message, self._job, name, shown_traceback(failure))
+        return result, {name: 1}
 
 
 def handler_for(job: Job) -> Handler:

@@ -37,8 +37,7 @@ class CheckedKeying(Keying):
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
         vectorized = _outcome(lambda: in_runs.vectorized(records, now))
-        is_refused = isinstance(reference, KeyedRecords) and bool(reference.letters)
-        _compare("key_event", vectorized, "dead letters" if is_refused else reference, KeyedRecords._asdict)
+        _compare("key_event", vectorized, reference, KeyedRecords._asdict)
         return _result(reference)
 
 
@@ -102,13 +101,13 @@ def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any],
 
     :param name: the component, or ``key_event``
     :param vectorized: a result, an error, or `None` where runs use the reference, too
-    :param reference: a result, an error, or a text in place of an error
+    :param reference: a result or an error
     :param fields: the parts of a result by name
     :raises VectorizedPathError: they differ
     """
     if vectorized is None:
         return
-    has_failed, is_refused = isinstance(vectorized, Exception), isinstance(reference, Exception | str)
+    has_failed, is_refused = isinstance(vectorized, Exception), isinstance(reference, Exception)
     if has_failed and is_refused:
         return  # both paths refuse a record or an event
     if has_failed or is_refused:
@@ -123,6 +122,4 @@ def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any],
 
 
 def _shown(outcome: Any) -> str:
-    if isinstance(outcome, Exception):
-        return shown_error(outcome)
-    return outcome if isinstance(outcome, str) else "no error"
+    return shown_error(outcome) if isinstance(outcome, Exception) else "no error"
