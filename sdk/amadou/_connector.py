@@ -186,10 +186,10 @@ class BufferingWriter(SinkWriter):
     """A writer that passes the values themselves to `commit`, for sinks that live in the driver."""
 
     def __init__(self) -> None:
-        self._wires: list[Any] = []
+        self._encoded_values: list[Any] = []
 
     def write(self, encoded_values: Sequence[Any]) -> None:
-        self._wires.extend(encoded_values)
+        self._encoded_values.extend(encoded_values)
 
     def finish(self) -> Any:
-        return self._wires or None
+        return self._encoded_values or None

@@ -39,7 +39,7 @@ class MapState(MutableMapping[K, V]):
     # For speed, methods that run once per event do not call one another, and scalars are encoded without a call.
 
     def __getitem__(self, key: K) -> V:
-        encoded = self._entries.get(self._key_wire(key), MISSING)
+        encoded = self._entries.get(self._encoded_key(key), MISSING)
         if encoded is MISSING:
             raise KeyError(key)
         return self._value_of(encoded)
@@ -61,27 +61,27 @@ class MapState(MutableMapping[K, V]):
         except EncodeError as error:
             raise self._misfit(error, value, spec.value_type) from error
         try:
-            key_wire = key if type(key) is spec.scalar_key else spec.encode_key(key)
+            encoded_key = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
-        self._entries[key_wire] = encoded
+        self._entries[encoded_key] = encoded
         self._changed = True
 
     def __delitem__(self, key: K) -> None:
-        key_wire = self._key_wire(key)
-        if key_wire not in self._entries:
+        encoded_key = self._encoded_key(key)
+        if encoded_key not in self._entries:
             raise KeyError(key)
-        del self._entries[key_wire]
+        del self._entries[encoded_key]
         self._changed = True
 
     def pop(self, key: K, default: Any = MISSING) -> Any:
         spec = self._spec
-        key_wire = key if type(key) is spec.scalar_key else self._key_wire(key)
-        encoded = self._entries.get(key_wire, MISSING)
+        encoded_key = key if type(key) is spec.scalar_key else self._encoded_key(key)
+        encoded = self._entries.get(encoded_key, MISSING)
         if encoded is not MISSING:
             # decode before removing anything: an entry that cannot be decoded must stay
             value = encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
-            del self._entries[key_wire]
+            del self._entries[encoded_key]
             self._changed = True
             return value
         if default is MISSING:
@@ -92,14 +92,14 @@ class MapState(MutableMapping[K, V]):
         """Remove and return the entry that was inserted last, as a `dict` does."""
         if not self._entries:
             raise KeyError("popitem(): the map is empty")
-        key_wire = next(reversed(self._entries))
-        item = self._key_of(key_wire), self._value_of(self._entries[key_wire])
-        del self._entries[key_wire]
+        encoded_key = next(reversed(self._entries))
+        item = self._key_of(encoded_key), self._value_of(self._entries[encoded_key])
+        del self._entries[encoded_key]
         self._changed = True
         return item
 
     def __contains__(self, key: object) -> bool:
-        return self._key_wire(cast("K", key)) in self._entries
+        return self._encoded_key(cast("K", key)) in self._entries
 
     def __iter__(self) -> Iterator[K]:
         return map(self._key_of, self._entries)
@@ -123,7 +123,7 @@ class MapState(MutableMapping[K, V]):
     def _stored(self) -> Any:
         return self._entries or MISSING  # an empty map is not stored (`semantics.md` 15)
 
-    def _key_wire(self, key: K) -> Any:
+    def _encoded_key(self, key: K) -> Any:
         try:
             return self._spec.encode_key(key)
         except EncodeError as error:
@@ -161,9 +161,9 @@ class _AgingMapState(MapState[K, V]):
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
-        key_wire = self._key_wire(key)
+        encoded_key = self._encoded_key(key)
         assert self._subject is not None
-        self._entries[key_wire] = [self._spec._written_at(self._subject), self._entries[key_wire]]
+        self._entries[encoded_key] = [self._spec._written_at(self._subject), self._entries[encoded_key]]
 
     def _value_of(self, encoded: Any) -> V:
         return super()._value_of(encoded[1])
