@@ -19,6 +19,15 @@ settings.register_profile("amadou", deadline=None)  # how long an example takes 
 settings.load_profile("amadou")
 
 
+_LONGEST = ("tests/spark/", "test_own_connectors.py", "test_pytest_plugin.py", "test_failed_logins.py")
+"""Files that take minutes, as parts of their paths."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the longest files first. At the end of a parallel run, one process would otherwise wait for the other."""
+    items.sort(key=lambda item: not any(part in item.path.as_posix() for part in _LONGEST))
+
+
 @pytest.fixture(autouse=True)
 def _secrets_of_one_test() -> Iterator[None]:
     """Lets no test's secrets hide words in the errors of others."""

@@ -1,15 +1,15 @@
-"""Raises an alarm for an address from which logins fail five times within a minute, from the log of an SSH server.
+"""Reads the log of an SSH server, and raises an alarm when five logins from the same address fail within a minute.
 
-What counts, exactly:
+The exact rules:
 
-- A failure is a line of sshd's with ``Failed password for … from ADDRESS port …``. A line ``message repeated N times:
-  [ Failed password for … ]``, with which syslog sums up repetitions, is N failures at the time of that line.
-- The alarm is raised at the first failure that has four others of its address at most 60 seconds before it (60 whole
-  seconds still count; so do failures of the same second).
-- After an alarm there is no other for the address until its failures have paused for more than 60 seconds.
+- A failure is a line from sshd with ``Failed password for … from ADDRESS port …``. If syslog summarises repetitions as
+  ``message repeated N times: [ Failed password for … ]``, the line counts as N failures at the time of the line.
+- A failure raises an alarm if it follows four other failures of the same address within 60 seconds. Exactly 60 seconds
+  still count, and so do failures in the same second.
+- After an alarm, no other alarm is raised for the address until it has had no failure for more than 60 seconds.
 
-A log's times have neither year nor zone: they are read as UTC, in the year that the parameter YEAR gives. Lines are
-taken to come in order of time, as a log has them; then the alarms are the same for every cut of the log into batches.
+The log's times have neither a year nor a time zone. They are parsed as UTC, in the year of the parameter YEAR. If the
+lines are in time order, as in a real log, the alarms are the same however the log is split into batches.
 """
 
 import re
@@ -25,14 +25,14 @@ FAILURES = 5
 MINUTE = timedelta(minutes=1)
 FAILURE = re.compile(
     rb"(\w{3} [ \d]\d \d\d:\d\d:\d\d) \S+ sshd\[\d+\]: (?:message repeated (\d+) times: \[ )?"
-    # A user's name may be any text, " from 10.0.0.1 port 22" too: only what stands at the end of the line is sshd's.
+    # A user name can be any string, even " from 10.0.0.1 port 22". Only the end of the line is certainly from sshd.
     rb"Failed password for .* from ([\w.:%-]+) port \d+(?: ssh2)?\]?\s*$"
 )
 
 
 @frozen
 class Alarm:
-    """Five failures within a minute: when the fifth was, and the first of the five."""
+    """Five failures within a minute: `timestamp` is the time of the fifth failure, `since` the time of the first."""
 
     address: str
     timestamp: datetime
@@ -41,16 +41,16 @@ class Alarm:
 
 @frozen
 class Burst:
-    """The latest failures of an address, five at most, none more than a minute after the one before it."""
+    """The latest failures of an address: at most five, each at most a minute after the previous one."""
 
     times: tuple[datetime, ...] = ()
     alarmed: bool = False
 
 
 class FailedLogins(Handler[str]):
-    """Five failed logins from one address within a minute.
+    """Raises an alarm for five failed logins from one address within a minute.
 
-    :param year: the year of the log's times
+    :param year: year of the log's times
     """
 
     burst = ValueSpec(Burst, default=Burst())
@@ -65,7 +65,7 @@ class FailedLogins(Handler[str]):
             return []
         time, repeated, address = failure.groups()
         timestamp = datetime.strptime(f"{self.year} {time.decode()}", "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
-        # More than five at one time raise no other alarm than five.
+        # More than five failures at the same time raise the same alarm as five.
         return [KeyedEvent(address.decode(), timestamp)] * min(int(repeated or 1), FAILURES)
 
     def on_event(self, subject: Subject[str], event: KeyedEvent) -> None:
@@ -74,7 +74,7 @@ class FailedLogins(Handler[str]):
         if burst.times:
             subject.delete_timer(forgotten_at(burst))
             if event.timestamp - burst.times[-1] > MINUTE:
-                burst = Burst()  # the timer that forgets it may fire only after this event
+                burst = Burst()  # the old burst's timer may not have fired yet
         times = sorted([*burst.times, event.timestamp])[-FAILURES:]
         alarmed = burst.alarmed
         if not alarmed and len(times) == FAILURES and times[-1] - times[0] <= MINUTE:
@@ -82,14 +82,14 @@ class FailedLogins(Handler[str]):
             alarmed = True
         state.value = Burst(tuple(times), alarmed)
         if not subject.set_timer(forgotten_at(state.value)):
-            state.clear()  # the line came more than a minute late
+            state.clear()  # the watermark is already more than a minute past the last failure
 
     def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
         self.burst.state_for(subject).clear()
 
 
 def forgotten_at(burst: Burst) -> datetime:
-    """The first moment at which a failure would begin another burst."""
+    """Return the earliest time at which another failure would start a new burst."""
     return burst.times[-1] + MINUTE + timedelta(microseconds=1)
 
 

@@ -1,4 +1,4 @@
-"""The alarms of `failed_logins.py` over a whole log, without amadou: `python oracle.py LOG [YEAR]`."""
+"""Computes the alarms of `failed_logins.py` for an entire log, without amadou: `python oracle.py LOG [YEAR]`."""
 
 import json
 import sys

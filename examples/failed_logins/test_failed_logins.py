@@ -1,4 +1,4 @@
-"""The tests of `failed_logins.py`: against plain Python, in batches of many sizes, and on Spark."""
+"""Tests of `failed_logins.py`: comparisons with a plain Python script, with various batch sizes and on Spark."""
 
 import json
 import os
@@ -23,7 +23,7 @@ ROOT = HERE.parents[1]
 REAL = Path(os.environ.get("AMADOU_SHARED", ROOT.parent / "shared")) / "data" / "openssh_2k.log"
 
 real_log = pytest.mark.skipif(
-    not REAL.exists(), reason=f"{REAL} is missing: AMADOU_SHARED names the folder that has data/openssh_2k.log"
+    not REAL.exists(), reason=f"{REAL} is missing: set AMADOU_SHARED to the folder with data/openssh_2k.log"
 )
 
 

@@ -1,17 +1,17 @@
-"""Raises alerts for payments that look like card fraud, from a Kafka topic into a table of PostgreSQL.
+"""Reads payments from a Kafka topic, and writes an alert to a PostgreSQL table for suspected card fraud.
 
-A payment is a JSON object with the fields of `Payment`; its record's key is the card. An alert is raised for
+A payment is a JSON object with the fields of `Payment`, and the record's key is the card. An alert is raised for:
 
-- **burst**: the sixth payment of a card within ten minutes (ten whole minutes still count). After an alert the six
-  count no more: the next one takes six others.
-- **amount**: a payment of more than ten times the mean of the card's payments before it, once there are five of them.
-- **travel**: a payment in another country less than an hour after the one before it.
+- **burst**: the sixth payment of a card within ten minutes (exactly ten minutes still count). After an alert, these six
+  payments no longer count: the next alert needs six other payments.
+- **amount**: a payment of more than ten times the mean of the card's earlier payments, if there are at least five.
+- **travel**: a payment in another country less than an hour after the card's previous payment.
 
-A card that has not paid for 30 days begins anew.
+If a card has no payments for 30 days, its history is dropped.
 
-The rules go by the times of payments, not by the order in which they come: terminals hand payments in up to ten seconds
-late. Each payment waits until the watermark is past it, and is judged by a timer then. So alerts are the same for every
-order of records within ten seconds, and for every cut of the stream into batches.
+The rules use the times of payments, not their order of arrival: terminals submit payments up to ten seconds late. When
+the watermark has passed the time of a payment, a timer fires and the payment is checked. So the alerts do not depend on
+the order of records within ten seconds, or on how the stream is split into batches.
 """
 
 from datetime import datetime, timedelta
@@ -55,9 +55,9 @@ class Alert:
 
 @frozen
 class Latest:
-    """What is known of a card after its latest payment.
+    """History of a card, as of its latest payment.
 
-    :param times: when the payments were that count for a burst
+    :param times: times of the payments that count towards a burst
     """
 
     time: datetime
@@ -66,7 +66,7 @@ class Latest:
 
 
 class Fraud(Handler[str]):
-    """Judges the payments of each card in the order of their times."""
+    """Checks the payments of each card in time order."""
 
     waiting = MapSpec(datetime, list[Payment])
     latest = ValueSpec(Latest)
@@ -87,7 +87,7 @@ class Fraud(Handler[str]):
     def on_event(self, subject: Subject[str], event: KeyedEvent[Payment]) -> None:
         waiting = self.waiting.state_for(subject)
         waiting[event.timestamp] = [*waiting.get(event.timestamp, []), event.value]
-        # At this time itself the watermark may stand while payments of it are still to come.
+        # While the watermark is exactly at this time, other payments of the same time can still arrive.
         subject.set_timer(event.timestamp + MICROSECOND)
 
     def on_timer_expired(self, subject: Subject[str], timestamp: datetime) -> None:
@@ -95,7 +95,7 @@ class Fraud(Handler[str]):
             waiting, time = self.waiting.state_for(subject), timestamp - MICROSECOND
             for payment in sorted(waiting.pop(time), key=lambda each: each.id):
                 self.judge(subject, payment)
-            # A batch that brought a lot may have taken the watermark beyond: what waits comes first then.
+            # A large batch can advance the watermark past this time. Waiting payments are then checked first.
             if subject.set_timer(time + MEMORY, FORGET) or waiting:
                 return
         self.latest.state_for(subject).clear()
@@ -147,11 +147,11 @@ job = Job(
         )
     },
     sinks={name: table(name) for name in ("alerts", "late_events", "dead_letters")},
-    watermark_delay=timedelta(seconds=10),  # as late as terminals hand in; alerts wait for as long
-    idle_timeout=timedelta(minutes=1),  # a partition without payments at night delays no alert of others for longer
-    late_events="divert",  # what comes later was not judged: somebody has to look at it
+    watermark_delay=timedelta(seconds=10),  # the maximum delay of terminals; alerts are delayed by this time
+    idle_timeout=timedelta(minutes=1),  # maximum time that a partition without records delays alerts, e.g. at night
+    late_events="divert",  # payments that arrive even later are not checked: review them manually
     on_error="dead_letter",
-    max_ahead=timedelta(minutes=5),  # a terminal whose clock is wrong makes nobody else late
+    max_ahead=timedelta(minutes=5),  # a terminal with a wrong clock cannot make other payments late
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The alerts of `fraud.py` over all payments, without amadou: `python fraud_oracle.py FILE` with a JSON text a line."""
+"""Computes the alerts of `fraud.py` without amadou: `python fraud_oracle.py FILE`, with a JSON object on each line."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Payments to try `fraud.py` with: `python payments.py COUNT` writes so many into a new topic of a Kafka cluster."""
+"""Generates payments for `fraud.py`: `python payments.py COUNT` writes COUNT payments to a new Kafka topic."""
 
 import json
 import os
@@ -21,13 +21,13 @@ BROKEN = (
 
 
 def payments(count: int, seed: int, cards: int = 100) -> Iterator[tuple[str, bytes]]:
-    """Cards and records, as they come: up to ten seconds late, a few of them broken."""
+    """Yield cards and records in order of arrival: each up to ten seconds late, and a few invalid."""
     drawn = random.Random(seed)
     time = BEGIN
     sent = []
     for number in range(count):
         time += timedelta(seconds=drawn.choice((0, 1, 2, 5, 60)), milliseconds=drawn.choice((0, 0, 250, 500)))
-        card = f"card-{int(drawn.random() ** 2 * cards):03}"  # some pay much more often than others
+        card = f"card-{int(drawn.random() ** 2 * cards):03}"  # some cards are used much more often than others
         cents = round(drawn.lognormvariate(7, 0.7) * drawn.choice((1,) * 80 + (20,))) + 1
         country = drawn.choice(("FR",) * 150 + ("DE", "BR"))
         payment = {"id": f"p{number}", "card": card, "time": time.isoformat(), "cents": cents, "country": country}

@@ -1,4 +1,4 @@
--- The tables of fraud.py. A run whose table is missing shows its CREATE TABLE, which is where these come from.
+-- The tables of fraud.py. If a table is missing, the error of the run shows the CREATE TABLE statement for that table.
 
 CREATE TABLE alerts (
     card text NOT NULL,
@@ -8,7 +8,7 @@ CREATE TABLE alerts (
     reason text NOT NULL
 );
 
--- Payments that came when their card was judged beyond them already.
+-- Payments that arrived after the watermark had passed them.
 CREATE TABLE late_events (
     job text NOT NULL,
     source text NOT NULL,
@@ -19,7 +19,7 @@ CREATE TABLE late_events (
     by text
 );
 
--- Records that are not payments.
+-- Records that are not valid payments.
 CREATE TABLE dead_letters (
     job text NOT NULL,
     handler text NOT NULL,

@@ -1,4 +1,4 @@
-"""The tests of `fraud.py`: rule by rule, and against the alerts of a plain Python script."""
+"""Tests of `fraud.py`: rule by rule, and in comparison with the alerts of a plain Python script."""
 
 import json
 import random
@@ -22,17 +22,17 @@ def new_run(**options: Any) -> TestRun:
 
 
 def payment(at: float, cents: int = 1000, country: str = "FR", card: str = "c1", **fields: Any) -> KafkaRecord:
-    """A payment so many minutes after noon."""
+    """Return the record of a payment made `at` minutes after noon."""
     values = {"id": f"{card} {at}", "card": card, "time": (NOON + at * MINUTE).isoformat(), "cents": cents}
     return KafkaRecord(json.dumps(values | {"country": country} | fields).encode())
 
 
 def raised(*records: KafkaRecord) -> list[tuple[str, str]]:
-    """Rule and payment of the alerts for records of one batch."""
-    return told(new_run().add_records(records))
+    """Process the records in one batch. Return the rule and the payment id of each alert."""
+    return alerts_of(new_run().add_records(records))
 
 
-def told(run: TestRun) -> list[tuple[str, str]]:
+def alerts_of(run: TestRun) -> list[tuple[str, str]]:
     return [(alert.rule, alert.payment) for alert in run.run(flush=True).records("alerts")]
 
 
@@ -47,7 +47,7 @@ def test_after_a_burst_the_next_one_takes_six_other_payments() -> None:
 
 
 @pytest.mark.parametrize(("cents", "expected"), [(10_000, []), (10_001, [("amount", "c1 99")])])
-def test_more_than_ten_times_the_mean_of_at_least_five_payments_is_told(cents: int, expected: list[Any]) -> None:
+def test_more_than_ten_times_the_mean_of_five_payments_or_more_raises_an_alert(cents: int, expected: list[Any]) -> None:
     usual = [payment(20 * at, cents) for at, cents in enumerate((500, 1500, 900, 1100, 1000))]
     assert raised(*usual[:4], payment(99, cents)) == []
     assert raised(*usual, payment(99, cents)) == expected
@@ -70,12 +70,12 @@ def test_an_alert_says_why() -> None:
 def test_payments_are_judged_in_the_order_of_their_times_whatever_the_order_in_which_they_come() -> None:
     run = new_run().add_records([payment(0), payment(0.2)]).end_batch()
     run.add_record(payment(0.04, country="BR"))  # nearly ten seconds behind
-    assert told(run) == [("travel", "c1 0.04"), ("travel", "c1 0.2")]
+    assert alerts_of(run) == [("travel", "c1 0.04"), ("travel", "c1 0.2")]
 
 
 def test_a_payment_is_judged_once_the_watermark_is_past_it() -> None:
     run = new_run().add_records([payment(0), payment(1, country="BR")]).add_watermark(NOON + MINUTE)
-    assert run.run().records("alerts") == [], "others of that time may still come"
+    assert run.run().records("alerts") == [], "other payments of that time can still arrive"
     run.add_watermark(NOON + MINUTE + timedelta(microseconds=1))
     assert len(run.run().records("alerts")) == 1
 
@@ -84,7 +84,7 @@ def test_payments_of_one_time_are_judged_by_their_ids_in_one_batch_or_in_several
     first, second = payment(0, id="a"), payment(0, id="b", country="BR")
     for between in (lambda run: run, TestRun.end_batch, lambda run: run.add_watermark(NOON)):
         for records in ((first, second), (second, first)):
-            assert told(between(new_run().add_record(records[0])).add_record(records[1])) == [("travel", "b")]
+            assert alerts_of(between(new_run().add_record(records[0])).add_record(records[1])) == [("travel", "b")]
 
 
 def test_a_payment_that_comes_too_late_is_not_judged_but_kept_for_people() -> None:
@@ -117,7 +117,7 @@ def test_a_card_begins_anew_after_thirty_days(cut: str, pause: timedelta, expect
         run.end_batch()
     elif cut == "a watermark between":
         run.add_watermark()
-    assert len(told(run.add_record(much))) == expected
+    assert len(alerts_of(run.add_record(much))) == expected
 
 
 def test_nothing_stays_of_a_card_that_is_forgotten() -> None:
@@ -128,13 +128,13 @@ def test_nothing_stays_of_a_card_that_is_forgotten() -> None:
 
 def test_alerts_survive_a_crash_and_a_restart() -> None:
     run = new_run().add_records(map(payment, range(5))).crash(after=3).restart()
-    assert told(run.add_record(payment(5))) == [("burst", "c1 5")]
+    assert alerts_of(run.add_record(payment(5))) == [("burst", "c1 5")]
 
 
 def test_partitions_that_are_apart_make_nothing_late() -> None:
     run = new_run().add_record(payment(0), partition="0").add_record(payment(30, card="c2"), partition="1")
     run.end_batch().add_record(payment(1, country="BR"), partition="0")
-    assert told(run) == [("travel", "c1 1")]
+    assert alerts_of(run) == [("travel", "c1 1")]
 
 
 @pytest.mark.parametrize("seed", range(5))

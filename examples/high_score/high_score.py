@@ -1,4 +1,4 @@
-"""Says so when a user beats their own best score: a handler with one value of state for each user."""
+"""Reports when a user beats their previous best score: a handler with one state value per user."""
 
 from datetime import datetime
 
@@ -18,7 +18,7 @@ class HighScore:
 
 
 class HighScores(Handler[str]):
-    """The scores that beat their user's best so far."""
+    """Emits each score that beats the user's previous best."""
 
     best = ValueSpec(int, default=0)
     records = SinkSpec(HighScore)

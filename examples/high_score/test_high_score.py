@@ -1,4 +1,4 @@
-"""The tests of `high_score.py`."""
+"""Tests of `high_score.py`."""
 
 import json
 from pathlib import Path

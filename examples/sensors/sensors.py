@@ -1,4 +1,4 @@
-"""Readings of sensors: statistics of each for ten minutes, and an alert when one falls silent and when it is back."""
+"""Computes ten-minute statistics per sensor, and reports when a sensor falls silent and when it sends again."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -28,7 +28,7 @@ class Statistic:
 
 @frozen
 class Alert:
-    """A sensor is `"silent"`, or `"back"`; `last` is the time of its last reading before the silence."""
+    """A sensor is `"silent"` or `"back"`; `last` is the time of the sensor's last reading before the silence."""
 
     sensor: str
     timestamp: datetime
@@ -37,7 +37,7 @@ class Alert:
 
 
 class Sensors(Handler):
-    """A sensor is silent when it has sent nothing for more than a quarter of an hour."""
+    """Reports statistics and alerts. A sensor is silent if it has sent nothing for more than a quarter of an hour."""
 
     statistics = SinkSpec(Statistic)
     alerts = SinkSpec(Alert)
@@ -48,7 +48,7 @@ class Sensors(Handler):
         {"n": Count("celsius"), "mean": Mean("celsius"), "least": Min("celsius"), "greatest": Max("celsius")},
         late="divert",
     )
-    # A session ends where nothing came for as long. That it has begun shows a minute later.
+    # A session ends 15 minutes after its last reading. Its first early result is emitted a minute after its start.
     heard = SessionWindow(SILENCE, early=timedelta(minutes=1))
 
     def key_event(self, record: bytes) -> KeyedEvent[dict[str, Any]]:
@@ -75,7 +75,7 @@ class Sensors(Handler):
 
     @heard.on_close
     def fell_silent(self, subject: Subject, window: Window, readings: int) -> None:
-        self.is_heard(subject, window, readings)  # where one batch brought all of a session
+        self.is_heard(subject, window, readings)  # in case one batch contained the entire session
         self.silent_since.state_for(subject).value = window.last
         self.alerts.collect(subject, Alert(window.key, window.end, "silent", window.last))
 
@@ -87,7 +87,7 @@ job = Job(
         "readings": LinesSource(
             Param("READINGS", default="readings.jsonl"),
             max_files_per_batch=Param("FILES_PER_BATCH", default=1000, type=int),
-            partition_by=r"([^/]+)/[^/]+$",  # the file's directory: a watermark for each site
+            partition_by=r"([^/]+)/[^/]+$",  # the file's directory, so each site has its own watermark
         )
     },
     sinks={
@@ -95,8 +95,8 @@ job = Job(
         "alerts": JsonLinesSink(Param("ALERTS", default="alerts/")),
     },
     watermark_delay=timedelta(minutes=1),
-    idle_timeout=timedelta(minutes=1),  # when all sensors are silent, the clock says for how long
-    on_error="dead_letter",  # a reading that is no number
+    idle_timeout=timedelta(minutes=1),  # if all sensors are silent, the watermark advances with the clock
+    on_error="dead_letter",  # for readings that are not numbers
 )
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `sensors.py` gives for a whole file of readings, without amadou: `python sensors_oracle.py READINGS`."""
+"""Computes the outputs of `sensors.py` for a file of readings, without amadou: `python sensors_oracle.py READINGS`."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ Sensors: TypeAlias = dict[str, list[tuple[datetime, float | None]]]
 
 
 def readings_of(file: Iterable[str | bytes]) -> Sensors:
-    """The times and temperatures of each sensor, by time. What is not a number is left out."""
+    """Return each sensor's times and temperatures in time order. Readings that are not numbers are omitted."""
     sensors: Sensors = {}
     for line in file:
         reading = json.loads(line)

@@ -1,4 +1,4 @@
-"""The tests of `sensors.py`: against plain Python, however the readings are cut into batches, and over restarts."""
+"""Tests of `sensors.py`: comparisons with a plain Python script, with various batch sizes and restarts."""
 
 import csv
 import json
@@ -71,7 +71,7 @@ def test_every_cut_gives_what_plain_python_gives(cut: str, restarts: bool) -> No
 
 @pytest.mark.skipif(
     not REAL.exists(),
-    reason=f"{REAL} is missing: AMADOU_SHARED names the folder that has {REAL.parent.name}/{REAL.name}",
+    reason=f"{REAL} is missing: set AMADOU_SHARED to the folder with {REAL.parent.name}/{REAL.name}",
 )
 @pytest.mark.parametrize("cut", ["one batch", "random 0", "random 1"])
 def test_a_real_machine_is_heard_and_falls_silent_as_plain_python_says(cut: str) -> None:
@@ -86,7 +86,7 @@ def test_a_real_machine_is_heard_and_falls_silent_as_plain_python_says(cut: str)
     is_the_oracles(result, records)
 
 
-def test_a_silent_sensor_is_told_while_others_are_heard() -> None:
+def test_a_silent_sensor_is_reported_while_others_are_heard() -> None:
     run = TestRun(job).add_records([reading(0), reading(0, "cellar")]).end_batch()
     result = run.add_record(reading(17, "cellar")).end_batch().run()
 

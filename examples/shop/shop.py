@@ -1,4 +1,4 @@
-"""What a web shop sells each minute, page by page, and how its visits go: two windows in one handler."""
+"""Reports the visits to a web shop, and the sales by page and minute: two jobs with one window each."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -23,7 +23,7 @@ class Visit:
 
 
 class Visits(Handler):
-    """Tells of each visit when half an hour has passed without a click of the visitor."""
+    """Reports each visit once the visitor has not clicked for half an hour."""
 
     visits = SinkSpec(Visit)
     visit = SessionWindow(
@@ -55,7 +55,7 @@ visits = Job(
     watermark_delay=timedelta(minutes=1),
 )
 
-# The same clicks by page and minute: a handler that is nothing but a window needs no class.
+# Processes the same clicks by page and minute. A handler that only adds events to a window does not need a class.
 sales = Job(
     "sales",
     handler=windowed(

@@ -1,4 +1,4 @@
-"""The tests of `shop.py`."""
+"""Tests of `shop.py`."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -39,7 +39,7 @@ def test_a_visit_of_more_than_four_hours_is_cut_and_lasts_to_its_last_click() ->
     ]
 
 
-def test_a_click_that_comes_after_its_visit_is_told_is_diverted() -> None:
+def test_a_click_that_comes_after_its_visit_was_reported_is_diverted() -> None:
     late = json.dumps({"visitor": "ada", "timestamp": "2025-03-01T09:55:00Z", "page": "home", "cents": 0}).encode()
     result = TestRun(visits).add_records(CLICKS).end_batch().add_record(late).run()
 

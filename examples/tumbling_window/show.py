@@ -1,4 +1,4 @@
-"""Prints the sums that `views.py` wrote as a table: `python show.py SUMS`."""
+"""Prints a table of the sums that `views.py` wrote: `python show.py SUMS`."""
 
 import json
 import sys

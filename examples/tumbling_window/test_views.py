@@ -1,4 +1,4 @@
-"""The tests of `views.py`."""
+"""Tests of `views.py`."""
 
 import json
 from collections import Counter

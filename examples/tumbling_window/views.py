@@ -1,4 +1,4 @@
-"""Views of each channel in each minute: a handler with map state and event-time timers."""
+"""Counts the views of each channel per minute: a handler with map state and event-time timers."""
 
 from datetime import datetime, timedelta
 
@@ -20,7 +20,7 @@ class ViewSum:
 
 
 class ViewsPerMinute(Handler):
-    """Views of each channel in each minute."""
+    """Counts the views of each channel per minute."""
 
     counts = MapSpec(datetime, int)
     sums = SinkSpec(ViewSum)

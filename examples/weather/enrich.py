@@ -1,4 +1,4 @@
-"""Runs and rides of people, each with the weather of its city at that time; where the weather came late, corrected."""
+"""Enriches people's runs and rides with the weather, and corrects records if weather closer in time arrives."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -31,12 +31,14 @@ class Enriched:
 
 @frozen
 class Notice:
-    """A source went down, or is back: what left in these batches and is of a time after `since` may be corrected.
+    """A source went down or has recovered. Records later than `since` may be corrected if a batch from `first_batch` to
+    `last_batch` emitted them.
 
-    :param since: the time of the newest event before it went down
-    :param until: how far the source that needs it had come then; how far it has come itself where it is back
-    :param first_batch: the batch of its newest event before it went down
-    :param last_batch: the batch that found it down
+    :param since: time of the source's newest event before it went down
+    :param until: if the source went down, time of the dependent source's newest event; if the source has recovered,
+        time of the recovered source's newest event
+    :param first_batch: number of the batch with the source's newest event before it went down
+    :param last_batch: number of the batch with the dependent source's newest event when the source went down
     """
 
     what: str
@@ -48,9 +50,10 @@ class Notice:
 
 
 class Enrich(Handler):
-    """Gives each activity the newest weather of its city up to its time, at once.
+    """Emits each activity immediately, with the newest known weather of its city up to the activity's time.
 
-    What was sent is remembered until the watermark is past it, as weather that comes until then may be nearer.
+    Emitted records are stored until the watermark has passed their time, because weather closer to this time may arrive
+    before then.
     """
 
     readings = MapSpec(datetime, Reading)
@@ -59,10 +62,10 @@ class Enrich(Handler):
     notices = SinkSpec(Notice)
 
     def key_event(self, record: bytes) -> KeyedEvent[dict[str, Any]] | None:
-        told = orjson.loads(record)
-        if "error" in told:  # the weather service was asked, and had nothing
+        fields = orjson.loads(record)
+        if "error" in fields:  # the weather service did not answer
             return None
-        return KeyedEvent(told["city"], datetime.fromisoformat(told["at"]), told)
+        return KeyedEvent(fields["city"], datetime.fromisoformat(fields["at"]), fields)
 
     def on_event(self, subject: Subject, event: KeyedEvent[dict[str, Any]]) -> None:
         if subject.source == "weather":
@@ -70,11 +73,11 @@ class Enrich(Handler):
         else:
             self.activity(subject, event.timestamp, event.value)
 
-    def activity(self, subject: Subject, at: datetime, told: dict[str, Any]) -> None:
+    def activity(self, subject: Subject, at: datetime, fields: dict[str, Any]) -> None:
         readings = self.readings.state_for(subject)
         before = max((time for time in readings if time <= at), default=None)
         weather = None if before is None else readings[before]
-        self.send(subject, Enriched(told["id"], told["who"], told["sport"], subject.key, at, weather))
+        self.send(subject, Enriched(fields["id"], fields["who"], fields["sport"], subject.key, at, weather))
 
     def weather(self, subject: Subject, reading: Reading) -> None:
         self.readings.state_for(subject)[reading.at] = reading
@@ -92,7 +95,7 @@ class Enrich(Handler):
         sent, readings = self.sent.state_for(subject), self.readings.state_for(subject)
         for id in [id for id, each in sent.items() if each.at < timestamp]:
             del sent[id]
-        for at in sorted(at for at in readings if at < timestamp)[:-1]:  # the newest of them is needed for what comes
+        for at in sorted(at for at in readings if at < timestamp)[:-1]:  # later activities need the last of these
             del readings[at]
 
     def on_dependency_down(self, change: DependencyChange) -> None:

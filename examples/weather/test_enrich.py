@@ -1,4 +1,4 @@
-"""The tests of `enrich.py`."""
+"""Tests of `enrich.py`."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +11,7 @@ FOLDER = Path(__file__).parent
 
 
 def played(parts: int, then: datetime | None = None) -> TestResult:
-    """What came of so many parts of the sample files, each a batch, and of a watermark afterwards."""
+    """Process the first `parts` parts of the sample data, one part per batch; then, if set, the watermark `then`."""
     run = TestRun(job)
     for part in range(1, parts + 1):
         for source in ("activities", "weather"):
@@ -26,7 +26,7 @@ def at(hour: int, minute: int) -> datetime:
 
 
 def rows(result: TestResult) -> list[tuple[str, str, str, int]]:
-    """Of each record: the activity, its time, that of its weather, and the revision."""
+    """Return each record's activity id, activity time, weather time and revision."""
     return [
         (each.id, f"{each.at:%H:%M}", f"{each.weather.at:%H:%M}", each.revision) for each in result.records("enriched")
     ]
@@ -78,7 +78,7 @@ def test_what_was_sent_with_weather_that_was_too_old_is_corrected() -> None:
     result = played(parts=5)
 
     corrected = sorted(row for row in rows(result) if row[-1])
-    assert corrected == [("a7", "09:26", "09:25", 1), ("a8", "09:28", "09:25", 1)]  # a6 had the right one
+    assert corrected == [("a7", "09:26", "09:25", 1), ("a8", "09:28", "09:25", 1)]  # a6 already had the right weather
 
 
 def test_the_last_word_on_each_activity_does_not_depend_on_the_outage() -> None:
@@ -93,7 +93,7 @@ def test_the_last_word_on_each_activity_does_not_depend_on_the_outage() -> None:
 
 def test_what_cannot_be_corrected_any_more_is_forgotten() -> None:
     result = played(parts=5)
-    assert list(result.state(Enrich.sent, "Delft")) == ["a14"]  # after 10:20, up to which the weather has come
+    assert list(result.state(Enrich.sent, "Delft")) == ["a14"]  # later than 10:20, the time of the newest weather event
 
     result = played(parts=5, then=at(11, 0))
     assert result.state(Enrich.sent, "Delft") == {}

@@ -1,1 +1,1 @@
-"""Plugins that ship with amadou and that anyone could have written: they use only the public names of `amadou`."""
+"""Plugins that ship with amadou. Like any third-party plugin, they use only the public API of `amadou`."""

@@ -1,4 +1,4 @@
-"""The common base of windows and joins: the handler's methods that they call, and the treatment of late events."""
+"""The common base class of windows and joins, which calls the handler's methods and handles late events."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -15,19 +15,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 H = TypeVar("H")
 X = TypeVar("X")
 OnLate: TypeAlias = Callable[[Subject, KeyedEvent[Any]], Any]
-"""A function for late events."""
+"""A function that receives late events."""
 LateMethod: TypeAlias = Callable[[H, Subject, KeyedEvent[Any]], X]
-"""The same as a method of the handler."""
+"""A handler method that receives late events."""
 
 
 class CallingComponent(Component):
-    """A component that gives its results to the user's functions: marked methods of the handler, or functions passed
-    at construction.
+    """A component that passes its results to user functions: marked methods of the handler, or functions passed to the
+    constructor.
 
-    :param functions: passed functions by purpose, `None` where there is none
-    :param allowed_lateness: event time for which events behind the watermark are still taken
-    :param late: treatment of late events, besides `on_late`
-    :raises SpecError: a setting makes no sense
+    :param functions: functions passed to the constructor, by callback name, such as ``on_late``; `None` for a callback
+        without a function
+    :param allowed_lateness: maximum event time by which an accepted event can be behind the watermark
+    :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
+        receives them
+    :raises SpecError: a setting is invalid
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class CallingComponent(Component):
         if late not in ("drop", "divert"):
             raise SpecError(f'late must be "drop" or "divert", not {late!r}')
         if name is not None and (not isinstance(name, str) or not name):
-            raise SpecError(f"name must be a text, not {name!r}")
+            raise SpecError(f"name must be a non-empty string, not {name!r}")
         for which, function in functions.items():
             if function is not None:
                 _check_callable(which, function)
@@ -54,20 +56,22 @@ class CallingComponent(Component):
         super().__init__(name=name, ttl=ttl, version=version, migrate=migrate)
 
     def mark(self, which: str, function: F) -> F:
-        """Use a method of the handler's class, or any other function as it is, for a purpose."""
+        """Set the function for a callback: a method of the handler's class or any other function."""
         _check_callable(which, function)
         if self._given[which] is not None:
-            raise SpecError(f"{self.given_name or type(self).__name__} has two functions for {which}")
+            raise SpecError(f"{self.given_name or type(self).__name__} has two functions for {which}: remove one")
         self._given[which] = _Marked(function)
         return function
 
     def function(self, which: str, handler: Any) -> Any:
-        """Return the function for a purpose, ready to be called; `None` where there is none."""
+        """Return the function for a callback, or `None`. If the function is a method of the handler, it is bound to the
+        handler.
+        """
         function = self._given[which]
         return function.of(handler) if type(function) is _Marked else function
 
     def copied(self) -> Self:
-        """Return a copy with functions of its own."""
+        """Return a copy whose functions can be set independently."""
         made = copy(self)
         made._given = dict(self._given)
         return made
@@ -77,7 +81,7 @@ class CallingComponent(Component):
         return not self.diverts and self._given["on_late"] is None
 
     def too_late(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Deal with a late event: it is always counted as ``<name>.late``."""
+        """Handle a late event. The event is always counted as ``<name>.late``."""
         subject.count(f"{self.name}.late")
         if self.drops_late:
             subject.drop(event)
@@ -87,23 +91,42 @@ class CallingComponent(Component):
         if function is not None:
             check_ran("on_late", function(subject, event))
 
-    def require(self, which: str) -> None:
-        """Check that there is a function for a purpose.
+    def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
+        """Mark the handler method that receives late events: ``(self, subject, event)``. Late events are counted as
+        ``<name>.late``, with or without such a method.
+        """
+        return self.mark("on_late", function)
 
-        :raises SpecError: there is none
+    def structure(self) -> dict[str, Any]:
+        return {**super().structure(), "settings": self._settings()}
+
+    def _fixed(self) -> dict[str, Any]:
+        """Return the subclass's settings by name; the value of an unset setting is `None`."""
+        return {}
+
+    def _settings(self) -> dict[str, str]:
+        """Return the settings that affect results or their times, as strings."""
+        given = {**self._fixed(), "allowed_lateness": self._lateness * MICROSECOND if self._lateness else None}.items()
+        return {name: repr(each) if type(each) is str else str(each) for name, each in given if each is not None}
+
+    def require(self, which: str) -> None:
+        """Check that a callback has a function.
+
+        :raises SpecError: the callback has no function
         """
         if self._given[which] is None:
+            name = self.given_name or self.noun
             raise SpecError(
-                f"nothing takes its results: mark a method with @{self.given_name or 'it'}.{which}, or give {which}="
+                f"no function receives the {self.noun}'s results: mark a method with @{name}.{which}, or pass {which}="
             )
 
 
 class _Marked:
-    """A marked function. A method of the handler's class is found by its name, so that subclasses can override it."""
+    """A marked function. A method of the handler's class is looked up by name, so that subclasses can override it."""
 
     def __init__(self, function: Any) -> None:
         self._function = function
-        self._found: tuple[type | None, Any] = (None, None)  # the class of the last lookup, and its result
+        self._found: tuple[type | None, Any] = (None, None)  # the class of the last lookup, and the lookup's result
 
     def of(self, handler: Any) -> Any:
         kind = type(handler)
@@ -116,8 +139,8 @@ class _Marked:
 
 
 def _method(kind: type, function: Any) -> Any:
-    """Return the name of a function's method in a class; the function if no name leads to it, `None` if it is not a
-    method.
+    """Return the attribute name of a method of the class. If a method is not in any attribute, return the function
+    itself. If the function is not a method of the class, return `None`.
     """
     if isinstance(function, MethodType):
         return None
@@ -128,7 +151,7 @@ def _method(kind: type, function: Any) -> Any:
     defined_in, _, name = _qualified(function)
     for owner in kind.__mro__:
         if (owner.__module__, owner.__qualname__) == (getattr(function, "__module__", None), defined_in):
-            # A decorator or another method of the same name may have replaced it.
+            # A decorator or another method with the same name may have replaced the function.
             value = vars(owner).get(name)
             is_other = value is None or (_qualified(value) == _qualified(function) and unwrap(value) is not function)
             return function if is_other else name
@@ -146,29 +169,30 @@ def _check_callable(which: str, function: Any) -> None:
     if isgeneratorfunction(called) or iscoroutinefunction(called) or isasyncgenfunction(called):
         what = "has a yield" if isgeneratorfunction(called) else "is async"
         name = getattr(called, "__qualname__", repr(called))
-        raise SpecError(f"{name} {what}, so that calling it does nothing: {which} takes a plain function")
+        raise SpecError(f"{name} {what}, so calling it does nothing: {which} must be a plain function")
 
 
 def direct(subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-    """Call a function inside a callback of the handler, which fails if the function fails; an `Invoke`."""
+    """Call a function from within a handler callback; see `Invoke`. If the function fails, the callback fails."""
     check_ran(getattr(function, "__name__", type(function).__name__), function(subject, *arguments))
 
 
 def micros_of(name: str, length: Any, *, least: int) -> int:
-    """Return a length of time in microseconds.
+    """Return a duration in microseconds.
 
-    :raises SpecError: the value is not a length of time, or is too short
+    :param least: minimum duration in microseconds, 0 or 1
+    :raises SpecError: the value is not a `timedelta`, or is shorter than the minimum
     """
     if not isinstance(length, timedelta) or length // MICROSECOND < least:
-        raise SpecError(f"{name} must be a timedelta, {'above' if least else 'not below'} zero, not {length!r}")
+        raise SpecError(f"{name} must be a timedelta {'above zero' if least else 'of zero or more'}, not {length!r}")
     return length // MICROSECOND
 
 
 def latest(time: int | None, other: int) -> int:
-    """Return the later of two times, the first of which may be missing."""
+    """Return the later of two times; the first can be `None`."""
     return other if time is None else max(time, other)
 
 
 def earliest(time: int | None, other: int) -> int:
-    """Return the earlier of two times, the first of which may be missing."""
+    """Return the earlier of two times; the first can be `None`."""
     return other if time is None else min(time, other)

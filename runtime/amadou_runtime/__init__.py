@@ -1,4 +1,4 @@
-"""Tests and runs jobs: `TestRun` in milliseconds, `run` and `start` on Apache Spark."""
+"""Tests and runs jobs: `TestRun` tests a job in milliseconds; `run` and `start` run a job on Apache Spark."""
 
 from amadou_runtime._run import run, start
 from amadou_runtime.command.main import main

@@ -1,4 +1,4 @@
-"""Runs jobs, from their sources to their sinks: `run`, `start` and `replay`."""
+"""Runs jobs and replays their dead letters: `run`, `start` and `replay`."""
 
 import signal
 import threading
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import attrs
 
 from amadou import Job, RunSummary
+from amadou.errors import JobError
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.ports import with_all_sinks
@@ -41,28 +42,28 @@ def run(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run a job to the end of bounded input, or until Ctrl-C or SIGTERM, which end it after the current batch; a second
-    one ends it at once.
+    """Run a job until its input ends, or until Ctrl-C or SIGTERM. The first signal stops the run after the current
+    batch; a second signal stops the run immediately.
 
     :param job: the job
-    :param engine: `"spark"`, or `"embedded"`: the sources' present input, in this process, without a checkpoint
-    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
-        Without it the run begins anew each time and cannot be resumed
-    :param trigger: `"available-now"` ends when the available input is processed, also with unbounded sources; a time
-        such as `"5 seconds"` is the interval of batches
-    :param flush: at the end of input raise the watermark to the end of time, so that every timer fires (`semantics.md`
-        12). Events in a later run of the checkpoint are then late
-    :param params: values of the job's parameters by name
-    :param master: Spark's master URL; the default is that of `spark-submit`, else `local[*]`
-    :param conf: Spark settings, which override amadou's
-    :param on_progress: function that is called about four times a second
-    :raises AmadouError: see `amadou.errors`
+    :param engine: `"spark"`; or `"embedded"`, which processes the available input in this process, without a checkpoint
+    :param checkpoint: directory for state, timers and offsets. The next run with the same directory continues where the
+        last run ended. Without a checkpoint, each run starts with empty state and cannot be resumed
+    :param trigger: `"available-now"` ends the run once the available input is processed, even if a source is unbounded;
+        a string such as `"5 seconds"` sets the interval between batches
+    :param flush: `True` to advance the watermark to the end of time when the input ends, so that every timer fires
+        (`semantics.md` 12). All events of later runs with the same checkpoint are then late
+    :param params: the values of the job's parameters, by name
+    :param master: Spark's master URL; by default the one from `spark-submit`, or `local[*]`
+    :param conf: Spark settings; they override the settings that amadou uses by default
+    :param on_progress: function that is called with the run's progress about four times a second
+    :raises AmadouError: the job failed or cannot run; see the subclasses in `amadou.errors`
     """
     if engine == "embedded" and checkpoint is not None:
-        raise ValueError('engine="embedded" keeps no checkpoint: leave it out, or use engine="spark"')
+        raise ValueError('engine="embedded" does not use a checkpoint: omit checkpoint=, or use engine="spark"')
     _check_trigger(trigger)
     if engine not in ("spark", "embedded"):
-        raise ValueError(f'the engine is "spark" or "embedded", not {engine!r}')
+        raise ValueError(f'the engine must be "spark" or "embedded", not {engine!r}')
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
@@ -74,7 +75,7 @@ def run(
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
-    """Return the job as it is processed, and its plugins."""
+    """Return the job with its parameters set and its plugins' changes applied. Also return the hooks for the run."""
     plugins = plugins_of(job.plugins)
     return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
 
@@ -92,9 +93,10 @@ def _run_on_spark(
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
 
-    with_all_sinks(job, checkpoint)  # before Spark starts, which takes seconds
+    with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
     if flush and trigger != "available-now" and not (trigger is None and is_bounded(job)):
-        raise ValueError('flush=True needs input that ends: use trigger="available-now"')
+        problem = 'flush=True (--flush) needs a run that ends: use trigger="available-now" (--once)'
+        raise JobError(job.name, (problem,))
     hooks.plugins.prepare_session(job, conf)
     spark = session(job.name, master=master, conf=conf)
     with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
@@ -119,11 +121,12 @@ def start(
     params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> "RunningJob":
-    """Start a job on a Spark session, which the caller continues to own, and return at once.
+    """Start a job on a Spark session and return immediately. The caller must stop the session. For the other parameters
+    and the errors, see `run`.
 
     :param spark: the `SparkSession`
-    :param conf: Spark SQL settings for this job, which override the session's and amadou's
-    :returns: the running job; the other parameters and the errors are those of `run`
+    :param conf: Spark SQL settings for this job; they override the settings of the session and of amadou
+    :returns: the running job
     """
     from amadou_runtime.spark import start as start_on_spark
 
@@ -155,10 +158,10 @@ def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[
 class Replay:
     """Result of a replay of dead letters.
 
-    :param summary: summary of the replay's batches; `None` if no letters were left to replay
-    :param letters: number of letters that were replayed
-    :param before: number of letters that had been replayed before
-    :param others: number of letters that cannot be replayed, by callback
+    :param summary: summary of the replay's batches; `None` if there was nothing left to replay
+    :param letters: number of dead letters that this replay processed
+    :param before: number of dead letters that were skipped because an earlier replay had processed them
+    :param others: number of dead letters that cannot be replayed, by callback
     """
 
     summary: RunSummary | None
@@ -167,10 +170,10 @@ class Replay:
     others: Mapping[str, int]
 
     def __str__(self) -> str:
-        lines = [f"letters replayed: {self.letters:,}"]
+        lines = [f"dead letters replayed: {self.letters:,}"]
         if self.before:
-            lines.append(f"replayed before, and left out: {self.before:,}")
-        lines += [f"cannot be replayed, and left out: {count:,} of {name}" for name, count in self.others.items()]
+            lines.append(f"skipped (already replayed): {self.before:,}")
+        lines += [f"skipped (cannot be replayed): {count:,} from {name}" for name, count in self.others.items()]
         return "\n".join([*lines, *([] if self.summary is None else [str(self.summary)])])
 
 
@@ -184,17 +187,18 @@ def replay(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Replay:
-    """Replay dead letters into a job, in their order, with the state of its checkpoint. The sources' present input is
-    processed, too. A letter counts once: it is stored in the checkpoint, and left out the next time.
+    """Replay a job's dead letters in order, with the state in the job's checkpoint. The replay also processes the
+    sources' available input. Each dead letter is replayed only once: the checkpoint records its id, and later replays
+    skip it.
 
-    :param letters: all letters so far, in their order
-    :param checkpoint: checkpoint of the run that wrote the letters; no run may be using it
-    :raises CheckpointError: no run has used the checkpoint, or it does not fit the job
-    :raises LoadError: the letters are of another job
+    :param letters: all dead letters that the job has written, in order, including those already replayed
+    :param checkpoint: checkpoint of the run that wrote the dead letters; no other run may use it during the replay
+    :raises CheckpointError: no run has used the checkpoint, or the checkpoint does not fit the job
+    :raises LoadError: the dead letters are from another job, or need a source or component that the job does not have
     """
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
-    from amadou_runtime.spark.replay import noted_letters
+    from amadou_runtime.spark.replay import recorded_letters
 
     job, hooks = _prepared(job, params)
     settings = dict(conf)
@@ -202,9 +206,9 @@ def replay(
         with_all_sinks(job, checkpoint)
         hooks.plugins.prepare_session(job, settings)
         spark = session(job.name, master=master, conf=settings)
-        plan = plan_of(letters, job, noted_letters(spark, checkpoint))
+        plan = plan_of(letters, job, recorded_letters(spark, checkpoint))
         summary, count = None, 0
-        # An interrupted replay may have stored letters that are still to be processed.
+        # An interrupted replay may have stored dead letters that still have to be processed.
         for step in plan.steps or ([[]] if plan.before else []):
             running = start_on_spark(
                 job, spark, hooks, checkpoint=checkpoint, trigger="available-now", conf=settings, letters=step
@@ -221,7 +225,7 @@ def replay(
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yield an event that the first Ctrl-C or SIGTERM sets; the second signal has its usual effect."""
+    """Yield a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its default effect."""
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

@@ -1,6 +1,6 @@
 """Stateful stream handlers in plain Python: tested in milliseconds, run unchanged on Apache Spark.
 
-Write a `Handler`, put it into a `Job`, test it with `amadou_runtime.TestRun`, run it with `amadou run`.
+Write a `Handler` and put it into a `Job`. Test the job with `amadou_runtime.TestRun`, and run it with `amadou run`.
 """
 
 from amadou import errors

@@ -10,9 +10,10 @@ from amadou.event_time import from_micros
 
 
 class Port:
-    """The encoded values collected into one port, and the functions that encode them.
+    """The encoded values collected into one port, and the functions that encode values for the port.
 
-    :param codec: the port's `Codec`; may have `encode_rows`, which encodes many tuples of the type's fields in one call
+    :param codec: the port's `Codec`. If the codec defines `encode_rows`, that function encodes many values in one call;
+        each value is passed as a tuple of its fields
     """
 
     __slots__ = ("encode", "encode_rows", "encoded_values")
@@ -24,28 +25,28 @@ class Port:
 
 
 class Keeper(Protocol):
-    """Knows the stored state of components, including those that were made at run time."""
+    """Checks components against the stored state, including components created at run time."""
 
     def take(self, component: Any, key: Key) -> None:
-        """Let a component use the state that is stored under its name.
+        """Check that a component can read the state stored under its name, and let the component use this state.
 
         :param key: the current key
         :raises StateDecodeError: the component cannot read the state
         """
 
     def noun_of(self, name: str) -> str:
-        """Return the noun in messages for the component that stored state under a name."""
+        """Return the noun that messages use for the component that stored state under a name."""
 
 
 class Batch:
     """The data that all subjects of one key group share while a batch is processed.
 
     :param handler: the handler
-    :param tables: state by spec name
+    :param tables: the state tables, by spec name
     :param touched: the keys that have events or due timers
     :param components: the known components, by name
     :param job: the job's name
-    :param keeper: checks components against the state stored under their names; without it any component may use it
+    :param keeper: checks components against the state stored under their names; `None` for no check
     """
 
     __slots__ = (
@@ -89,17 +90,20 @@ class Batch:
         self.job = job
         self.counts: dict[str, int] = {}
         self.dropped = 0
-        """Number of events dropped because they came too late."""
+        """Number of events dropped because they arrived too late."""
         self.last_dropped: KeyedEvent[Any] | None = None
         self.firing_micros: int | None = None
-        """The time of the timers that fire now, in microseconds; `None` while none do."""
+        """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None
-        """The current key's components that fired at that time; the last one is the component that fires now, if any.
+        """Names of the current key's components that have fired at `firing_micros`; the last component is firing now.
+        `None` if no component is firing.
         """
         self.stored: set[str] = set()
-        """The components that stored state since the current callback began, while timers fire."""
+        """Names of the components that have stored state in the current callback; used while timers fire."""
         self.fed_by: dict[Key, dict[str, frozenset[str]]] = {}
-        """The components that fed others at a flush, directly or through others, by key and receiver."""
+        """For each key, the components that received values from other components during a flush. The name of each
+        receiver is mapped to the names of the components that fed the receiver, directly or through others.
+        """
         self.is_replay = False
         """`True` while callbacks that failed in earlier batches are replayed."""
         self.has_timer_callback = has_timer_callback

@@ -16,21 +16,21 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """Encodes values of one type as values that msgpack carries, and decodes them.
+    """Converts values of one type into values that msgpack supports, and back.
 
-    The result of `encode` must share no mutable object with the value, and `decode` must make a new value: this keeps
-    state free of aliasing (`semantics.md` 14).
+    The result of `encode` must not share mutable objects with the value, and `decode` must create a new value. This
+    ensures that state is never aliased (`semantics.md` 14).
     """
 
     def encode(self, value: T) -> Any:
         """Return the encoded form of a value: `None`, `bool`, `int`, `float`, `str`, `bytes`, aware datetimes in UTC,
-        `date`, `timedelta`, `Decimal`, `UUID`, and lists and dicts of those.
+        `date`, `timedelta`, `Decimal` or `UUID`, or lists and dicts of these types.
 
         :raises EncodeError: the value does not fit the type
         """
 
     def decode(self, encoded: Any) -> T:
-        """Return the value of an encoded form.
+        """Return the value that `encode` converted into this encoded form.
 
         :raises StateDecodeError: the encoded form does not fit the type
         """
@@ -38,7 +38,7 @@ class Codec(Protocol[T]):
 
 SCALARS: Final = (str, int, float, bool, bytes)
 LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
-"""Types whose values are their own encoded form; `_structured` adds `UUID`, since it is slow to import."""
+"""Types whose values are stored unchanged. `_structured` adds `UUID`; the module `uuid` is slow to import."""
 SEQUENCES: Final = (list, set, frozenset, tuple)
 CONTAINERS: Final = (*SEQUENCES, dict)
 
@@ -46,12 +46,12 @@ CONTAINERS: Final = (*SEQUENCES, dict)
 def codec_for(type_: Any) -> Codec[Any]:
     """Return the codec of a type.
 
-    Scalars (`str`, `int`, `float`, `bool`, `bytes`) are checked and not converted; neither are `datetime` (decoded in
-    UTC), `date`, `timedelta`, `Decimal` and `UUID`. Enums, typed containers, `Optional`, unions, `Literal`, attrs
-    classes, dataclasses and named tuples go through cattrs. `Any`, bare containers and type variables carry whatever
-    msgpack does, attrs classes and dataclasses included.
+    Scalars (`str`, `int`, `float`, `bool`, `bytes`), `datetime` (decoded in UTC), `date`, `timedelta`, `Decimal` and
+    `UUID` are checked and stored unchanged. Enums, typed containers, `Optional`, unions, `Literal`, attrs classes,
+    dataclasses and named tuples are converted by cattrs. `Any`, bare containers and type variables accept all values
+    that amadou's msgpack encoding supports, including instances of attrs classes and dataclasses.
 
-    :raises UnsupportedTypeError: the type is not one of these; its message has the reason
+    :raises UnsupportedTypeError: the type is not supported; the message gives the reason
     """
     try:
         return _codec_for(type_)
@@ -65,13 +65,13 @@ def _codec_for(type_: Any) -> Codec[Any]:
         return AnyCodec(type_)
     if type_ is None or type_ in LEAVES:
         return _LeafCodec(type(None) if type_ is None else type_)
-    from amadou._structured import structured_codec  # cattrs and uuid take as long to import as all the rest
+    from amadou._structured import structured_codec  # importing cattrs and uuid takes as long as all other imports
 
     return structured_codec(type_)
 
 
 def is_bare(type_: Any) -> bool:
-    """Return `True` for a type that does not declare the types inside it."""
+    """Return `True` for a container type without declared item types, and for `Any`, `object` and type variables."""
     return type_ in CONTAINERS or type_ is Any or type_ is object or isinstance(type_, TypeVar)
 
 
@@ -83,16 +83,16 @@ class _LeafCodec(Generic[T]):
     def encode(self, value: T) -> Any:
         if type(value) is self.type and not self.is_checked:
             return value
-        return leaf_to_wire(value, self.type)
+        return encode_leaf(value, self.type)
 
     def decode(self, encoded: Any) -> T:
         if type(encoded) is self.type:
             return encoded
-        return leaf_from_wire(encoded, self.type)  # type: ignore[no-any-return]
+        return decode_leaf(encoded, self.type)  # type: ignore[no-any-return]
 
 
 class AnyCodec:
-    """Packs values whose class is not declared; the bytes contain the classes."""
+    """Packs values whose class is not declared. The packed bytes contain the class names."""
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
@@ -112,13 +112,13 @@ class AnyCodec:
         return value
 
 
-def leaf_to_wire(value: Any, type_: Any) -> Any:
-    """Return a checked value of one of the `LEAVES`, as exactly that type."""
+def encode_leaf(value: Any, type_: Any) -> Any:
+    """Check that a value has a given type, one of the `LEAVES`. Convert an instance of a subclass to this type."""
     if isinstance(value, type_) and not (type_ is date and isinstance(value, datetime)):
         if type_ is datetime:
             if value.utcoffset() is None:
                 raise NaiveTimestampError(value)
-            # a datetime that needs no conversion skips it, which is cheaper
+            # skip the conversion if it is not needed, to save time
             return value if value.tzinfo is UTC and type(value) is datetime else _exact_datetime(value)
         if type_ is str and not value.isascii():
             check_text(value)
@@ -132,15 +132,15 @@ def leaf_to_wire(value: Any, type_: Any) -> Any:
 
 
 def check_text(value: str) -> None:
-    """Raise an `EncodeError` for a text that UTF-8 cannot carry, since it contains half of a surrogate pair."""
+    """Raise an `EncodeError` for a string with an unpaired surrogate, which UTF-8 cannot encode."""
     try:
         value.encode()
     except UnicodeEncodeError as error:
         raise EncodeError(value, str, str(error)) from error
 
 
-def leaf_from_wire(encoded: Any, type_: Any) -> Any:
-    """Return the value of one of the `LEAVES` from its encoded form."""
+def decode_leaf(encoded: Any, type_: Any) -> Any:
+    """Decode a value of one of the `LEAVES`."""
     if type(encoded) is type_:
         return encoded
     if type_ is float and type(encoded) is int:
@@ -156,7 +156,7 @@ def _exact_datetime(value: datetime) -> datetime:
 
 
 def _exact_leaf(value: Any, type_: Any) -> Any:
-    """Return a value of a subclass (`StrEnum`, `numpy.float64`, …) as its base type."""
+    """Convert an instance of a subclass, such as a `StrEnum` or a `numpy.float64`, to its base type."""
     if type_ is date:
         return date(value.year, value.month, value.day)
     if type_ is timedelta:

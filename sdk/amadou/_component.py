@@ -1,4 +1,4 @@
-"""The base of windows, joins and other parts of a handler that have state and timers of their own."""
+"""The base class of windows, joins and other components: parts of a handler with their own state and timers."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,30 +23,32 @@ _known: ContextVar[dict[str, "Component"] | None] = ContextVar("known", default=
 class Component(StateSpec[ComponentState]):
     """The base class of components: parts of a handler, such as windows, with a value and a timer for each subject.
 
-    A component is declared on the handler's class like other specs, or made at run time with a `name=`. The handler's
-    callbacks call its methods. Its timers fire before the handler's own timers of the same time. Due times are
-    processed in order, including those that are set in the meantime. At the same time, a subject's components fire in
-    the order in which the handler declares them; components made at run time follow, by name.
+    A component is declared on the handler's class like other specs, or created at run time with a `name=`. The
+    handler's callbacks call the component's methods.
 
-    :param name: the name that its state is stored under; by default the attribute's name
-    :param ttl: duration in event time after which a subject's value expires unless it is written again
+    Due timers fire in time order, including timers that are set while others fire. At equal times, the timers of
+    components fire before the handler's timers. A subject's components that are due at the same time fire in
+    declaration order. Components created at run time follow, in order of their names.
+
+    :param name: the name that the component's state is stored under; by default the attribute's name
+    :param ttl: duration in event time after which a subject's value expires unless the value is written again
         (`semantics.md` 16); a timer that is due by then fires first
-    :param version: the version of its stored state; above zero with `migrate`
-    :param migrate: the function by which `migrated` converts the state of an older version (`semantics.md` 17, 28)
+    :param version: the version of the stored state; must be positive if `migrate` is set
+    :param migrate: function that `migrated` calls to convert state of an older version (`semantics.md` 17, 28)
     """
 
     noun: ClassVar[str] = "component"
-    """The noun for it in messages."""
+    """The noun for the component in messages."""
     has_timers = True
     needs_sources: tuple[str, ...] = ()
-    """Names of the job's sources that it needs."""
+    """Names of the job's sources that the component needs."""
     diverts = False
-    """`True` if it passes late events to `Subject.divert`."""
+    """`True` if the component passes late events to `Subject.divert`."""
     drops_late = False
-    """`True` if it passes late events to `Subject.drop`."""
+    """`True` if the component passes late events to `Subject.drop`."""
     in_memory = False
-    """`True` if only the run that stored its state reads it. The next run starts without that state, and counts the
-    keys that lost some as ``<name>.lost``."""
+    """`True` if the component's state is valid only in the run that stored the state. The next run drops the state, and
+    counts the keys that lost state as ``<name>.lost``."""
 
     def __init__(
         self,
@@ -62,66 +64,68 @@ class Component(StateSpec[ComponentState]):
             known[name] = self
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
-        """Called when the component's timer fires. It stores the time of the next timer, if there is one.
+        """Called when the component's timer fires. To set the next timer, this method must call `ComponentState.store`.
 
-        :param timestamp: the timer's time; the subject's watermark may be far past it
-        :param call: runs a user function. If the function fails in a job that goes on, only its own changes are undone:
-            look up state objects again after the call
+        :param timestamp: the timer's time; the subject's watermark may be far past this time
+        :param call: function that runs a user function. If the user function fails and the job continues, only changes
+            made by the user function are undone. After the call, look up state objects again
         """
         raise NotImplementedError
 
     @property
     def layout(self) -> Any:
-        """The settings that the form of a `KeyGroupState` depends on besides the component's class, as msgpack carries
-        them. State of another layout is converted by `from_columns` before it is used.
+        """The settings that determine the format of this class's `KeyGroupState`. The settings must be values that
+        msgpack supports. State with a different layout is converted by `from_columns` before use.
         """
         return None
 
     @property
     def is_vectorized(self) -> bool:
-        """`True` if it can process the events of a whole key group at once, as the `delegates_to` of a handler without
-        other state and timers. It then has `to_columns`, `from_columns`, `add_columns` and `on_timers`.
+        """`True` if the component can process the events of an entire key group in one call. The component must then
+        define `to_columns`, `from_columns`, `add_columns` and `on_timers`. These methods are called only if a
+        handler without other state and timers names the component in `delegates_to`.
         """
         return False
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
-        """Convert per-key state to key-group state, the opposite of `from_columns`.
+        """Convert per-key state to key-group state, the inverse of `from_columns`.
 
-        :param next_timer: time of the first of the subjects' timers
-        :returns: the state; `None` if it cannot be converted
+        :param next_timer: time of the subjects' earliest timer
+        :returns: the key-group state; `None` if the per-key state cannot be converted
         """
         raise NotImplementedError
 
     def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
         """Return the key, the value and the timer of each subject in a `KeyGroupState`.
 
-        :param layout: the layout that the state was stored with
+        :param layout: the component's `layout` when the state was stored
         """
         raise NotImplementedError
 
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
-        """Process events of many subjects, with the same effect as one after the other in their order.
+        """Process events of many subjects. The effect must be the same as that of processing the events one by one,
+        in order.
 
-        :param subject: the subject for user functions; set its key and timestamp before they get it
+        :param subject: the subject to pass to user functions; set its key and timestamp first
         """
         raise NotImplementedError
 
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        """Fire the timers of all subjects up to a watermark, in the order of times and keys, as `on_timer` does.
+        """Fire the timers of all subjects up to a watermark, by time and key, with the same effect as `on_timer`.
 
         :param watermark: the watermark in microseconds
-        :returns: the number of calls of `on_timer` that it replaces
+        :returns: the number of calls of `on_timer` that this call replaces
         """
         raise NotImplementedError
 
     def reached(self, subject: Subject) -> int | None:
-        """Return the time up to which the component's input is complete, in microseconds; `None` before the first
-        watermark.
+        """Return the component's input watermark, in microseconds; `None` before the first watermark.
 
-        For the batch's events this is the watermark. Due timers fire before those events, in the order of their times.
-        While they fire, it is the current time, or just before it while the component may still fire at that time. At a
-        flush, values that a component feeds to itself, directly or through others, are late: otherwise the flush would
-        go on to the end of time. Values from a replayed timer come after all due timers, as events do.
+        While the batch's events are processed, the input watermark is the batch's watermark. Due timers fire before the
+        batch's events, in time order. While a timer fires, the input watermark is the timer's time, or one microsecond
+        earlier if the component can still fire at the timer's time. During a flush, values that a component feeds to
+        itself, directly or through other components, are late. Otherwise the flush would fire timers up to the maximum
+        time. Values from a replayed timer are processed after all due timers, like events.
         """
         batch = subject._batch
         if batch.firing_micros is None or batch.is_replay:
@@ -132,8 +136,10 @@ class Component(StateSpec[ComponentState]):
         return batch.firing_micros - (not is_over)
 
     def _has_fed(self, giver: str, subject: Subject) -> bool:
-        """Return `True` if the component that fires has input from this one, directly or through others. If not, record
-        that it feeds this one.
+        """Return `True` if this component feeds the firing component, directly or through other components. Otherwise
+        record that the firing component feeds this component.
+
+        :param giver: the name of the component that is firing
         """
         fed_by = subject._batch.fed_by.setdefault(subject.key, {})
         givers = fed_by.get(giver, frozenset()) | {giver}
@@ -143,12 +149,14 @@ class Component(StateSpec[ComponentState]):
         return False
 
     def fired_before(self, subject: Subject) -> str | None:
-        """Return the name of the component that fires now, if this one fired before it at the same time."""
+        """Return the name of the firing component if `self` is another component that has already fired at the same
+        time; otherwise `None`.
+        """
         fired = subject._batch.fired or []
         return fired[-1] if self.name in fired[:-1] and fired[-1] != self.name else None
 
     def shown_value(self, key: Key, value: Any) -> Any:
-        """Return a subject's value for people, such as in the messages of failing tests."""
+        """Return a subject's value in readable form, for example for the messages of failing tests."""
         return value
 
     def state_for(self, subject: Subject) -> ComponentState:
@@ -179,8 +187,8 @@ class Component(StateSpec[ComponentState]):
         return repr(self) if type(self).__repr__ is not object.__repr__ else ""
 
     def structure(self) -> dict[str, Any]:
-        """Return a description of the stored state: its ``kind``, ``noun`` and ``version``, its ``settings`` as texts
-        by name, none of which may change, and its ``aggregate``, if it has one.
+        """Return a description of the stored state: its ``kind``, ``noun`` and ``version``; its ``settings`` by name,
+        as strings, which must not change; and its ``aggregate``, if there is one.
         """
         return {**super().structure(), "noun": self.noun, "settings": {}}
 
@@ -191,7 +199,9 @@ class Component(StateSpec[ComponentState]):
         return type(self)
 
     def loaded(self, state: ComponentState) -> ComponentState:
-        """Called with a subject's stored state before anything else sees it. It may change it and mark it changed."""
+        """Return a subject's stored state. Called before the state is used. This method may change the state and mark
+        the state as changed.
+        """
         return state
 
     def _state(self, key: Key, encoded: Any) -> ComponentState:
@@ -203,7 +213,7 @@ class Component(StateSpec[ComponentState]):
 
 @contextmanager
 def known_components(known: dict[str, Component]) -> Iterator[None]:
-    """Record the components that are made meanwhile, by name."""
+    """Record, by name, the components that are created within the context."""
     token = _known.set(known)
     try:
         yield
@@ -212,15 +222,15 @@ def known_components(known: dict[str, Component]) -> Iterator[None]:
 
 
 class ComponentCallbacks(Protocol):
-    """The callback of a handler that makes windows or joins at run time. A handler need not inherit from this class; if
-    it does, type checkers check the signature.
+    """The callback of a handler that creates windows or joins at run time. If the handler inherits from this class,
+    type checkers check the callback's signature.
     """
 
     def on_recover_window(self, name: str, subject: Subject[Any]) -> Any:
-        """Called when a window or join that was made at run time is due but does not exist in this worker: after a
-        restart, or when a key moves to another worker.
+        """Called when a window or join that was created at run time is due but does not exist on this worker: after a
+        restart, or after its key has moved to another worker.
 
         :param name: the name of the window or join
-        :returns: the window or join of that name, made as before: one that cannot read the stored state ends the run.
-            One that is made in this callback need not be returned
+        :returns: the window or join with that name, created with its old settings; or `None` if the callback created
+            the window or join without returning it. If the window or join cannot read the stored state, the run ends
         """

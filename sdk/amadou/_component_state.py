@@ -1,4 +1,4 @@
-"""The state of a component: of one subject, or of all subjects of a key group."""
+"""The state of a component: for one subject, or for all subjects of a key group."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ComponentState:
-    """A component's state of one subject: a value, and the time of its next timer."""
+    """A component's state for one subject: a value, and the time of the next timer."""
 
     __slots__ = ("_changed", "_key", "_spec", "_subject", "_written", "next_timer", "value")
 
@@ -29,16 +29,17 @@ class ComponentState:
         if encoded is not MISSING and spec.ttl is not None:
             self._written, encoded = encoded
         self.value: Any = None if encoded is MISSING else encoded
-        """The value that was stored last, as plain msgpack carries it; `None` for nothing. Changing it in place stores
-        nothing.
+        """The value that was last stored, of types that msgpack supports without extensions; `None` if there is no
+        value. If you change the value in place, call `store` to store the change.
         """
         self.next_timer: int | None = None
         """The time of the component's timer, in microseconds since 1970."""
 
     @property
     def batch_local(self) -> Any:
-        """A value of the component for the batch's events, or for the current time while due timers fire; `None` before
-        it is set. It is not stored.
+        """A temporary value that the component can set; `None` by default. A value that is set for an event is valid
+        until the end of the batch. A value that is set while timers fire is valid until all timers of the same time
+        have fired. The value is not stored.
         """
         at, value = self._table.batch_local.get(self._key, (None, None))
         return value if at == self._batch.firing_micros else None
@@ -58,12 +59,13 @@ class ComponentState:
         return self._subject._batch
 
     def store(self, value: Any, next_timer: int | None, *, renews: bool = True) -> None:
-        """Store a value. A subject without a value keeps no state.
+        """Store a value. A subject without a value has no stored state.
 
-        :param value: a value that plain msgpack carries, `None` for nothing
-        :param next_timer: time to call `Component.on_timer`, in microseconds since 1970: after `Component.reached`, or
-            in `on_timer` after the current time
-        :param renews: `True` if the value counts as written now, for a `ttl`; `False` for a rest that a timer leaves
+        :param value: a value of types that msgpack supports without extensions; `None` to remove the value
+        :param next_timer: time at which to call `Component.on_timer`, in microseconds since 1970; must be later than
+            the result of `Component.reached`, or in `on_timer`, than the time of the firing timer
+        :param renews: `True` to restart the value's `ttl`; `False` to store the value without restarting the `ttl`,
+            for example after a timer has removed a part of the value
         """
         self.value = value
         self.next_timer = None if value is None else next_timer
@@ -75,7 +77,7 @@ class ComponentState:
             self._batch.stored.add(self._spec.name)
 
     def mark_changed(self) -> None:
-        """Mark the state to be stored again, such as after a `Component.loaded` that changed the value."""
+        """Mark the state as changed, so that it is stored again. Call this if `Component.loaded` changes the value."""
         self._changed = True
 
     @property
@@ -84,9 +86,9 @@ class ComponentState:
         return self._spec.ttl is not None
 
     def is_expired(self, now: int) -> bool:
-        """Return `True` if the value's time to live is over.
+        """Return `True` if the value has expired.
 
-        :param now: the time in microseconds since 1970
+        :param now: the current event time, in microseconds since 1970
         """
         life = self._spec.ttl
         return life is not None and self.value is not None and self._written + life // MICROSECOND <= now
@@ -104,7 +106,7 @@ class ComponentState:
 
 
 class KeyGroupState:
-    """A component's state of all subjects of a key group: one value, and the time of the first of their timers."""
+    """A component's state for all subjects of a key group: one value, and the time of the subjects' earliest timer."""
 
     __slots__ = ("batch_local", "keys", "layout", "next_timer", "value")
 
@@ -112,21 +114,21 @@ class KeyGroupState:
         self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Any = None
     ) -> None:
         self.value = value
-        """The value, as plain msgpack carries it; `None` for nothing."""
+        """The value, of types that msgpack supports without extensions; `None` if there is no value."""
         self.next_timer = next_timer
-        """The time of the first timer, in microseconds since 1970."""
+        """The time of the earliest timer, in microseconds since 1970."""
         self.keys = keys
-        """The subjects that the value holds."""
+        """The keys of the subjects whose state is in the value."""
         self.layout = layout
         """The component's `layout` when the value was stored."""
         self.batch_local: Any = None
-        """A value of the component for the rest of the batch; it is not stored."""
+        """A temporary value that the component can set; valid until the end of the batch. The value is not stored."""
 
     def store(self, value: Any, next_timer: int | None, keys: Collection[Key]) -> None:
         """Store a value.
 
-        :param value: a value that plain msgpack carries, `None` for nothing
-        :param next_timer: time of the first timer, after the watermark
-        :param keys: the subjects that the value holds, each with one timer
+        :param value: a value of types that msgpack supports without extensions; `None` to remove the value
+        :param next_timer: time of the earliest timer, later than the watermark
+        :param keys: the keys of the subjects whose state is in the value; each subject has one timer
         """
         self.value, self.next_timer, self.keys = value, next_timer, keys

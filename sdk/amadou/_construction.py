@@ -1,4 +1,4 @@
-"""Makes objects of attrs classes and dataclasses again from the values of their fields."""
+"""Re-creates objects of attrs classes and dataclasses from the values of their fields."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, get_origin, get_type_hints
@@ -9,9 +9,9 @@ from amadou.fields import Field, field_types, fields_of
 
 
 def resolved_annotations(class_: type) -> dict[str, Any]:
-    """Return the types of a class's fields by name. Quoted annotations are resolved, and replaced on the class itself.
+    """Return the types of a class's fields by name. On the class, replace string annotations with the resolved types.
 
-    :raises NameError: a quoted type does not exist
+    :raises NameError: an annotation uses an undefined name
     """
     hints = get_type_hints(class_, include_extras=True)
     if attrs.has(class_):
@@ -22,28 +22,28 @@ def resolved_annotations(class_: type) -> dict[str, Any]:
 
 
 def made_fields(type_: Any) -> dict[str, Any]:
-    """Return the types of the fields that a class makes itself, by name."""
+    """Return the types of the fields that a class sets itself (`init=False`), by name."""
     types = field_types(type_) or {}
     return {field.name: types[field.name] for field in fields_of(type_) if field.alias is None}
 
 
 def is_needed(class_: type, field: Field) -> bool:
-    """Return `True` for a field that an object lacks if it is made without a value for it."""
+    """Return `True` for a field without a default, unless it is an `init=False` field that a post-init hook may set."""
     return field.default is attrs.NOTHING and not (field.alias is None and _acts(class_))
 
 
 def is_plain(type_: Any) -> bool:
-    """Return `True` for an attrs class or a dataclass whose call with the values of its fields makes an object with
-    these values, and does nothing else.
+    """Return `True` for an attrs class or a dataclass without a post-init hook, converters, validators or `init=False`
+    fields. Calling such a class only stores the values of its fields.
     """
     class_ = get_origin(type_) or type_
     return not (_acts(class_) or _checks(class_) or made_fields(type_))
 
 
 def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
-    """Return a function that makes an object of an attrs class or a dataclass from the known values of its fields, by
-    name. Converters and validators of an attrs class do not run for these values: they ran when the first object was
-    made.
+    """Return a function that creates an object of an attrs class or a dataclass from the stored values of its fields,
+    by name. An attrs class's converters and validators do not run for these values, because they ran when the original
+    object was created.
     """
     if _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
         return lambda parts: _filled(class_, parts)
@@ -52,12 +52,13 @@ def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
 
 
 _UNKNOWN_TO_FIELDS: Final = {"__attrs_pre_init__", "__attrs_init__"}
-"""Attributes of classes that are made of more than their fields: a pre-init hook, or an `__init__` of their own."""
+"""Attributes that mark a class with a pre-init hook or a custom `__init__`. Setting the fields is not enough to
+create an object of such a class."""
 _CACHED_HASH: Final = "_attrs_cached_hash"
 
 
 def _acts(class_: type) -> bool:
-    """Return `True` for a class that runs its own code when an object is made."""
+    """Return `True` for a class with a post-init hook, which runs after an object's fields have been set."""
     return any(hasattr(class_, name) for name in ("__post_init__", "__attrs_post_init__"))
 
 
@@ -66,8 +67,8 @@ def _checks(class_: type) -> bool:
 
 
 def _filled(class_: type, parts: Mapping[str, Any]) -> Any:
-    """Make an object as the `__init__` of an attrs class does, without validators, and without converters for known
-    values.
+    """Create an object as the `__init__` of an attrs class does, but without validators, and without converters for
+    stored values.
     """
     value = class_.__new__(class_)  # type: ignore[call-overload]
     for of in attrs.fields(class_):

@@ -1,4 +1,4 @@
-"""The msgpack encoding of amadou: exact types, and extensions for types that msgpack lacks."""
+"""amadou's msgpack encoding, which preserves exact types and has extensions for types that msgpack lacks."""
 
 import importlib
 import threading
@@ -12,17 +12,18 @@ import msgpack
 from amadou.errors import EncodeError, NaiveTimestampError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import MICROSECOND
 
-# The numbers are part of the format of stored state: never re-use one.
+# The numbers are part of the format of stored state: never reuse one.
 _TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)
 
 MAX_NESTING: Final = 64
-"""Maximum nesting of tuples, sets and classes in one another: reading each takes 45 kB of the stack, which has 8 MB in
-some threads. Lists and dicts alone may be nested 1,024 deep, msgpack's own bound.
+"""Maximum nesting depth of tuples, sets and classes. Decoding each level uses 45 kB of the stack, and some threads have
+a stack of only 8 MB. Lists and dicts alone may be nested 1,024 levels deep, which is msgpack's limit.
 """
 TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
-_NO_SUCH_TIME: Final = "a time in it is before the year 1 or after the year 9999 in UTC"
+_NO_SUCH_TIME: Final = "it contains a time before the year 1 or after the year 9999 in UTC"
 _LONG_TIME: Final = b"\xc7\x0c\xff"
-"""First bytes of a time before 1970 or after 2514 in msgpack: of all times, only some of these cannot be read back."""
+"""First bytes of a packed time before 1970 or after 2514. Only packed times with these first bytes can be
+unreadable."""
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
 
@@ -31,8 +32,8 @@ class Envelope(NamedTuple):
     """Stored state of a spec with a version or a ttl."""
 
     version: int
-    aged: bool
-    """`True` if each part is a pair: the time it was written, in microseconds, and its encoded form."""
+    has_ttl: bool
+    """`True` if each part is stored as a pair: the time of the write, in microseconds, and the part's encoded form."""
     encoded: Any
 
 
@@ -40,10 +41,10 @@ _known_types: dict[str, type] = {}
 
 
 def pack(value: Any) -> bytes:
-    """Return the msgpack bytes of a value.
+    """Encode a value as msgpack bytes.
 
-    :raises EncodeError: msgpack cannot carry a part of the value
-    :raises NaiveTimestampError: the value contains a datetime without a zone
+    :raises EncodeError: msgpack does not support the value or a part of it
+    :raises NaiveTimestampError: the value contains a datetime without a time zone
     """
     try:
         packed: bytes = _packer.pack(value)
@@ -65,7 +66,7 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes) -> Any:
-    """Return the value that `pack` turned into these bytes.
+    """Return the value that `pack` encoded as these bytes.
 
     :raises StateDecodeError: the bytes cannot be unpacked
     """
@@ -78,27 +79,29 @@ def unpack(data: bytes) -> Any:
 
 
 def unpack_all(joined: bytes) -> list[Any]:
-    """Return the values of concatenated packed bytes; far cheaper than unpacking each alone."""
+    """Return the values from concatenated packed bytes. This is far faster than unpacking each value separately."""
     unpacker = msgpack.Unpacker(ext_hook=_from_extension, max_buffer_size=0, **_UNPACK_OPTIONS)
     unpacker.feed(joined)
     return list(unpacker)
 
 
 def unpack_times(data: bytes) -> list[int]:
-    """Return a packed list of timestamps as microseconds since 1970."""
+    """Return the timestamps of a packed list, as microseconds since 1970."""
     return [nanos // 1000 for nanos in msgpack.unpackb(data, timestamp=2)]
 
 
 def know_types(types: Mapping[str, type]) -> None:
-    """Register the classes of names that cannot be imported, such as those of a `__main__` script, in place of those
-    registered before.
+    """Register classes that cannot be imported by name, such as the classes of a `__main__` script. Classes from an
+    earlier call are removed.
+
+    :param types: the classes by their `type_reference`
     """
     _known_types.clear()
     _known_types.update(types)
 
 
 def type_reference(type_: type) -> str:
-    """Return the name under which values of a class are packed."""
+    """Return the name that identifies a class in packed values: `MODULE:QUALNAME`."""
     return f"{type_.__module__}:{type_.__qualname__}"
 
 
@@ -109,7 +112,7 @@ def _to_extension(value: Any) -> Any:
     if kind is Envelope:
         return msgpack.ExtType(_ENVELOPE, pack_nested(list(value)))
     if kind is set or kind is frozenset:
-        # sorted by packed members, since that order is the same in each process
+        # sorted by packed members, because this order is the same in every process
         members = b"".join(sorted(map(pack_nested, value)))
         header = _new_packer().pack_array_header(len(value))
         return msgpack.ExtType(_SET if kind is set else _FROZENSET, header + members)
@@ -135,23 +138,23 @@ def _to_extension(value: Any) -> Any:
 
     try:
         if kind is object:
-            raise UnsupportedTypeError(kind, "it holds nothing")
+            raise UnsupportedTypeError(kind, "it has no fields")
         codec = codec_for(kind)
     except UnsupportedTypeError as error:
-        raise EncodeError(value, Any, f"{type_reference(kind)} cannot be carried: {error.why}") from None
+        raise EncodeError(value, Any, f"{type_reference(kind)} is not supported: {error.why}") from None
     reference = type_reference(kind)
     if "<locals>" in reference and reference not in _known_types:
-        raise EncodeError(value, Any, "its class is defined inside a function, where no other process finds it")
+        raise EncodeError(value, Any, "a class defined inside a function cannot be imported: define it in a module")
     return msgpack.ExtType(_OBJECT, nested(_pack_object, (reference, codec, value)))
 
 
 def pack_nested(value: Any) -> bytes:
-    """Pack a value inside another one that is being packed."""
+    """Pack a value inside another value that is being packed."""
     return nested(_new_packer().pack, value)  # type: ignore[no-any-return]
 
 
 def nested(function: Callable[[Any], Any], value: Any) -> Any:
-    """Call a function for a value inside another one, and count the depth of nesting.
+    """Call a function with a nested value, and track the nesting depth.
 
     :raises RecursionError: the value is nested deeper than `MAX_NESTING`
     """
@@ -165,7 +168,7 @@ def nested(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def is_nested() -> bool:
-    """Return `True` while a value inside another one is encoded or decoded."""
+    """Return `True` while a nested value is being encoded or decoded."""
     return _nesting.depth > 0
 
 
@@ -177,7 +180,9 @@ _nesting = _Nesting()
 
 
 def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
-    """Pack an object by its codec, which may call `pack` while the packer is busy: a packer has only one buffer."""
+    """Pack an object with the codec of its class. The object needs a new packer: the current packer's only buffer is in
+    use, and the codec may call `pack`.
+    """
     global _packer
     reference, codec, value = parts
     busy, _packer = _packer, _new_packer()
@@ -223,7 +228,7 @@ def _from_extension(code: int, data: bytes) -> Any:
         return Envelope(*nested(unpack, data))
     if code == _OBJECT:
         return nested(_object_from, data)
-    raise StateDecodeError(data, Any, f"msgpack extension {code} is none of amadou's")
+    raise StateDecodeError(data, Any, f"the msgpack extension type {code} is unknown")
 
 
 def _object_from(data: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Events as columns, for components that process many at a time."""
+"""Events in columnar form, for components that process many events in one call."""
 
 from collections.abc import Iterable, Iterator
 from itertools import compress
@@ -12,7 +12,7 @@ from amadou.event_time import from_micros
 
 @attrs.frozen
 class EventColumns:
-    """Events of many subjects and of one source, as columns.
+    """Events of many subjects from one source, in columnar form.
 
     :param micros: timestamps in microseconds since 1970
     """
@@ -25,7 +25,7 @@ class EventColumns:
         return len(self.keys)
 
     def each(self) -> Iterator[KeyedEvent[Any]]:
-        """Return the events one by one."""
+        """Return an iterator over the events."""
         return keyed_events(self.keys, map(from_micros, self.micros), self.values)
 
     def where(self, chosen: Iterable[Any]) -> "EventColumns":
@@ -34,7 +34,7 @@ class EventColumns:
         return EventColumns(*(list(compress(column, chosen)) for column in (self.keys, self.values, self.micros)))
 
     def by(self, labels: list[Any]) -> dict[Any, "EventColumns"]:
-        """Return the events by label.
+        """Group the events by label.
 
         :param labels: a label for each event
         """

@@ -13,53 +13,54 @@ from amadou._subject import Subject
 from amadou.errors import HandlerAttributeError, NotRunError
 
 _running: ContextVar["Handler | None"] = ContextVar("running", default=None)
-"""The handler whose callbacks run in this thread."""
+"""The handler whose callback is running in this thread."""
 _assigned: dict[int, set[str]] = {}
-"""Attributes that other code, such as a thread that `open` started, set while a handler's callbacks run; by the
-handler's identity.
+"""Names of the attributes that other code sets while a handler's callbacks run, by the handler's `id`. An example
+is a thread that `open` started.
 """
 
 
 class Handler(Generic[K]):
-    """The base class of every handler: it processes the events of a stream, key by key.
+    """The base class of handlers. A handler processes the events of a stream by key.
 
-    A subclass may name the type of its keys: a `Handler[str]` has events with a `str` key, and each of its subjects is
-    a `Subject[str]`. Without it, type checkers treat keys as `Any`.
+    A subclass may declare the type of its keys: a `Handler[str]` has events with a `str` key, and each of its subjects
+    is a `Subject[str]`. Without a declared type, type checkers treat keys as `Any`.
 
-    Callbacks are called in this order. `open`: once in each worker, before anything else. `key_event`: for each record
-    of the sources, anywhere and in parallel. Then, for each key in one place and one batch after the other: first
-    `on_timer_expired` for the timers that the batch's watermark has reached, by timestamp and tag; then `on_event`
-    for the batch's events, in the order of their source (`semantics.md` 5–7). The key's next callback sees the state
-    that a callback writes.
+    Callbacks are called in this order. `open`: once in each worker, before the other callbacks. `key_event`: for each
+    record of the sources, on any worker and in parallel. Then, batch by batch, the callbacks of each key run on one
+    worker. `on_timer_expired` is called first, for the timers that the batch's watermark has reached, by timestamp and
+    tag. `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). State that a
+    callback writes is visible to the key's next callback.
 
-    State belongs to subjects and is declared by specs on the class. An instance attribute is a setting: it travels to
-    the workers when a run starts. Set it in `__init__` or `open`. A callback that sets one fails with a
-    `HandlerAttributeError`: no other worker would see the value, nor would this worker after a restart.
+    State belongs to subjects and is declared by specs on the class. Instance attributes are settings, and are sent to
+    the workers when a run starts. Set instance attributes in `__init__` or `open`. A callback that sets an instance
+    attribute fails with a `HandlerAttributeError`: other workers would not see the value, and a restart would lose it.
     """
 
     def open(self) -> None:
         """Called once in each worker before the first callback. Open connections and load models here."""
 
     def close(self) -> None:
-        """Called at the end of a run or test run on the embedded engine. Spark ends its workers without calling it."""
+        """Called when a run or test run on the embedded engine ends. Spark stops workers without calling `close`."""
 
     def key_event(self, record: Any) -> Iterable[KeyedEvent[Any, K]] | KeyedEvent[Any, K] | None:
-        """Turn a record of a source into any number of events. A source may have a `key_event=` of its own.
+        """Turn a record of a source into any number of events. Not called for sources that have a `key_event=`.
 
-        :param record: the record as the source reads it, such as the `bytes` of a line
-        :returns: one event, several, or `None`
+        :param record: the record that the source delivers, such as the `bytes` of a line
+        :returns: one event, multiple events, or `None` for no event
         """
         raise NotImplementedError
 
     def on_event(self, subject: Subject[K], event: KeyedEvent[Any, K]) -> None:
-        """Called for each event, including late ones (`subject.is_late`)."""
+        """Called for each event, including late events (`subject.is_late`)."""
         raise NotImplementedError
 
     def on_timer_expired(self, subject: Subject[K], timestamp: datetime) -> None:
         """Called once for each timer that the watermark has reached (`semantics.md` 8–11).
 
-        `subject.timestamp` is the timer's time, `subject.timer_tag` its tag and `subject.watermark` the new
-        watermark, which may be far past that time. A handler that sets no timers need not define this.
+        `subject.timestamp` is the timer's time, and `subject.timer_tag` is the timer's tag. `subject.watermark` is the
+        new watermark, which may be far past the timer's time. Handlers that do not set timers need not define this
+        callback.
         """
         raise NotImplementedError
 
@@ -84,24 +85,24 @@ class Handler(Generic[K]):
 
 
 def check_ran(callback: str, returned: Any) -> None:
-    """Refuse a generator or a coroutine that a callback returned. For components that call the user's functions
-    directly; an `Invoke` does this check itself.
+    """Raise an error if a callback returned a generator or a coroutine. Use this function in components that call user
+    functions directly; an `Invoke` performs this check itself.
 
     :param callback: the callback's name
-    :param returned: the value that it returned
+    :param returned: the callback's return value
     :raises NotRunError: the value is a generator or a coroutine
     """
     if isinstance(returned, GeneratorType | CoroutineType | AsyncGeneratorType):
         if not isinstance(returned, AsyncGeneratorType):
-            returned.close()  # otherwise Python warns that it was never awaited
+            returned.close()  # otherwise Python warns that the coroutine was never awaited
         raise NotRunError(callback, type(returned).__name__)
 
 
 @contextmanager
 def callbacks_of(handler: Handler) -> Iterator[None]:
-    """Run the callbacks of a handler in this thread; they may not set its attributes.
+    """Within the context, prevent a handler's callbacks in this thread from changing the handler's attributes.
 
-    :raises HandlerAttributeError: a callback changed an attribute past the handler's `__setattr__`
+    :raises HandlerAttributeError: a callback changed an attribute without calling the handler's `__setattr__`
     """
     token, before, in_slots = _running.set(handler), dict(vars(handler)), _in_slots(handler)
     elsewhere = _assigned.setdefault(id(handler), set())
@@ -124,7 +125,7 @@ def callbacks_of(handler: Handler) -> Iterator[None]:
 
 
 def _in_slots(handler: Handler) -> dict[str, Any]:
-    """Return the values of a handler's slots, which attrs classes and dataclasses make."""
+    """Return the values of a handler's slots. A handler that is an attrs class or a dataclass can have slots."""
     found = {}
     for name, slot in _slots(type(handler)):  # type: ignore[arg-type] # mypy looks for the hash of a handler
         with suppress(AttributeError):  # not set yet
@@ -139,6 +140,6 @@ def _slots(kind: type) -> list[tuple[str, Any]]:
 
 
 def _is_cached(kind: type, name: str) -> bool:
-    """Return `True` where a descriptor on the class fills an attribute, such as a `functools.cached_property`."""
+    """Return `True` if a descriptor on the class, such as a `functools.cached_property`, sets the attribute."""
     found = getattr_static(kind, name, None)
     return hasattr(type(found), "__get__") and not isinstance(found, FunctionType)

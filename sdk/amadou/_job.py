@@ -32,7 +32,9 @@ def _timeout(value: Any) -> Any:
 
 
 def _letter_bound(value: Any) -> Any:
-    """Return a whole number as an `int`, such as from a `Param` with `type=float`; 1.0 stays: it may mean a share."""
+    """Convert a float without a fractional part into an `int`. A `Param` with `type=float` can have such a value. 1.0
+    stays a float, because 1.0 may be meant as a share.
+    """
     return int(value) if type(value) is float and value.is_integer() and value != 1 else value
 
 
@@ -44,7 +46,7 @@ def _frozen_mapping(value: Any) -> Any:
     return MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
 
-# Type checkers take the parameter types of these converters as those of the job's arguments.
+# Type checkers use the parameter types of these converters as the types of the job's arguments.
 def _sources(value: Mapping[str, Source]) -> Mapping[str, Source]:
     frozen: Mapping[str, Source] = _frozen_mapping(value)
     return frozen
@@ -66,11 +68,12 @@ def _of(source: str, given: Any) -> Any:
 
 
 _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead_letter"'}
-"""The job settings that add ports of amadou's own, by port."""
+"""The job settings that add the ports for late events and dead letters, by port."""
 
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
-"""Windows in memory are to close at most 10 seconds later than they would in a stream that goes on."""
+"""Default idle timeout for handlers with windows in memory. If events stop arriving, these windows close at most 10
+seconds later than if events kept arriving."""
 
 
 _BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | float | Param]
@@ -80,42 +83,47 @@ _BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | floa
 class Job:
     """A handler with its sources and sinks: the unit that is tested, described, run and submitted.
 
-    The constructor checks everything that can be checked before the first record, and reports all mistakes at once.
+    The constructor checks everything that can be checked before the first record. One error reports all mistakes.
 
     :param name: the job's name in checkpoints, outputs and the Spark UI
     :param handler: an instance of a `Handler`
-    :param sources: the sources by name; events carry the name as `subject.source`
+    :param sources: the sources by name; `subject.source` is the name of an event's source
     :param sinks: a sink, or a list of sinks, for each port (`SinkSpec`) of the handler, by the port's name. Each sink
-        of a list gets every value, and keeps its own guarantee
-    :param watermark_delay: distance of the watermark behind the newest event (`semantics.md` 2), a `timedelta` or
-        seconds; or by source, with none for sources that are not named
-    :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back, a
-        `timedelta` or seconds; or by source, with the default for sources that are not named. When all sources are
-        idle, the watermark advances with the clock (`semantics.md` 3). By default sources are always waited for, and
-        the watermark stands still without records; for a handler with windows in memory the default is 5 seconds
-    :param late_events: `"deliver"` passes events behind the watermark to `on_event` like any other, `"drop"` only
-        counts them, `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
+        in a list receives every value of the port and has its own guarantee
+    :param watermark_delay: time by which the watermark trails the newest event (`semantics.md` 2): a `timedelta`, a
+        number of seconds, or a mapping by source name. Sources that are not in the mapping have no delay
+    :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back: a
+        `timedelta`, a number of seconds, or a mapping by source name. Sources that are not in the mapping have the
+        default. When all sources are idle, the watermark advances with the clock (`semantics.md` 3). By default a
+        source never becomes idle, and the watermark does not advance while no records arrive. For a handler with
+        windows in memory, the default is 5 seconds
+    :param late_events: `"deliver"` passes late events to `on_event` like other events, `"drop"` discards and counts
+        them, and `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
-        complete batch (`semantics.md` 18); `"dead_letter"` undoes the failing callback alone, sends a `DeadLetter` to
-        the sink `dead_letters` and goes on (`semantics.md` 19). A run without such a sink, or without one for
-        `late_events`, writes them as JSON lines to its checkpoint
-    :param max_dead_letters: bound on the dead letters of a job with `on_error="dead_letter"`, over all runs of a
-        checkpoint: one more ends the run before anything of that batch counts. A share below 1 bounds the failing part
-        of the calls of each callback, once ten have failed: records in `key_event`, events in `on_event`, timers, the
-        times at which a window closes. By default there is no bound
-    :param max_ahead: bound on an event's time ahead of the clock, a `timedelta` or seconds; an event further ahead is
-        an error of its record (`semantics.md` 4). Without a bound one absurd timestamp makes all other events late
-    :param retired: policy for the state of specs that the handler no longer declares, by name. `"drop"` removes it
-        when its key group is next processed, at the latest when one of its windows is due, and counts the keys as
-        ``<name>.dropped``; `"keep"` leaves it as it is until a handler declares the spec again. State that is not named
-        stays, too, but a window that is due ends the run
-    :param key_groups: number of groups that keys are spread over, fixed by the first run of a checkpoint. The subjects
-        of a group are loaded together, and fit a processor's cache if there are many groups: 256 was the best from
-        1,000 keys to 1,000,000. At most that many cores can share the job
-    :param plugins: modules, ``module:attribute``, or objects with hooks (`amadou.hookspecs`) that are loaded for this
-        job, after the installed ones
-    :param dependencies: sources that need others to be up to date, and wait while those are down; see `DependsOn`
-    :raises JobError: the job has mistakes; one sentence for each
+        complete batch (`semantics.md` 18). `"dead_letter"` undoes only the failing callback, sends a `DeadLetter` to
+        the sink `dead_letters` and continues (`semantics.md` 19). Dead letters and diverted events without a sink are
+        written to the run's checkpoint as JSON lines
+    :param max_dead_letters: maximum number of dead letters over all runs on a checkpoint, with
+        `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A share below 1,
+        such as 0.01, limits the failure rate of each callback, once ten calls of the callback have failed. Each record
+        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer, and each time at which a
+        window closes, counts as a call as well. By default there is no limit
+    :param max_ahead: maximum time by which an event may be ahead of the clock, a `timedelta` or seconds. A record with
+        an event further ahead fails (`semantics.md` 4). Without a limit, one wrong timestamp in the far future makes
+        all other events late
+    :param retired: policy for the stored state of specs that the handler no longer declares, by spec name. `"drop"`
+        removes the state of a key group when the key group is next processed, or when one of the spec's windows is due.
+        The removed keys are counted as ``<name>.dropped``. `"keep"` leaves the state unchanged until a handler declares
+        the spec again. State of specs that are not in the mapping is kept as well, but the run fails when one of their
+        windows is due
+    :param key_groups: number of key groups, fixed by the first run on a checkpoint. The subjects of a key group are
+        loaded together; with many key groups, the subjects of one group fit into the CPU cache. 256 was fastest in
+        measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key groups
+    :param plugins: plugins to load for this job, after the installed plugins: module names, ``module:attribute``, or
+        objects with hooks (`amadou.hookspecs`)
+    :param dependencies: the dependencies between sources. If a source is down, the events of the sources that depend on
+        this source are held; see `DependsOn`
+    :raises JobError: the job has mistakes; the message has one sentence for each mistake
     """
 
     name: str
@@ -136,8 +144,8 @@ class Job:
     component_order: Sequence[str] = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(lambda self: tuple(self.components), takes_self=True)
     )
-    """The names of the handler's components in the order of their declaration, which a class loses on its way to
-    Spark's workers."""
+    """The names of the handler's components in declaration order. The names are stored, because pickling the class for
+    Spark's workers loses the order."""
 
     def __attrs_post_init__(self) -> None:
         self.validate()
@@ -163,13 +171,15 @@ class Job:
 
     @property
     def ports(self) -> dict[str, SinkSpec[Any]]:
-        """The output ports by name: the handler's, and those for late events and dead letters if the job has them."""
+        """The output ports by name: the handler's ports and, if the job uses them, the ports for late events and dead
+        letters.
+        """
         ports = {spec.name: spec for spec in declared_specs(self.handler).values() if isinstance(spec, SinkSpec)}
         return ports | self._own_ports()
 
     @property
     def all_sinks(self) -> list[tuple[str, Sink]]:
-        """Every sink with the name of its port; a port with several sinks appears once for each."""
+        """Pairs of a port's name and a sink, one pair per sink."""
         return [(port, sink) for port, given in self.sinks.items() for sink in _several(given)]
 
     @property
@@ -179,7 +189,9 @@ class Job:
 
     @property
     def idle_after(self) -> dict[str, timedelta]:
-        """The `idle_timeout` of each source that has one; for others, that of components with state in memory."""
+        """The idle timeouts by source, without the sources that never become idle. If the handler has components with
+        state in memory, sources without an `idle_timeout` have a default timeout.
+        """
         in_memory = any(component.in_memory for component in self.components.values())
         default = _IDLE_IN_MEMORY if in_memory else None
         timeouts = {source: _of(source, self.idle_timeout) or default for source in self.sources}
@@ -208,14 +220,15 @@ class Job:
     def with_params(self, given: Mapping[str, str] = MappingProxyType({}), *, connectors: bool = True) -> "Job":
         """Return the job with each `Param` replaced by its value.
 
-        :param given: texts by name, as on the command line; the others come from the environment and the defaults
-        :param connectors: `True` if sources and sinks need their values, too. Otherwise a `Param` of theirs without a
-            value stays, as in a test run, which reads and writes nothing
-        :raises ParamError: parameters are missing, cannot be read, or do not belong to this job
+        :param given: values as strings, by parameter name, as on the command line; other parameters are read from the
+            environment or have their defaults
+        :param connectors: `True` if the parameters of sources and sinks must have values. If `False`, a `Param` of a
+            source or sink need not have a value, as in test runs
+        :raises ParamError: parameters are missing, cannot be parsed, or do not belong to this job
         """
         known = {param.name for param in self.params}
         problems = [
-            f"the job {self.name!r} takes no parameter {name} (it takes: {', '.join(sorted(known)) or 'none'})"
+            f"the job {self.name!r} has no parameter {name} (its parameters: {', '.join(sorted(known)) or 'none'})"
             for name in given
             if name not in known
         ]
@@ -237,9 +250,9 @@ class Job:
         return attrs.evolve(filled, handler=handler, sources=sources, sinks=sinks, dependencies=dependencies)
 
     def validate(self) -> None:
-        """Check the job. Called on construction.
+        """Check the job. The constructor calls this method.
 
-        :raises JobError: the job has mistakes; one sentence for each
+        :raises JobError: the job has mistakes; the message has one sentence for each mistake
         """
         problems = [
             *self._setting_problems(),
@@ -253,24 +266,24 @@ class Job:
     def _setting_problems(self) -> list[str]:
         problems = []
         if not isinstance(self.name, str) or not self.name.strip():
-            problems.append(f"the name must be a text, not {self.name!r}")
-        for told, delay in self._by_source("watermark_delay"):
+            problems.append(f"the name must be a non-empty string, not {self.name!r}")
+        for setting, delay in self._by_source("watermark_delay"):
             if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
-                problems.append(f"{told} must be a timedelta or seconds, not below zero, not {delay!r}")
-        for told, time in (*self._by_source("idle_timeout"), ("max_ahead", self.max_ahead)):
+                problems.append(f"{setting} must be a non-negative timedelta or number of seconds, not {delay!r}")
+        for setting, time in (*self._by_source("idle_timeout"), ("max_ahead", self.max_ahead)):
             if not isinstance(time, timedelta | Param | None) or (isinstance(time, timedelta) and time <= timedelta(0)):
-                problems.append(f"{told} must be a timedelta or seconds, above zero, or None, not {time!r}")
+                problems.append(f"{setting} must be a positive timedelta or number of seconds, or None, not {time!r}")
         for setting in ("watermark_delay", "idle_timeout"):
             given = getattr(self, setting)
             unknown = [source for source in given if source not in self.sources] if isinstance(given, Mapping) else []
-            problems += [f"{setting} names {source!r}, which is none of the sources" for source in unknown]
+            problems += [f"{setting}: the job has no source {source!r}: correct the name" for source in unknown]
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
-            problems.append(f"key_groups must be a whole number from 1 to 32768, not {groups!r}")
+            problems.append(f"key_groups must be an integer from 1 to 32768, not {groups!r}")
         if self.late_events not in ("deliver", "drop", "divert"):
             problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
         if not isinstance(self.retired, Mapping):
-            problems.append(f'retired must be a mapping of specs\' names to "drop" or "keep", not {self.retired!r}')
+            problems.append(f'retired must be a mapping of spec names to "drop" or "keep", not {self.retired!r}')
         else:
             problems += [
                 f'retired[{name!r}] must be "drop" or "keep", not {fate!r}'
@@ -278,22 +291,24 @@ class Job:
                 if fate not in ("drop", "keep")
             ]
         if not isinstance(self.plugins, tuple):
-            problems.append(f"plugins must be a list of modules' names or objects, not {self.plugins!r}")
+            problems.append(f"plugins must be a list of module names or objects, not {self.plugins!r}")
         if self.on_error not in ("fail", "dead_letter"):
             problems.append(f'on_error must be "fail" or "dead_letter", not {self.on_error!r}')
         most = self.max_dead_letters
         is_number, is_share = type(most) is int and most >= 0, type(most) is float and 0 < most < 1
         if most is not None and not isinstance(most, Param) and not is_number and not is_share:
-            advice = ": write 1 for one dead letter, and None for no bound" if type(most) is float and most == 1 else ""
+            advice = ": write 1 for one dead letter, or None for no limit" if type(most) is float and most == 1 else ""
             problems.append(
-                f"max_dead_letters must be a whole number, a share below 1 such as 0.01, or None, not {most!r}{advice}"
+                f"max_dead_letters must be a non-negative integer, a share below 1, or None, not {most!r}{advice}"
             )
         if most is not None and self.on_error == "fail":
-            problems.append('max_dead_letters is for on_error="dead_letter": without it the first failure ends the run')
+            problems.append('max_dead_letters needs on_error="dead_letter": with "fail" the first failure ends the run')
         return problems
 
     def _by_source(self, setting: str) -> list[tuple[str, Any]]:
-        """Return the values of a setting that may be given by source, each with its name in messages."""
+        """Return the setting's values, each paired with a name for messages. There is one pair per source if the
+        setting is a mapping by source; otherwise there is one pair.
+        """
         given = getattr(self, setting)
         if not isinstance(given, Mapping):
             return [(setting, given)]
@@ -302,7 +317,7 @@ class Job:
     def _handler_problems(self) -> list[str]:
         handler = self.handler
         if isinstance(handler, type) and issubclass(handler, Handler):
-            return [f"the handler is the class {handler.__name__}: give an instance, {handler.__name__}()"]
+            return [f"the handler is the class {handler.__name__}: pass an instance, {handler.__name__}()"]
         if not isinstance(handler, Handler):
             return [f"the handler must be an instance of a subclass of amadou.Handler, not {handler!r}"]
         name = type(handler).__name__
@@ -313,17 +328,17 @@ class Job:
         others = [*_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
         callbacks = changes | {callback: getattr(handler, callback, None) for callback in others}
         problems += [
-            f"{name}.{callback} is async: callbacks are plain functions, since what waits holds up all keys"
+            f"{name}.{callback} is async: make it a plain function (a callback that waits would block all keys)"
             for callback, function in callbacks.items()
             if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
         ]
         problems += [
-            f"{name}.{callback} has a yield, so that calling it does nothing: {_in_place_of_yield(callback)}"
+            f"{name}.{callback} has a yield, so calling it does nothing: {_in_place_of_yield(callback)}"
             for callback, function in callbacks.items()
             if callback != "key_event" and inspect.isgeneratorfunction(function)
         ]
         problems += [
-            f"{name}.{callback} does not take one DependencyChange: define {callback}(self, change)"
+            f"{name}.{callback} must take one argument, the change: define {callback}(self, change)"
             for callback, function in changes.items()
             if callable(function) and len(inspect.signature(function).parameters) != 1
         ]
@@ -334,25 +349,24 @@ class Job:
             except AmadouError as error:
                 problems.append(f"{name}.{attribute}: {error}")
             if spec._name is None:
-                problems.append(f"{name}.{attribute} has no name: a spec that is made at run time needs a name=")
+                problems.append(f"{name}.{attribute} has no name: pass name= to a spec that is created at run time")
             elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
-                problems.append(f"{name}.{attribute}: amadou has a port {spec._name!r} of its own; use another name")
+                problems.append(f"{name}.{attribute}: the port name {spec._name!r} is reserved: use another name")
         problems += _repeated_names(name, declared)
         problems += [
-            f"retired names {spec._name!r}, which {name} declares: take it out, or give the spec another name"
+            f"retired contains {spec._name!r}, but {name} declares it: remove the name from retired, or rename the spec"
             for spec in declared.values()
             if isinstance(self.retired, Mapping) and spec._name in self.retired
         ]
         if not self.has_timers:
             problems += [
-                f"{name}.{method} sets a timer, and {name} does not define on_timer_expired(self, subject, timestamp)"
+                f"{name}.{method} sets a timer, but {name} does not define on_timer_expired(self, subject, timestamp)"
                 for method in _timer_setters(type(handler))
             ]
         module = sys.modules.get(type(handler).__module__)
         if module is not None and module.__name__ != "__main__" and getattr(module, "__file__", None) is None:
             problems.append(
-                f"the module {module.__name__} of {name} has no file, so that workers cannot import it: put {name} "
-                "into one"
+                f"workers cannot import {name}, because the module {module.__name__} has no file: move {name} to a file"
             )
         return problems
 
@@ -360,11 +374,11 @@ class Job:
         problems = []
         for kind, connectors, base in (("sources", self.sources, Source), ("sinks", self.sinks, Sink)):
             if not isinstance(connectors, Mapping):
-                problems.append(f"{kind} must be a mapping of names to amadou.{base.__name__}s, not {connectors!r}")
+                problems.append(f"{kind} must be a mapping from names to amadou.{base.__name__}, not {connectors!r}")
                 continue
             for name, connector in connectors.items():
                 if not isinstance(name, str) or not name:
-                    problems.append(f"{kind}: the name must be a text, not {name!r}")
+                    problems.append(f"{kind}: the name must be a non-empty string, not {name!r}")
                 if kind == "sinks" and isinstance(connector, tuple):
                     problems += _problems_of_several(name, connector)
                 elif not isinstance(connector, base):
@@ -373,16 +387,17 @@ class Job:
             return problems
         handler = type(self.handler).__name__
         if not self.sources:
-            problems.append("there is no source")
+            problems.append("the job has no source: add one to sources")
         if type(self.handler).key_event is Handler.key_event:
             problems += [
-                f"nothing turns the records of the source {name!r} into events: "
-                f"define {handler}.key_event(self, record) or give the source a key_event="
+                f"no function turns the records of the source {name!r} into events: "
+                f"define {handler}.key_event(self, record) or set key_event= on the source"
                 for name, source in self.sources.items()
                 if source.key_event is None
             ]
         problems += [
-            f"{handler}.{name} needs the source {source!r} (there are: {', '.join(self.sources) or 'none'})"
+            f"{handler}.{name} needs the source {source!r}, but the job has no source with this name "
+            f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
             for name, component in self.components.items()
             for source in component.needs_sources
             if source not in self.sources
@@ -390,14 +405,12 @@ class Job:
         specs = declared_specs(self.handler).values()
         ports = {spec._name for spec in specs if isinstance(spec, SinkSpec) and spec._name is not None}
         known = ", ".join(sorted(ports)) or "none"
-        problems += [
-            f"no sink serves the port {port!r} of {handler}: add it to sinks" for port in ports - {*self.sinks}
-        ]
+        problems += [f"the port {port!r} of {handler} has no sink: add one to sinks" for port in ports - {*self.sinks}]
         for name in {*self.sinks} - ports - {*self._own_ports()}:
             if name in _OWN_SINKS:
-                problems.append(f"nothing goes to the sink {name!r}: give the job {_OWN_SINKS[name]}")
+                problems.append(f"the sink {name!r} receives no values: set {_OWN_SINKS[name]} on the job")
             else:
-                problems.append(f"the sink {name!r} serves no port of {handler} (its ports: {known})")
+                problems.append(f"{handler} has no port for the sink {name!r}: name the sink after a port ({known})")
         return sorted(problems)
 
     def _dependency_problems(self) -> list[str]:
@@ -409,32 +422,35 @@ class Job:
         named = [(each.dependent, each.on) for each in self.dependencies]
         pairs = Counter(pair for pair in named if all(isinstance(name, str) for name in pair))
         problems += [
-            f"{dependent!r} is said to depend on {on!r} twice" for (dependent, on), n in pairs.items() if n > 1
+            f"DependsOn({of!r}, on={on!r}) is listed {n} times: keep one" for (of, on), n in pairs.items() if n > 1
         ]
         unknown = {name for pair in pairs for name in pair if name not in self.sources}
-        known = ", ".join(self.sources) or "none"
-        problems += [f"dependencies name {name!r}, which is none of the sources ({known})" for name in sorted(unknown)]
+        problems += [
+            f"dependencies refers to {name!r}, but the job has no source with this name "
+            f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
+            for name in sorted(unknown)
+        ]
         circle = _circle({dependent: [on for of, on in pairs if of == dependent] for dependent, _ in pairs})
         if len(circle) > 2:
-            problems.append(f"sources depend on each other in a circle: {' → '.join(circle)}")
+            problems.append(f"sources depend on each other in a cycle: {' → '.join(circle)}: remove one DependsOn")
         return problems
 
 
 def _several(sinks: Any) -> tuple[Any, ...]:
-    """Return the sinks of a port, which may be a single one."""
+    """Return the sinks of a port as a tuple, even if the port has a single sink."""
     return sinks if isinstance(sinks, tuple) else (sinks,)
 
 
 def _problems_of_several(port: str, sinks: tuple[Any, ...]) -> list[str]:
     if not sinks:
-        return [f"sinks[{port!r}] is empty: give the port one sink at least"]
+        return [f"sinks[{port!r}] is empty: add at least one sink"]
     problems = [
         f"sinks[{port!r}][{number}] must be an amadou.Sink, not {sink!r}"
         for number, sink in enumerate(sinks)
         if not isinstance(sink, Sink)
     ]
     twice = [sink for number, sink in enumerate(sinks) if sink in sinks[:number]]
-    return [*problems, *(f"sinks[{port!r}] has {sink!r} twice: take one out" for sink in twice)]
+    return [*problems, *(f"sinks[{port!r}] contains {sink!r} twice: remove one" for sink in twice)]
 
 
 def _callbacks(handler: type) -> list[str]:
@@ -442,16 +458,18 @@ def _callbacks(handler: type) -> list[str]:
 
 
 def _in_place_of_yield(callback: str) -> str:
-    """Return the advice for a callback with a yield."""
+    """Return the advice for a callback that contains a yield."""
     if callback in ("open", "close"):
-        return "open() prepares and close() cleans up; take the yield out"
+        return "remove the yield: prepare in open(), and clean up in close()"
     if callback in ("for_job", "key_batch", "on_recover_window"):
         return "return the value"
     return "collect values with self.<port>.collect(subject, value)"
 
 
 def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
-    """Return names in a circle: each needs the next one, and the first is also the last. Empty without a circle."""
+    """Return the names in a dependency cycle: each name depends on the next, and the last name repeats the first.
+    The list is empty if there is no cycle.
+    """
     for first in needs:
         paths = [[first]]
         while paths:
@@ -465,7 +483,9 @@ def _circle(needs: Mapping[str, Collection[str]]) -> list[str]:
 
 
 def _timer_setters(handler: type) -> list[str]:
-    """Return the methods of a handler's own classes that call `set_timer`, as far as their code shows."""
+    """Return the names of a handler's methods whose code mentions `set_timer`. Methods of base classes are included,
+    except those of `Handler`.
+    """
     found: dict[str, Any] = {}
     for owner in reversed(handler.__mro__):
         if owner not in (Handler, object):
@@ -478,7 +498,7 @@ def _timer_setters(handler: type) -> list[str]:
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
-    """Return a function's code and the code of the functions in it."""
+    """Yield the code objects of a function and of its nested functions."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -490,7 +510,7 @@ def _repeated_names(handler: str, declared: dict[str, Spec]) -> list[str]:
     return [
         f"the name {name!r} is used by {count} specs of {handler} "
         f"({', '.join(attribute for attribute, spec in declared.items() if spec._name == name)}): "
-        "state and ports need a name each"
+        "use a different name for each spec"
         for name, count in counts.items()
         if count > 1
     ]

@@ -10,7 +10,7 @@ from amadou._codec import SCALARS, Codec, codec_for
 from amadou._encoding import TOO_DEEP, pack, unpack
 from amadou._event import Key
 from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, OPERATORS, Migrate, StateSpec, names_of
+from amadou._state_spec import OPERATORS, ExpiringState, Migrate, StateSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError, StateDecodeError, UnsupportedTypeError
 from amadou.event_time import from_micros, to_micros
@@ -20,26 +20,29 @@ V = TypeVar("V")
 
 
 class MapState(MutableMapping[K, V]):
-    """A subject's state of a mapping. Entries are decoded when they are accessed, not when the subject is loaded.
+    """A mapping stored per subject, declared by a `MapSpec`. Entries are decoded when they are accessed, not when the
+    subject is loaded.
 
-    Changes by its own methods are stored; a value that is read and then changed in place is not (`semantics.md` 14).
-    Iteration is in the order of insertion. Reading and writing raise `EncodeError` for a key or value that does not
-    fit the spec, and `StateDecodeError` where a stored key or value does not fit it.
+    Changes through the map's methods are stored. If you read a value and change it in place, the change is not stored
+    until you assign the value again (`semantics.md` 14). Iteration is in insertion order.
+
+    Passing a key or value that does not fit the spec raises an `EncodeError`. Reading a stored key or value that does
+    not fit the spec raises a `StateDecodeError`.
     """
 
-    __slots__ = ("_changed", "_entries", "_key", "_spec")
+    __slots__ = ("_changed", "_encoded", "_key", "_spec")
     has_ttl = False
 
     def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any]) -> None:
         self._spec = spec
         self._key = key
-        self._entries = entries
+        self._encoded = entries
         self._changed = False
 
     # For speed, methods that run once per event do not call one another, and scalars are encoded without a call.
 
     def __getitem__(self, key: K) -> V:
-        encoded = self._entries.get(self._encoded_key(key), MISSING)
+        encoded = self._encoded.get(self._encoded_key(key), MISSING)
         if encoded is MISSING:
             raise KeyError(key)
         return self._value_of(encoded)
@@ -47,7 +50,7 @@ class MapState(MutableMapping[K, V]):
     def get(self, key: K, default: Any = None) -> Any:
         spec = self._spec
         try:
-            encoded = self._entries.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
+            encoded = self._encoded.get(key if type(key) is spec.scalar_key else spec.encode_key(key), MISSING)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
         if encoded is MISSING:
@@ -64,24 +67,24 @@ class MapState(MutableMapping[K, V]):
             encoded_key = key if type(key) is spec.scalar_key else spec.encode_key(key)
         except EncodeError as error:
             raise self._misfit(error, key, spec.key_type) from error
-        self._entries[encoded_key] = encoded
+        self._encoded[encoded_key] = encoded
         self._changed = True
 
     def __delitem__(self, key: K) -> None:
         encoded_key = self._encoded_key(key)
-        if encoded_key not in self._entries:
+        if encoded_key not in self._encoded:
             raise KeyError(key)
-        del self._entries[encoded_key]
+        del self._encoded[encoded_key]
         self._changed = True
 
     def pop(self, key: K, default: Any = MISSING) -> Any:
         spec = self._spec
         encoded_key = key if type(key) is spec.scalar_key else self._encoded_key(key)
-        encoded = self._entries.get(encoded_key, MISSING)
+        encoded = self._encoded.get(encoded_key, MISSING)
         if encoded is not MISSING:
             # decode before removing anything: an entry that cannot be decoded must stay
             value = encoded if type(encoded) is spec.scalar_value else self._value_of(encoded)
-            del self._entries[encoded_key]
+            del self._encoded[encoded_key]
             self._changed = True
             return value
         if default is MISSING:
@@ -90,27 +93,27 @@ class MapState(MutableMapping[K, V]):
 
     def popitem(self) -> tuple[K, V]:
         """Remove and return the entry that was inserted last, as a `dict` does."""
-        if not self._entries:
+        if not self._encoded:
             raise KeyError("popitem(): the map is empty")
-        encoded_key = next(reversed(self._entries))
-        item = self._key_of(encoded_key), self._value_of(self._entries[encoded_key])
-        del self._entries[encoded_key]
+        encoded_key = next(reversed(self._encoded))
+        item = self._key_of(encoded_key), self._value_of(self._encoded[encoded_key])
+        del self._encoded[encoded_key]
         self._changed = True
         return item
 
     def __contains__(self, key: object) -> bool:
-        return self._encoded_key(cast("K", key)) in self._entries
+        return self._encoded_key(cast("K", key)) in self._encoded
 
     def __iter__(self) -> Iterator[K]:
-        return map(self._key_of, self._entries)
+        return map(self._key_of, self._encoded)
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._encoded)
 
     def clear(self) -> None:
         """Remove every entry."""
-        if self._entries:
-            self._entries.clear()
+        if self._encoded:
+            self._encoded.clear()
             self._changed = True
 
     def _assign(self, value: Mapping[K, V]) -> None:
@@ -121,7 +124,7 @@ class MapState(MutableMapping[K, V]):
         return dict(self)
 
     def _stored(self) -> Any:
-        return self._entries or MISSING  # an empty map is not stored (`semantics.md` 15)
+        return self._encoded or MISSING  # an empty map is not stored (`semantics.md` 15)
 
     def _encoded_key(self, key: K) -> Any:
         try:
@@ -148,45 +151,35 @@ class MapState(MutableMapping[K, V]):
         return f"MapState({self._spec.name!r}, {dict(self)!r})"
 
 
-class _AgingMapState(MapState[K, V]):
-    """A `MapState` with a ttl: each encoded value is a pair; see `StateSpec`."""
+class _ExpiringMapState(ExpiringState, MapState[K, V]):
+    """A `MapState` with a ttl."""
 
     __slots__ = ("_subject", "_valid_until")
-    has_ttl = True
-
-    def __init__(self, spec: "MapSpec[K, V]", key: Key, entries: dict[Any, Any], subject: Subject | None) -> None:
-        super().__init__(spec, key, entries)
-        self._subject = subject
-        self._valid_until = NEVER
 
     def __setitem__(self, key: K, value: V) -> None:
         super().__setitem__(key, value)
         encoded_key = self._encoded_key(key)
-        assert self._subject is not None
-        self._entries[encoded_key] = [self._spec._written_at(self._subject), self._entries[encoded_key]]
+        self._encoded[encoded_key] = [self._written_at(), self._encoded[encoded_key]]
 
     def _value_of(self, encoded: Any) -> V:
         return super()._value_of(encoded[1])
 
-    def _lose(self, left: Any) -> None:
-        self._entries = left
-
     def _oldest(self) -> int:
-        return min(int(written) for written, _ in self._entries.values())
+        return min(int(written) for written, _ in self._encoded.values())
 
 
 class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
-    """State of a mapping for each subject.
+    """State spec for a mapping per subject.
 
-    :param key_type: any hashable type that `codec_for` supports
-    :param value_type: any type that `codec_for` supports
+    :param key_type: the type of the keys: any hashable type that `codec_for` supports
+    :param value_type: the type of the values: any type that `codec_for` supports
     :param ttl: duration in event time after which an entry expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
-    :param key_codec: turns keys into what msgpack carries, for types that `codec_for` does not support
-    :param codec: the same for values
-    :param version: the version of the type of values; above zero with `migrate`
-    :param migrate: a function of a value that an older version stored, as msgpack carries it, and of that version; it
-        returns the new value (`semantics.md` 17)
+    :param key_codec: codec for the keys, for types that `codec_for` does not support
+    :param codec: codec for the values, for types that `codec_for` does not support
+    :param version: the version of the value type; must be positive if `migrate` is set
+    :param migrate: function that converts a value of an older version: called with the value in encoded form, such as a
+        `dict` for a class, and the value's version; returns a value of the current type (`semantics.md` 17)
     """
 
     _usage = "state_for(subject)[…] = …"
@@ -220,22 +213,22 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         self._key_codec = key_codec
         self._codec = codec
         self.scalar_key = key_type if key_codec is None and key_type in SCALARS else None
-        """The type of keys, if a key is its own encoded value."""
+        """The type of the keys if keys are stored unchanged; otherwise `None`."""
         self.scalar_value = value_type if codec is None and value_type in SCALARS else None
-        """The type of values, if a value is its own encoded value."""
+        """The type of the values if values are stored unchanged; otherwise `None`."""
         self._defer()
 
     def _state(self, key: Key, entries: Any) -> MapState[K, V]:
         return MapState(self, key, self._entries(key, entries))
 
     def _state_with_ttl(self, key: Key, entries: Any, subject: Subject | None) -> MapState[K, V]:
-        return _AgingMapState(self, key, self._entries(key, entries), subject)
+        return _ExpiringMapState(self, key, self._entries(key, entries), subject)
 
     def _entries(self, key: Key, stored: Any) -> dict[Any, Any]:
         if stored is MISSING:
             return {}
         if type(stored) is not dict:
-            raise StateDecodeError(stored, dict, "stored is no map", self.name, key)
+            raise StateDecodeError(stored, dict, spec=self.name, key=key)
         return stored
 
     def encode_part(self, value: Any) -> Any:
@@ -254,8 +247,8 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
         return encoded if len(left) == len(encoded) else left
 
     def _resolve(self) -> None:
-        # An encoded key must be hashable, and keys that differ in Python must differ encoded. Scalars are their own
-        # encoded form, datetimes are microseconds (hashing a datetime costs more than all the rest), others are packed.
+        # An encoded key must be hashable, and keys that differ in Python must have different encoded forms. Scalars are
+        # not encoded. Datetimes become microseconds, since hashing a datetime is slow. Other keys are packed.
         if self._key_codec is None and self.key_type is cast("Any", datetime):
             self.encode_key, self.decode_key = _datetime_key, from_micros
         else:
@@ -293,7 +286,7 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
 
 _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _LARGE = Decimal("1E+30")
-"""The size from which a decimal's trailing zeros stay in its exponent."""
+"""Integral decimals of at least this size keep their trailing zeros in the exponent."""
 
 
 def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
@@ -304,7 +297,7 @@ def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
 
 
 def _one_form(key: Any) -> Any:
-    """Return the one form of all keys, or encoded keys, that are equal: their packed bytes would differ."""
+    """Return the canonical form of a key or an encoded key, so that equal keys have equal packed bytes."""
     kind = type(key)
     if kind is float:
         return key or 0.0
@@ -318,8 +311,8 @@ def _one_form(key: Any) -> Any:
     return key
 
 
-# Separate from the cache for timers, since handlers write under a minute and set a timer for its end by turns. Compared
-# by identity, since `truncate` returns the same object for neighbouring events.
+# Not shared with the cache for timers, since handlers alternate between writing to a minute's entry and setting a timer
+# for the minute's end. Compared by identity, since `truncate` returns the same object for consecutive equal results.
 _last_key: tuple[Any, int] = (None, 0)
 
 

@@ -1,7 +1,7 @@
-"""The markers of plugins, and a guide to writing a plugin.
+"""The markers for plugins, and a guide to writing a plugin.
 
-A plugin is a module, or an object, with functions that are marked with `hookimpl` and named as in `amadou.hookspecs`.
-Each function takes any of its hook's parameters::
+A plugin is a module or an object with functions that implement hooks. Each function is marked with `hookimpl` and has
+the name of a hook in `amadou.hookspecs`. A function may declare some or all of its hook's parameters::
 
     from amadou import hookimpl
     from my_company.sinks import PagerSink
@@ -14,18 +14,18 @@ Each function takes any of its hook's parameters::
     def amadou_run_failed(run, error):
         page(f"{run.job.name} failed: {error}")
 
-amadou finds a plugin if its package names it as an entry point of the group ``amadou``::
+amadou finds a plugin if its package declares an entry point in the group ``amadou``::
 
     [project.entry-points.amadou]
     pager = "my_company.plugin"
 
-or if a job names it: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou makes an object of it
-without arguments. ``amadou plugins`` lists the loaded plugins. Plugins are loaded in the driver alone; the connectors
-and codecs that a job uses travel to the workers with it, as its handler does.
+or if a job lists the plugin: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou instantiates it
+without arguments. ``amadou plugins`` lists the loaded plugins. Plugins are loaded on the driver only. The connectors
+and codecs that a job uses are sent to the workers with the job, like its handler.
 
-- The environment variable ``AMADOU_PLUGINS_OFF`` turns plugins from entry points off: ``all``, or names separated by
-  commas.
-- ``AMADOU_TRACE_PLUGINS=1`` prints each call of a hook, with the plugin that answers, to standard error.
+- The environment variable ``AMADOU_PLUGINS_OFF`` disables plugins from entry points. Set it to ``all``, or to the
+  plugins' names, separated by commas.
+- ``AMADOU_TRACE_PLUGINS=1`` prints each hook call, with the plugin that implements the hook, to standard error.
 """
 
 from typing import Final
@@ -35,6 +35,6 @@ import pluggy
 PROJECT: Final = "amadou"
 
 hookspec: Final = pluggy.HookspecMarker(PROJECT)
-"""Marks a hook. Only amadou's own `hookspecs` uses it."""
+"""Marks a hook. Only amadou's own `hookspecs` uses this marker."""
 hookimpl: Final = pluggy.HookimplMarker(PROJECT)
-"""Marks a plugin's function for a hook."""
+"""Marks a plugin's function that implements a hook."""

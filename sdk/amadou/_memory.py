@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class MemorySource(Source):
-    """A source of records in memory, for tests and notebooks, on every engine.
+    """A source of records in memory, for tests and notebooks. Works on every engine.
 
     :param records: any Python values; on Spark they must be picklable
-    :param key_event: turns records into events, instead of the handler's own
+    :param key_event: function that turns the records into events; by default the handler's `key_event`
     """
 
     def __init__(self, records: Iterable[Any] = (), *, key_event: Callable[[Any], Any] | None = None) -> None:
@@ -31,14 +31,14 @@ class MemorySource(Source):
         try:
             self._write(directory)
         except OSError as error:
-            raise SourceError(f"MemorySource cannot keep its records in {directory}: {error.strerror}") from error
+            raise SourceError(f"MemorySource cannot write its records to {directory}: {error.strerror}") from error
         return reader.text(str(directory)).selectExpr(
             "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
         )
 
     def _write(self, directory: "Path") -> None:
-        """Write the records that are not written yet."""
-        # imported here, since they would take a tenth of the time to import amadou
+        """Write the records that have not been written yet."""
+        # imported here, since importing these modules would take a tenth of amadou's import time
         import base64
         import pickle
 
@@ -53,7 +53,7 @@ class MemorySource(Source):
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[Any]:
-        """Return the records of cells."""
+        """Return the records in cells of the column `record`."""
         import base64
         import pickle
 
@@ -64,7 +64,7 @@ class MemorySource(Source):
 
 
 class MemorySink(Sink):
-    """A sink that keeps the collected values in memory, for tests and notebooks, on every engine. Exactly-once."""
+    """An exactly-once sink that stores values in memory, for tests and notebooks. Works on every engine."""
 
     guarantee = "exactly-once"
 
@@ -88,20 +88,21 @@ class MemorySink(Sink):
         self._batches[batch.run, batch.port, batch.number] = [decode(encoded) for part in parts for encoded in part]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_batches": {}}  # the collected values stay in the driver
+        return {"_batches": {}}  # the collected values stay on the driver
 
     def __repr__(self) -> str:
         return f"MemorySink({len(self.records)} records)"
 
 
-def local_directory(checkpoint: str, who: str) -> "Path":
+def local_directory(checkpoint: str, source: str) -> "Path":
     """Return the checkpoint as a local path.
 
-    :raises SourceError: the checkpoint is not local
+    :param source: the name of the source's class, for the error
+    :raises SourceError: the checkpoint is not a local directory
     """
     from pathlib import Path
 
     path = checkpoint.removeprefix("file://").removeprefix("file:")
     if "://" in path:
-        raise SourceError(f"{who} keeps its records beside the checkpoint and needs a local one, not {checkpoint}")
+        raise SourceError(f"{source} cannot store its records in the checkpoint {checkpoint}: use a local checkpoint")
     return Path(path)

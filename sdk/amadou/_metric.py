@@ -12,26 +12,26 @@ _NAME = matches_re("[a-zA-Z][a-zA-Z0-9_]*")
 
 def _not_total(_: Any, __: Any, name: str) -> None:
     if name.endswith("_total"):
-        raise ValueError(f"{name!r} goes without _total, which Prometheus adds to counters")
+        raise ValueError(f"the metric name {name!r} ends in _total, which Prometheus adds to counters: remove _total")
 
 
 def _not_job(_: Any, __: Any, label: str | None) -> None:
     if label == "job":
-        raise ValueError("the label 'job' is the name of the job that is run")
+        raise ValueError("the label 'job' is reserved for the name of the job: use another label")
 
 
 @attrs.frozen
 class Metric:
-    """A metric of runs, read from their batches; see `amadou.hookspecs.amadou_register_metrics`.
+    """A metric of a run, computed from the reports of its batches; see `amadou.hookspecs.amadou_register_metrics`.
 
-    :param name: a name by the rules of Prometheus: small letters and underscores, the unit at the end (``_seconds``,
-        ``_bytes``), and without ``_total``
-    :param help: a sentence that describes it
-    :param kind: `"counter"` for a sum over batches, `"gauge"` for a value after a batch
-    :param read: a function of a batch that returns the counter's increase or the gauge's value: a number, or numbers by
-        the label's values; `None` for nothing
-    :param label: the label that distinguishes several numbers, such as ``port``; `None` for a single number
-    :raises ValueError: an argument cannot be used
+    :param name: the metric's name, following Prometheus conventions: lower-case letters and underscores, with the unit
+        at the end (``_seconds``, ``_bytes``). The name must not end in ``_total``
+    :param help: a sentence that describes the metric
+    :param kind: `"counter"` for a sum over all batches, `"gauge"` for the value after the latest batch
+    :param read: function that accepts a `BatchReport` and returns the counter's increase or the gauge's value: a single
+        number, or a mapping from the label's values to numbers; `None` if there is no value
+    :param label: the label whose values distinguish the numbers, such as ``port``; `None` for a single number
+    :raises ValueError: an argument is invalid
     """
 
     name: str = attrs.field(validator=[_NAME, _not_total])

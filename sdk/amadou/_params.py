@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 @attrs.frozen
 class Param:
-    """A setting with a value from the deployment: `amadou run … -p NAME=VALUE`, else the environment variable `NAME`,
-    else the default. It may be the value of a handler's attribute, or of a setting of a connector or a job. In a
-    setting that is a mapping it may be one of the values.
+    """A job parameter, set at deployment. The value comes from `amadou run … -p NAME=VALUE`, the environment variable
+    `NAME` or the default, in this order of precedence. A `Param` can be a handler attribute, a setting of a connector
+    or job, or a value in a setting that is a mapping.
 
     :param name: the name on the command line and in the environment
-    :param default: the value if none is given; without a default the setting must be given
-    :param type: turns the text into the value: `str`, `int`, `float`, `bool` (true, false, yes, no, 1, 0),
-        `timedelta` (in seconds), or any function of a text
-    :param secret: `True` makes the value a `Secret`, which logs, errors, `describe` and dead letters do not show
+    :param default: the value if the parameter is not set; a parameter without a default must be set
+    :param type: function that converts the string into the value: `str`, `int`, `float`, `bool` (true, false, yes, no,
+        1, 0), `timedelta` (in seconds), or your own function
+    :param secret: `True` to make the value a `Secret`, which is hidden in logs, errors, `describe` and dead letters
     """
 
     name: str
@@ -32,26 +32,27 @@ class Param:
     secret: bool = attrs.field(default=False, kw_only=True)
 
     def value(self, given: Mapping[str, str]) -> Any:
-        """Return the setting's value.
+        """Return the parameter's value.
 
-        :raises ParamError: the setting is not given, or its text cannot be read
+        :param given: values as strings, by name, as on the command line
+        :raises ParamError: the parameter is not set, or its value cannot be parsed
         """
         text = given.get(self.name, os.environ.get(self.name))
         if text is None:
             if self.default is MISSING:
                 raise ParamError(
-                    (f"the parameter {self.name} is not given: use -p {self.name}=VALUE or set it in the environment",)
+                    (f"parameter {self.name} is not set: use -p {self.name}=VALUE or environment variable {self.name}",)
                 )
             return self._given(self.default)
         if self.secret:
-            Secret(text)  # from now on no error shows it
+            Secret(text)  # errors hide the text once this Secret exists
         try:
             return self._given(_READERS.get(self.type, self.type)(text))
         except (ValueError, TypeError, ArithmeticError) as error:
             kind = getattr(self.type, "__name__", repr(self.type))
             if self.secret:
-                raise ParamError((f"the parameter {self.name} cannot be read as {kind}",)) from None
-            raise ParamError((f"the parameter {self.name} cannot be read from {text!r} as {kind}: {error}",)) from error
+                raise ParamError((f"the value of the parameter {self.name} is not a valid {kind}",)) from None
+            raise ParamError((f"the parameter {self.name}: {text!r} is not a valid {kind}: {error}",)) from error
 
     def _given(self, value: Any) -> Any:
         return Secret(value) if self.secret and value is not None else value
@@ -68,7 +69,9 @@ _READERS: dict[Any, Callable[[str], Any]] = {bool: _read_bool, timedelta: lambda
 
 
 def settings_of(holder: Any) -> dict[str, Any]:
-    """Return the settings of a connector, handler or job by attribute: its own, and the parameters on its class."""
+    """Return the settings of a connector, handler or job, by attribute name: the object's attributes, and the
+    parameters that its class declares.
+    """
     if attrs.has(type(holder)):
         return {field.name: getattr(holder, field.name) for field in attrs.fields(type(holder))}
     declared = {name: value for owner in reversed(type(holder).__mro__) for name, value in vars(owner).items()}
@@ -82,9 +85,10 @@ def params_of(holders: Iterable[Any]) -> list[Param]:
 
 
 def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
-    """Return a copy of the holder with the values of its parameters; the holder itself if it has none.
+    """Return a copy of a connector, handler or job with each parameter replaced by its value. Without parameters,
+    return the object itself.
 
-    :param problems: a list to which one sentence is added for each parameter without a usable value
+    :param problems: list to which this function appends one sentence per parameter whose value is missing or invalid
     """
     values = {}
     for attribute, setting in settings_of(holder).items():

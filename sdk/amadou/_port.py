@@ -12,12 +12,12 @@ T = TypeVar("T")
 
 
 class SinkSpec(Spec, Generic[T]):
-    """An output port. A handler may have any number of ports; `Job(sinks=…)` connects each to its sinks.
+    """An output port. A handler may have any number of ports; `Job(sinks=…)` connects each port to its sinks.
 
-    :param type: the type of the collected values, any that `codec_for` supports
+    :param type: the type of the collected values; any type that `codec_for` supports
     :param name: the port's name; by default the attribute's name
-    :param codec: turns values into what msgpack carries, for types that `codec_for` does not support; or the name of a
-        codec that a plugin registers, such as ``"json"``
+    :param codec: codec for the values, for types that `codec_for` does not support, or the name of a codec that a
+        plugin registers, such as ``"json"``
     """
 
     _usage = _removal = "collect(subject, …)"
@@ -28,9 +28,9 @@ class SinkSpec(Spec, Generic[T]):
         self.codec = codec
 
     def collect(self, subject: Subject, value: T) -> None:
-        """Emit a value to the port. It goes out with the batch: once, or not at all if the batch fails.
+        """Emit a value to the port. The value is committed with the batch: once, or not at all if the batch fails.
 
-        :raises EncodeError: the value does not fit the port's type, or the sink cannot carry it
+        :raises EncodeError: the value does not fit the port's type, or the sink does not support it
         :raises PortError: the job has no sink for this port
         """
         port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
@@ -42,10 +42,10 @@ class SinkSpec(Spec, Generic[T]):
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
 
     def collect_rows(self, subject: Subject, rows: list[tuple[Any, ...]]) -> None:
-        """Emit values of a named tuple class as plain tuples: the same as `collect`, and faster where the sink's codec
-        has `encode_rows`.
+        """Emit values of a named tuple class, passed as plain tuples: the same as `collect`, but faster if the sink's
+        codec has `encode_rows`.
 
-        :raises EncodeError: a value does not fit the port's type, or the sink cannot carry it
+        :raises EncodeError: a value does not fit the port's type, or the sink does not support it
         :raises PortError: the job has no sink for this port
         """
         port = subject._batch.ports.get(self._name)  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ class SinkSpec(Spec, Generic[T]):
 
 
 def declared_specs(handler: Any) -> dict[str, Any]:
-    """Return the specs of a handler by attribute: first those of its classes, then those of the instance."""
+    """Return a handler's specs by attribute name: first the class attributes, then the instance attributes."""
     found: dict[str, Any] = {}
     for owner in reversed(type(handler).__mro__):
         found.update(vars(owner))

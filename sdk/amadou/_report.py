@@ -1,8 +1,8 @@
-"""Reports of runs, for their callers and for plugins."""
+"""Reports of runs, for callers and plugins."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import attrs
 
@@ -14,33 +14,34 @@ N = TypeVar("N", int, float)
 
 
 def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
-    """Return the sum of several counts by name."""
-    whole: dict[str, N] = {}
+    """Return the sums of counts, by name."""
+    total: dict[str, N] = {}
     for part in counts:
         for name, count in part.items():
-            whole[name] = whole.get(name, 0) + count
-    return whole
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 @attrs.frozen
 class Counts:
-    """The counts of a batch, or of a run so far.
+    """Counts of one batch, or of all batches of a run.
 
     :param records: number of records read, by source
     :param events: number of events processed
-    :param late: number of those events that were behind the watermark
-    :param dropped: number of events dropped because they came too late: by the job, or by components such as windows.
-        An event that several windows drop counts once
-    :param timers_set: number of timers that callbacks set and that were not set already
-    :param timers_fired: number of timers that fired, those of components included
-    :param outputs: number of values collected, by port
+    :param late: number of processed events that were behind the watermark
+    :param dropped: number of late events that were dropped by the job, or by components such as windows. An event
+        dropped by more than one window is counted once
+    :param timers_set: number of timers that callbacks set, not counting timers that were already set
+    :param timers_fired: number of timers that fired, including timers of components
+    :param outputs: number of collected values, by port
     :param counters: counters of callbacks and components (`Subject.count`), by name
-    :param vectorized_fallbacks: number of times a vectorised path failed and amadou used the slow one, by component;
-        for records under ``key_event``. Each is an error of amadou or of the component
-    :param keys: number of keys with state or timers afterwards
-    :param timers_pending: number of timers pending afterwards, those of components included
-    :param state_bytes: size of the stored state afterwards, in bytes
-    :param held: number of events held afterwards for a source that is down, by source (`DependsOn`)
+    :param vectorized_fallbacks: number of times that a vectorised path failed and amadou used the per-event path, by
+        component, or under ``key_event`` for records. Each failure is a bug in amadou or in the component
+    :param keys: number of keys with state or timers after the last batch
+    :param timers_pending: number of timers pending after the last batch, including timers of components
+    :param state_bytes: size of the stored state after the last batch, in bytes
+    :param held: number of events held after the last batch because another source is down, by the events' source
+        (`DependsOn`)
     """
 
     records: Mapping[str, int] = attrs.field(factory=dict)
@@ -59,30 +60,20 @@ class Counts:
 
     @property
     def dead_letters(self) -> int:
-        """The number of records and callbacks that failed and became dead letters."""
+        """The number of callbacks that failed and became dead letters, including `key_event` for records."""
         return self.outputs.get(DEAD_LETTERS, 0)
 
     @classmethod
     def total(cls, parts: Sequence["Counts"]) -> "Counts":
-        """Return the sum of the counts of a batch's parts."""
-        return cls(
-            records=sum_counts(part.records for part in parts),
-            events=sum(part.events for part in parts),
-            late=sum(part.late for part in parts),
-            dropped=sum(part.dropped for part in parts),
-            timers_set=sum(part.timers_set for part in parts),
-            timers_fired=sum(part.timers_fired for part in parts),
-            outputs=sum_counts(part.outputs for part in parts),
-            counters=sum_counts(part.counters for part in parts),
-            vectorized_fallbacks=sum_counts(part.vectorized_fallbacks for part in parts),
-            keys=sum(part.keys for part in parts),
-            timers_pending=sum(part.timers_pending for part in parts),
-            state_bytes=sum(part.state_bytes for part in parts),
-            held=sum_counts(part.held for part in parts),
-        )
+        """Return the sum of several `Counts`, for example of a batch's tasks."""
+        sums: dict[str, Any] = {}
+        for field in attrs.fields(cls):
+            each = [getattr(part, field.name) for part in parts]
+            sums[field.name] = sum(each) if field.default == 0 else sum_counts(each)
+        return cls(**sums)
 
     def then(self, later: "Counts") -> "Counts":
-        """Return these counts and later ones as one."""
+        """Return these counts plus later counts. Current totals, such as `keys`, are taken from the later counts."""
         afterwards = {name: getattr(later, name) for name in ("keys", "timers_pending", "state_bytes", "held")}
         return attrs.evolve(Counts.total((self, later)), **afterwards)
 
@@ -91,12 +82,12 @@ class Counts:
 class Run:
     """A run of a job.
 
-    :param id: an identifier of its checkpoint: the same after a restart, as in `SinkBatch.run`
-    :param job: the job as it runs: with the values of its parameters, and with the changes of plugins
-    :param engine: the engine that processes it
-    :param checkpoint: the directory that holds state, timers and offsets; `None` for a run without a checkpoint
-    :param metrics: metrics of its batches, amadou's own first, then those of plugins. A metric that fails is reported
-        with a warning, and has no values from then on
+    :param id: id of the run's checkpoint, as in `SinkBatch.run`; it does not change at a restart
+    :param job: the job that runs, with parameter values set and with the changes of plugins
+    :param engine: the engine that runs the job
+    :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
+    :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
+        amadou logs a warning, and the metric has no values for the rest of the run
     """
 
     id: str
@@ -108,15 +99,15 @@ class Run:
 
 @attrs.frozen
 class PartitionReport:
-    """The progress of a source's partition after a batch (`Source`).
+    """The progress of one partition of a source after a batch.
 
     :param source: the source's name
     :param partition: the partition's name; empty if the source is a single partition
     :param newest: the partition's newest event time; `None` before the first event
-    :param lag: number of its records that the batch left unread, as of the batch's planning; `None` if the source does
-        not report it
-    :param age: age of its newest event, by the clock when the batch began, while records are left to read; zero if none
-        are left, `None` if that is not known
+    :param lag: number of unread records in the partition after the batch, counted when the batch was planned; `None` if
+        the source does not report this number
+    :param age: age of the newest event read from the partition, measured at the start of the batch; zero if the
+        partition has no unread records, `None` if the age is unknown
     :param holds_back: `True` if the watermark waits for this partition
     """
 
@@ -129,7 +120,7 @@ class PartitionReport:
 
     @property
     def name(self) -> str:
-        """The names of the source and of its partition."""
+        """The source's name, or ``source/partition`` if the partition has a name."""
         return f"{self.source}/{self.partition}" if self.partition else self.source
 
 
@@ -137,21 +128,22 @@ class PartitionReport:
 class BatchReport:
     """A report of a batch whose outputs are committed.
 
-    Times of tasks that run in parallel are summed.
+    Durations of parallel tasks are summed.
 
-    :param number: the batch's number, which counts on after a restart
+    :param number: the batch's number; the numbering continues after a restart
     :param counts: the batch's counts
-    :param watermark: the watermark under which it was processed; `None` before the first
-    :param seconds: duration of its processing and commit
-    :param completed: the clock time of its completion
-    :param stage_seconds: duration of each stage: `keying` (records to packed events), `processing` (timers and
-        events, with state unpacked and packed), `writing` (outputs to the sinks' writers) and `committing`
-    :param callback_seconds: duration of callbacks, including the loop that calls them, some tenths of a microsecond a
-        call: `key_event`, `on_event`, `on_timer_expired`, and by its name each component that fired, with the functions
-        that it called. A vectorised call counts as the callback that it replaces
-    :param callback_calls: number of calls of each
-    :param down: `True` for each source that is down, of those that others depend on (`DependsOn`)
-    :param partitions: progress of each partition of the sources
+    :param watermark: the batch's watermark; `None` before the first watermark
+    :param seconds: time to process and commit the batch
+    :param completed: clock time when the batch was completed
+    :param stage_seconds: duration of each stage: `keying` (turning records into packed events), `processing` (timers
+        and events, including unpacking and packing state), `writing` (outputs to the sinks' writers) and `committing`
+    :param callback_seconds: time spent in each callback: `key_event`, `on_event`, `on_timer_expired`, and each
+        component that fired, by its name. A component's time includes the functions that the component called. The time
+        of a vectorised call is attributed to the callback that the call replaces. All times include the overhead of the
+        calling loop, a few tenths of a microsecond per call
+    :param callback_calls: number of calls of each of these callbacks
+    :param down: for each source that other sources depend on (`DependsOn`): `True` if the source is down
+    :param partitions: the progress of each partition of the sources
     """
 
     number: int
@@ -167,13 +159,13 @@ class BatchReport:
 
     @property
     def lag(self) -> timedelta | None:
-        """The watermark's distance behind the clock when the batch was completed; `None` before the first watermark."""
+        """Lag of the watermark behind the clock when the batch was completed; `None` before the first watermark."""
         return None if self.watermark is None else self.completed - self.watermark
 
 
 @attrs.frozen
 class RunSummary:
-    """A summary of a run, at its end or so far.
+    """Summary of a run that has ended or is still running.
 
     :param job: the job's name
     :param batches: number of completed batches
@@ -187,11 +179,11 @@ class RunSummary:
     watermark: datetime | None = None
 
     def with_batch(self, batch: BatchReport) -> "RunSummary":
-        """Return the summary with one more batch."""
+        """Return the summary with one more batch added."""
         return RunSummary(self.job, self.batches + 1, self.counts.then(batch.counts), batch.watermark)
 
     def then(self, other: "RunSummary") -> "RunSummary":
-        """Return the summary of this run and of one that continued it, as one."""
+        """Return a combined summary of this run and a run that continued it."""
         return RunSummary(
             self.job, self.batches + other.batches, self.counts.then(other.counts), other.watermark or self.watermark
         )
@@ -216,5 +208,5 @@ class RunSummary:
 
 
 def shown_watermark(watermark: datetime | None) -> str:
-    """Return a watermark's text, for people."""
+    """Return a watermark as readable text."""
     return "none" if watermark is None else watermark.isoformat().replace("+00:00", "Z")

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 HIDDEN: Final = "***"
 _LEAST = 4
-"""Shorter secrets are not hidden in other texts: too many texts contain them by chance."""
+"""Minimum length of a secret that is hidden inside other text. Shorter secrets occur too often by chance."""
 _revealing: set[str] = set()
-# The first four are Spark's own rule, `spark.redaction.regex`.
+# The first four names come from Spark's default for `spark.redaction.regex`.
 _SECRET_NAME = re.compile(
     r"secret|password|token|(access|account|api)[._-]?key|authorization|jaas|key[.]pem|cookie|passphrase|credential",
     re.IGNORECASE,
@@ -16,10 +16,10 @@ _SECRET_NAME = re.compile(
 
 
 class Secret:
-    """A value that is shown as ``***``. Connectors get the value with `reveal`. If the text of an error contains the
-    secret, it is hidden there, too, in each process that has the secret. Texts of three characters or less are not.
+    """A value that is shown as ``***``. Connectors access the value with `reveal`. amadou also hides the value in error
+    messages, in each process that has the `Secret`. Values of three characters or fewer are not hidden in messages.
 
-    :param value: a text, or a value that is read from a text
+    :param value: a string, or a value that was parsed from a string
     """
 
     __slots__ = ("_value",)
@@ -28,7 +28,7 @@ class Secret:
         self._value = value
         text = str(value)
         if len(text) >= _LEAST:
-            # also in its form within a literal of Python or JSON
+            # also hide the escaped forms of the value in Python and JSON literals
             _revealing.update((text, repr(text)[1:-1], json.dumps(text)[1:-1]))
 
     def reveal(self) -> Any:
@@ -49,12 +49,12 @@ class Secret:
 
 
 def redacted(text: str) -> str:
-    """Return a text with the secrets of this process hidden."""
-    for secret in sorted(_revealing, key=len, reverse=True):  # one secret may be part of another
+    """Return a string with the secrets of this process hidden."""
+    for secret in sorted(_revealing, key=len, reverse=True):  # one secret may contain another
         text = text.replace(secret, HIDDEN)
     return text
 
 
 def names_secret(option: str) -> bool:
-    """Return `True` if the value of an option or a header of this name must not be shown."""
+    """Return `True` if the value of an option or header with this name must not be shown."""
     return _SECRET_NAME.search(option) is not None

@@ -5,20 +5,20 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduc
 
 
 class Spec:
-    """A declaration of a handler under a name: state of a subject, or an output port.
+    """A named declaration in a handler: for the state of each subject, or for an output port.
 
-    A spec that is a class attribute has the attribute's name unless it is given a `name=`; a spec that is made at run
-    time needs a `name=`.
+    A spec that is a class attribute is named after the attribute, unless `name=` is set. A spec created at run time
+    needs a `name=`.
     """
 
     _name: str | None
     _usage: ClassVar[str] = "…"
-    """Usage of the spec in a callback, after its name and a dot."""
+    """Code that uses the spec in a callback, without the spec's name and the dot."""
     _removal: ClassVar[str] = "…"
-    """Code that clears the state in a callback, likewise."""
+    """Code that clears the state in a callback, without the spec's name and the dot."""
     _functions: ClassVar[tuple[str, ...]] = ()
-    """Attributes that `_resolve` makes when the first of them is called, since codecs take long to make. They are
-    instance attributes: the lookup of a property takes three times as long, for every event.
+    """Attributes that `_resolve` creates when the first of them is called, since creating codecs is slow. They are
+    instance attributes: a property takes three times as long to look up, and each event needs a lookup.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -27,20 +27,20 @@ class Spec:
 
     @property
     def name(self) -> str:
-        """The name that the state is stored under, or that the port has in `Job(sinks=…)`."""
+        """The name of the stored state, or of the port in `Job(sinks=…)`."""
         if self._name is None:
             raise ValueError(
-                f"{type(self).__name__} has no name: make it a class attribute of the handler or give name="
+                f"{type(self).__name__} has no name: make it a class attribute of the handler, or pass name="
             )
         return self._name
 
     @property
     def given_name(self) -> str | None:
-        """The name; `None` before the spec has one."""
+        """The name; `None` if the spec does not have a name yet."""
         return self._name
 
     def _defer(self) -> None:
-        """Make all of `_functions` on the first call of one of them."""
+        """Make the first call to any of the `_functions` create all of them."""
         for name in self._functions:
             setattr(self, name, partial(self._resolved, name))
 
@@ -49,10 +49,10 @@ class Spec:
         return getattr(self, name)(value)
 
     def _resolve(self) -> None:
-        """Make the attributes that `_functions` names."""
+        """Create the attributes that `_functions` lists."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # The receiving process makes the codecs again: those of cattrs cannot be pickled.
+        # cattrs codecs cannot be pickled: the receiving process creates new codecs.
         kind = type(self)
         return {
             name: value
@@ -65,16 +65,16 @@ class Spec:
         self._defer()
 
     def check(self) -> None:
-        """Raise an `UnsupportedTypeError` where no codec can be made for a declared type."""
+        """Raise an `UnsupportedTypeError` if there is no codec for a declared type."""
         raise NotImplementedError
 
     def shown_type(self) -> str:
-        """Return the declared type or types, for people."""
+        """Return the declared type or types as text."""
         raise NotImplementedError
 
 
 def shown(type_: Any) -> str:
-    """Return the text of a type, for people."""
+    """Return a type as readable text."""
     if isinstance(type_, type) and not hasattr(type_, "__args__"):
         return type_.__name__
     return str(type_).replace("typing.", "")

@@ -1,4 +1,4 @@
-"""The common base of state specs: it finds a subject's state, expires it, and migrates it from older versions."""
+"""Base classes of state specs, with the code that loads, expires and migrates a subject's state."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -6,9 +6,10 @@ from functools import cached_property, partialmethod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from amadou._codec import Codec, codec_for
 from amadou._encoding import Envelope, pack
 from amadou._event import Key
-from amadou._spec import MISSING, Spec
+from amadou._spec import MISSING, Spec, shown
 from amadou._state_table import StateTable
 from amadou._subject import Subject, batch_of
 from amadou.errors import SpecError, StateDecodeError
@@ -16,7 +17,7 @@ from amadou.event_time import MICROSECOND, to_micros
 
 S = TypeVar("S")
 NEVER: Final = -(1 << 62)
-"""A time before all others."""
+"""A time before all other times."""
 
 OPERATORS: Final = {
     "__getitem__": "{}[…]",
@@ -28,33 +29,50 @@ OPERATORS: Final = {
 }
 """The operators of containers; see `StateSpec._operators`."""
 Migrate = Callable[[Any, int], Any]
-"""A function of a value that an older version stored, as msgpack carries it, and of that version; it returns a value
-of the type.
+"""Function that converts a value stored by an older version. The function receives the encoded value and the value's
+version, and returns a value of the current type.
 """
 
 
 def names_of(state: type) -> frozenset[str]:
-    """Return the public names of the class of a subject's state, for `StateSpec._of_subjects`."""
+    """Return the public names of a state class, for `StateSpec._of_subjects`."""
     return frozenset(name for name in dir(state) if not name.startswith("_")) - {"has_ttl"}
 
 
-class StateSpec(Spec, Generic[S]):
-    """State of each subject under a name.
+class ExpiringState:
+    """A subject's state with a `ttl`: each encoded part is a pair; see `StateSpec`. Subclasses declare the slots."""
 
-    State consists of parts: a value, the values of a map or the items of a list. Each part expires by itself, and parts
-    of an older version are migrated one by one. With a ttl, each part is stored as a pair: the time it was written, in
-    microseconds, and its encoded form.
+    __slots__ = ()
+    has_ttl = True
+    _spec: Any
+
+    def __init__(self, spec: "StateSpec[Any]", key: Key, encoded: Any, subject: Subject | None) -> None:
+        super().__init__(spec, key, encoded)  # type: ignore[call-arg] # of the state class without a ttl
+        self._subject = subject  # type: ignore[misc]
+        self._valid_until = NEVER  # type: ignore[misc]
+
+    def _written_at(self) -> int:
+        assert self._subject is not None
+        return int(self._spec._written_at(self._subject))
+
+
+class StateSpec(Spec, Generic[S]):
+    """Base class of specs for named state of each subject.
+
+    State consists of parts: a single value, the values of a map or the items of a list. Each part expires separately,
+    and parts from an older version are migrated one by one. With a `ttl`, each part is stored as a pair: the time it
+    was written, in microseconds, and its encoded form.
     """
 
     _removal = "state_for(subject).clear()"
     _of_subjects: ClassVar[frozenset[str]] = frozenset()
-    """Names of the state of a subject, which users look up on the spec by mistake."""
+    """Attribute names that users may look up on the spec by mistake, instead of on a subject's state."""
     _operators: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Operators that users apply to the spec by mistake, with the right use of the state of a subject."""
+    """Operators that users may apply to the spec by mistake, with the correct code for a subject's state."""
     ttl: timedelta | None
     version: int
     has_timers = False
-    """`True` for a spec with timers of its own; see `Component`."""
+    """`True` for a spec that has timers; see `Component`."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -65,12 +83,12 @@ class StateSpec(Spec, Generic[S]):
         raise TypeError(self._said_of_subjects(use))
 
     def _said_of_subjects(self, use: str) -> str:
-        """Return the advice for code that takes the spec for the state of a subject.
+        """Return the message for code that uses the spec as if it were a subject's state.
 
-        :param use: the right use of that state, with braces in its place
+        :param use: the correct code, with ``{}`` as a placeholder for the state
         """
         kind, state = type(self).__name__, f"self.{self._name}.state_for(subject)"
-        return f"{self._name or 'this'} is a {kind}, and each subject has a state of its own: use {use.format(state)}"
+        return f"{self._name or 'this'} is a {kind}, not the state of a subject: use {use.format(state)}"
 
     def _set_ttl(self, name: str | None, ttl: timedelta | None, version: int, migrate: Migrate | None) -> None:
         self._name = name
@@ -78,7 +96,7 @@ class StateSpec(Spec, Generic[S]):
         self.version = version
         self._migrate = migrate
         self.is_plain = ttl is None and not version
-        """`True` if state is stored as its encoded form alone."""
+        """`True` if state is stored in its encoded form, without an `Envelope`."""
 
     def state_for(self, subject: Subject) -> S:
         """Return the state of a subject."""
@@ -100,10 +118,10 @@ class StateSpec(Spec, Generic[S]):
         return state
 
     def bound(self, subject: Subject) -> StateTable:
-        """Return the table of a spec that may be made at run time. Only the structure that is stored beside its state
-        shows if the spec can read that state.
+        """Check a spec against the stored structure of its state, and return the spec's state table. The spec may have
+        been created at run time.
 
-        :raises StateDecodeError: it cannot
+        :raises StateDecodeError: the spec cannot read the state
         """
         table = subject._tables.get(self.name) or subject._table(self.name)
         if table.component is not self:
@@ -113,11 +131,11 @@ class StateSpec(Spec, Generic[S]):
         return table
 
     def shown(self, subject: Subject) -> Any:
-        """Return a subject's state for people, such as in the assertions of tests."""
+        """Return a subject's state in readable form, for example for assertions in tests."""
         return self.state_for(subject)._shown()  # type: ignore[attr-defined]
 
     def shown_stored(self, key: Key, stored: Any) -> Any:
-        """Return a subject's stored state for people, including expired parts."""
+        """Return a subject's stored state in readable form, including expired parts."""
         return self.opened(key, stored, None)._shown()  # type: ignore[attr-defined]
 
     def assign(self, subject: Subject, value: Any) -> None:
@@ -128,18 +146,19 @@ class StateSpec(Spec, Generic[S]):
         self.state_for(subject)._assign(value)  # type: ignore[attr-defined]
 
     def clean_up(self, subject: Subject) -> None:
-        """Store a subject's state again, without its expired parts."""
+        """Store a subject's state again, without the expired parts."""
         self.state_for(subject)
         batch_of(subject).tables[self.name].mark_changed(subject.key)
 
     @cached_property
     def packed_structure(self) -> bytes:
-        """The packed `structure`, which is stored beside the state."""
+        """The packed `structure`, which is stored with the state."""
         return pack(self.structure())
 
     def expire(self, state: Any, now: int) -> None:
-        """Remove the parts of a state object that have expired by a time, in microseconds. The timers and events of one
-        batch have several times.
+        """Remove the parts of a state object that have expired.
+
+        :param now: the event time at which expiry is checked, in microseconds; see `_expires_by`
         """
         assert self.ttl is not None
         if now < state._valid_until:
@@ -147,54 +166,56 @@ class StateSpec(Spec, Generic[S]):
         encoded, life = state._stored(), self.ttl // MICROSECOND
         left = encoded if encoded is MISSING else self._parts_after(encoded, now - life)
         if left is not encoded:
-            state._lose(left)
+            state._encoded = left
             state._changed = True
         oldest = now if state._stored() is MISSING else state._oldest()
         state._valid_until = min(oldest, now) + life
 
     def opened(self, key: Key, stored: Any, subject: Subject | None) -> S:
-        """Return a state object for stored state of any version, with or without a ttl.
+        """Return a state object for stored state of any version, with or without a `ttl`.
 
-        :param subject: the subject, which has the time; `None` to read everything, including expired parts
+        :param subject: the subject; parts that have expired by the time of the subject's callback are removed. `None`
+            to include expired parts
         """
-        version, aged, encoded = stored if type(stored) is Envelope else (0, False, stored)
+        version, had_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
         if version > self.version:
-            told = f"version {version} of it is stored, and the spec has version {self.version}"
-            advice = f"give the spec version={version} and its migrate= again"
-            raise StateDecodeError(encoded, self._shown_part(), told, self.name, key, advice)
+            mismatch = f"the state has version {version}, but the spec has version {self.version}"
+            advice = f"set the spec's version={version} and migrate= again"
+            raise StateDecodeError(encoded, self._shown_part(), mismatch, self.name, key, advice)
         changed = False
-        if encoded is not MISSING and aged and self.ttl is not None and subject is not None:
+        if encoded is not MISSING and had_ttl and self.ttl is not None and subject is not None:
             now = self._expires_by(subject)
             if now is not None:
                 left = self._parts_after(encoded, now - self.ttl // MICROSECOND)
                 encoded, changed = left, left is not encoded
         if encoded is not MISSING:
             if version < self.version:
-                encoded, changed = self._converted(encoded, aged, lambda part: self.migrated(part, version, key)), True
-            if aged != (self.ttl is not None):
+                encoded = self._converted(encoded, had_ttl, lambda part: self.migrated(part, version, key))
+                changed = True
+            if had_ttl != (self.ttl is not None):
                 at = 0 if subject is None else self._written_at(subject)
-                encoded = self._each_part(encoded, (lambda part: part[1]) if aged else (lambda part: [at, part]))
+                encoded = self._each_part(encoded, (lambda part: part[1]) if had_ttl else (lambda part: [at, part]))
                 changed = True
         state: Any = self._state(key, encoded) if self.ttl is None else self._state_with_ttl(key, encoded, subject)
         state._changed |= changed
         return state  # type: ignore[no-any-return]
 
     def _expires_by(self, subject: Subject) -> int | None:
-        """Return the time up to which state has expired, in microseconds; `None` before the first watermark."""
-        # A due timer fires before state of the same time expires, however far the watermark moved at once.
+        """Return the event time at which expiry is checked, in microseconds; `None` before the first watermark."""
+        # In a timer callback, this is 1 µs before the timer's time: a timer set for the expiry time can read the state.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
     def _written_at(self, subject: Subject) -> int:
-        """Return the time of a write by the current callback: that of its event or timer, at least `_expires_by`."""
+        """Return the time of a write by the current callback: the event or timer time, or `_expires_by` if later."""
         micros, now = to_micros(subject.timestamp), self._expires_by(subject)
         return micros if now is None else max(micros, now)
 
-    def _converted(self, encoded: Any, aged: bool, convert: Callable[[Any], Any]) -> Any:
-        return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if aged else convert)
+    def _converted(self, encoded: Any, had_ttl: bool, convert: Callable[[Any], Any]) -> Any:
+        return self._each_part(encoded, (lambda part: [part[0], convert(part[1])]) if had_ttl else convert)
 
     def unreadable(self, error: Exception, encoded: Any, type_: Any, key: Key) -> StateDecodeError:
-        """Return the error for state of a subject that could not be decoded.
+        """Return the error for a subject's state that could not be decoded.
 
         :param error: the codec's exception
         """
@@ -207,12 +228,13 @@ class StateSpec(Spec, Generic[S]):
             return self.encode_part(self._migrate(part, version))
         except Exception as error:
             why = f"migrate= failed for version {version}: {type(error).__name__}: {error}"
-            failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "mend migrate=")
+            failed = StateDecodeError(part, self._shown_part(), why, self.name, key, "fix migrate=")
             raise failed.with_traceback(error.__traceback__) from error  # the traceback shows the lines of migrate=
 
     def structure(self) -> dict[str, Any]:
-        """Return a description of the stored state, as plain data for the checkpoint: its ``kind`` and ``version``, and
-        for types its ``parts`` (see `structure_of`) and a text that shows them.
+        """Return a description of the stored state, as plain data for the checkpoint: the ``kind`` and ``version`` of
+        the spec. If the spec declares types, the description also contains the structure of the ``parts`` (see
+        `structure_of`) and the types as text, under ``shown``.
         """
         return {"kind": type(self).__name__, "version": self.version}
 
@@ -229,23 +251,23 @@ class StateSpec(Spec, Generic[S]):
         raise NotImplementedError
 
     def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> S:
-        """Return a state object for stored state with a ttl."""
+        """Return a state object for stored state with a `ttl`."""
         raise NotImplementedError
 
     def _each_part(self, encoded: Any, convert: Callable[[Any], Any]) -> Any:
-        """Return stored state with each part converted. By default it is a single part."""
+        """Return stored state with each part converted. By default, state is a single part."""
         return convert(encoded)
 
     def _parts_after(self, encoded: Any, begin: int) -> Any:
-        """Return stored state without the parts written at or before a time; the same object if all parts stay."""
+        """Return stored state without the parts written at or before a time; the same object if no part is removed."""
         return encoded if encoded[0] > begin else MISSING
 
     def _structure_of(self, **parts: tuple[Any, Any]) -> dict[str, Any]:
         """Return the structure of a spec.
 
-        :param parts: type and codec of each part, by name
+        :param parts: the type and the codec of each part, by name
         """
-        from amadou._structure import structure_of  # cattrs takes as long to import as all the rest
+        from amadou._structure import structure_of  # importing cattrs takes as long as all other imports together
 
         structures = {
             name: structure_of(type_) if codec is None else {"is": "codec", "classes": {}}
@@ -269,8 +291,41 @@ class StateSpec(Spec, Generic[S]):
 
     def _check_ttl(self) -> None:
         if self.ttl is not None and (not isinstance(self.ttl, timedelta) or self.ttl <= timedelta(0)):
-            raise SpecError(f"ttl must be a timedelta above zero, or None, not {self.ttl!r}")
+            raise SpecError(f"ttl must be a positive timedelta or None, not {self.ttl!r}")
         if type(self.version) is not int or self.version < 0:
-            raise SpecError(f"version must be a whole number from 0 on, not {self.version!r}")
+            raise SpecError(f"version must be a non-negative integer, not {self.version!r}")
         if (self.version > 0) != (self._migrate is not None):
-            raise SpecError("version= and migrate= go together: the one counts what the other knows of")
+            raise SpecError("version= and migrate= go together: set both, with a version above 0, or neither")
+
+
+class SingleTypeSpec(StateSpec[S]):
+    """Base class of state specs whose parts have a single type."""
+
+    _functions = ("encode", "decode")
+    type: Any
+    """The type of a part."""
+    encode: Callable[[Any], Any]
+    """Encodes a part."""
+    decode: Callable[[Any], Any]
+    """Decodes a part."""
+    _codec: Codec[Any] | None
+
+    def encode_part(self, value: Any) -> Any:
+        return self.encode(value)
+
+    def _shown_part(self) -> Any:
+        return self.type
+
+    def _resolve(self) -> None:
+        codec = self._codec or codec_for(self.type)
+        self.encode, self.decode = codec.encode, codec.decode
+
+    def check(self) -> None:
+        self._check_ttl()
+        self._resolve()
+
+    def shown_type(self) -> str:
+        return shown(self.type)
+
+    def __repr__(self) -> str:
+        return f"{self.__class__.__name__}({self.shown_type()})"

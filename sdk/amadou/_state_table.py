@@ -13,29 +13,29 @@ from amadou.event_time import MICROSECOND
 class StateTable:
     """The state of all subjects under one spec.
 
-    State stays packed until a callback uses the spec. Then the state of all subjects that the batch touches is unpacked
-    in one call, which takes a third of the time of unpacking each alone.
+    State stays packed until a callback uses the spec. Then one call unpacks the state of all subjects that the batch
+    touches. This takes a third of the time that separate calls would take.
     """
 
     __slots__ = ("batch_local", "component", "encoded_values", "expires", "has_ttl", "next_timers", "packed", "states")
 
     def __init__(self, packed: dict[Key, bytes]) -> None:
         self.packed = packed
-        """Packed state as it is stored, by key."""
+        """Packed state in its stored form, by key."""
         self.has_ttl = False
-        """`True` if the spec of `states` has a time to live."""
+        """`True` if the spec of `states` has a `ttl`."""
         self.expires: dict[Key, int] = {}
-        """Times at which the oldest part expires, by key, in microseconds; for a spec with a time to live."""
+        """Times at which the oldest part of a key's state expires, by key, in microseconds; for a spec with a `ttl`."""
         self.next_timers: dict[Key, int] = {}
-        """Times of the timers of the component of that name, by key, in microseconds."""
+        """Times of the component's timers, by key, in microseconds, if the spec is a component."""
         self.encoded_values: dict[Key, Any] = {}
-        """Unpacked state of the subjects that the batch touches, as it was before the batch."""
+        """Unpacked state of the subjects that the batch touches, before the changes of the batch."""
         self.states: dict[Key, Any] = {}
-        """State objects that callbacks used, as they left them."""
+        """State objects that callbacks have used, with the callbacks' changes."""
         self.component: Any = None
-        """The component of that name that used the table last."""
+        """The component that used the table last."""
         self.batch_local: dict[Key, Any] = {}
-        """Values of a component for the rest of the batch."""
+        """Values that a component stores until the end of the batch."""
 
     def unpacked(self) -> list[Any]:
         """Return the stored state of all subjects, in the order of `packed`."""
@@ -44,8 +44,9 @@ class StateTable:
     def load(self, keys: Iterable[Key], spec: str) -> None:
         """Unpack the state of some subjects.
 
+        :param keys: the subjects' keys
         :param spec: the spec's name, for errors
-        :raises StateDecodeError: the state of one of them cannot be unpacked
+        :raises StateDecodeError: the state of one of the subjects cannot be unpacked
         """
         packed = self.packed
         known = [key for key in keys if key in packed]
@@ -63,14 +64,14 @@ class StateTable:
     def store(self) -> None:
         """Pack the changed state.
 
-        :raises EncodeError: msgpack cannot carry the state of the first of `unstored`
+        :raises EncodeError: msgpack does not support the state of a key; this key is then the first in `unstored`
         """
         for key, state in self.states.items():
             if state._changed:
                 self.put(key, packed_state(state))
 
     def put(self, key: Key, packed: bytes | None) -> None:
-        """Store a subject's packed state; a subject without state is removed (`semantics.md` 15)."""
+        """Store a subject's packed state. A subject without state is removed from the table (`semantics.md` 15)."""
         state = self.states[key]
         if packed is not None:
             self.packed[key] = packed
@@ -92,37 +93,37 @@ class StateTable:
         return state is not None and state._changed
 
     def mark_changed(self, key: Key) -> None:
-        """Mark a subject's state to be packed again, such as without its expired parts."""
+        """Mark a subject's state as changed, so that it is packed again, for example after parts have expired."""
         self.states[key]._changed = True
 
     def packed_now(self, key: Key) -> bytes | None:
-        """Return a subject's packed state as callbacks left it; `None` for nothing.
+        """Return a subject's packed state, including the changes of callbacks; `None` if there is no state.
 
-        :raises EncodeError: msgpack cannot carry the state
+        :raises EncodeError: msgpack does not support the state
         """
         return packed_state(self.states[key]) if self.is_changed(key) else self.packed.get(key)
 
     def keys(self) -> list[Key]:
-        """Return the subjects that have state now."""
+        """Return the keys of the subjects that currently have state."""
         had = [key for key in self.packed if key not in self.states]
         return [*had, *(key for key, state in self.states.items() if state._stored() is not MISSING)]
 
     def undo(self, key: Key) -> None:
-        """Undo the changes of callbacks to a subject's state since it was last packed."""
+        """Undo the changes that callbacks made to a subject's state since it was last packed."""
         if self.states.pop(key, None) is not None:
             self.encoded_values.pop(key, None)
             if key in self.packed:
                 self.encoded_values[key] = unpack(self.packed[key])
 
     def unstored(self) -> list[Key]:
-        """Return the keys whose state changed and is not packed yet."""
+        """Return the keys whose state has changed and is not packed yet."""
         return [key for key, state in self.states.items() if state._changed]
 
 
 def packed_state(state: Any) -> bytes | None:
-    """Return the packed form of a state object; `None` for nothing.
+    """Return the packed form of a state object; `None` if there is no state.
 
-    :raises EncodeError: msgpack cannot carry the state
+    :raises EncodeError: msgpack does not support the state
     """
     encoded, spec = state._stored(), state._spec
     if encoded is MISSING:

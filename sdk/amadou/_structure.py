@@ -1,4 +1,6 @@
-"""The structure of a type as plain data for the checkpoint, to decide if newer code can read its state."""
+"""The structure of types, as plain data for the checkpoint. Runs use this data to check that new code can read the
+state.
+"""
 
 import types
 from enum import Enum
@@ -15,15 +17,16 @@ def structure_of(type_: Any) -> dict[str, Any]:
 
     A description is the name of a scalar; ``{"list": description}``, and so on for containers; ``{"fixed":
     [description, …]}`` for a tuple of fixed length; ``{"dict": [description, description]}``; ``{"union": [[tag,
-    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [text, …], "open": true if it
-    takes others}`` or ``{"class": name}``. The fields of a class are ``{name: [description, true if it is needed]}``.
+    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [[type, text], …], "open": true
+    if the enum accepts other values}``; or ``{"class": name}``. The fields of a class are ``{name: [description, true
+    if the field is required]}``.
     """
     describing = _Describing()
     return {"is": describing.of(type_), "classes": describing.classes}
 
 
 class _Describing:
-    """Describes a type, and each class in it once."""
+    """Describes a type and the classes in it, each class once."""
 
     def __init__(self) -> None:
         self.classes: dict[str, dict[str, Any]] = {}
@@ -70,7 +73,7 @@ class _Describing:
 
 
 def _own(class_: type) -> Any:
-    """Return the attributes that a class defines; none for a class of Python's `enum`."""
+    """Return the attributes that a class itself defines; empty for the classes of Python's `enum` module."""
     return () if class_.__module__ == "enum" else vars(class_)
 
 

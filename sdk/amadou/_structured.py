@@ -1,4 +1,4 @@
-"""The codecs of types with parts. They have a module of their own because cattrs is slow to import."""
+"""Codecs for compound types, such as classes and containers. A separate module, because cattrs is slow to import."""
 
 import types
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from uuid import UUID
 from cattrs import BaseConverter, Converter
 from cattrs.errors import StructureHandlerNotFoundError
 
-from amadou._codec import CONTAINERS, SEQUENCES, AnyCodec, is_bare, leaf_from_wire, leaf_to_wire
+from amadou._codec import CONTAINERS, SEQUENCES, AnyCodec, decode_leaf, encode_leaf, is_bare
 from amadou._codec import LEAVES as _PLAIN_LEAVES
 from amadou._construction import is_needed, is_plain, made_fields, maker_of, resolved_annotations
 from amadou._encoding import TOO_DEEP, is_nested, nested, pack, unpack
@@ -65,46 +65,46 @@ class StructuredCodec(Generic[T]):
         except StateDecodeError as error:
             if error.stored is encoded:
                 raise StateDecodeError(encoded, self.type, error.why) from error
-            raise StateDecodeError(encoded, self.type, f"within it {error.mismatch}") from error
+            raise StateDecodeError(encoded, self.type, f"inside it, {error.mismatch}") from error
         except RecursionError as error:
             raise StateDecodeError(encoded, self.type, TOO_DEEP) from error
         except KeyError as error:
-            raise StateDecodeError(encoded, self.type, f"{error} is missing in it") from error
+            raise StateDecodeError(encoded, self.type, f"{error} is missing") from error
         except (TypeError, ValueError, AttributeError) as error:
             raise StateDecodeError(encoded, self.type, f"{type(error).__name__}: {error}") from error
 
 
-def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
-    """Walk a type down to its leaves and refuse types that would fail only at run time."""
+def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
+    """Check a type and all types inside it, and raise an error for types that would otherwise fail at run time."""
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Callable:
-        raise UnsupportedTypeError(whole, "functions cannot be stored")
+        raise UnsupportedTypeError(outer, "functions cannot be stored")
     if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
         return
     seen.add(type_)
     if origin is Literal:
         if not {type(value) for value in arguments} <= {str, int, bool, bytes, type(None)}:
-            raise UnsupportedTypeError(whole, "a Literal is of str, int, bool, bytes and None")
+            raise UnsupportedTypeError(outer, "the values of a Literal must be str, int, bool, bytes or None")
         return
     if origin is Annotated:
-        _check_supported(arguments[0], whole, seen)
+        _check_supported(arguments[0], outer, seen)
         return
     if origin in _UNIONS:
         classes = [get_origin(member) or member for member in arguments if get_origin(member) is not Literal]
         twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
         if twice:
-            raise UnsupportedTypeError(whole, f"several of its members are a {', '.join(twice)}: they look alike")
+            raise UnsupportedTypeError(outer, f"more than one member is a {', '.join(twice)}: use different classes")
     if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
-        raise UnsupportedTypeError(whole, f"{type_} is none that can be stored")
+        raise UnsupportedTypeError(outer, f"{type_} cannot be stored")
     for argument in arguments:
-        _check_supported(argument, whole, seen)
+        _check_supported(argument, outer, seen)
     if origin in CONTAINERS or origin in _UNIONS:
         return
     class_ = origin or type_
     if not isinstance(class_, type):
         aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
-        hint = ", but an aggregate: use a RunningSpec of amadou_plugins.aggregates" if aggregate else ""
-        raise UnsupportedTypeError(whole, f"{type_!r} is not a type{hint}")
+        hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ""
+        raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
     elif has_fields(class_):
@@ -112,15 +112,15 @@ def _check_supported(type_: Any, whole: Any, seen: set[Any]) -> None:
             hints = resolved_annotations(class_).values()
             fields = field_types(class_) or {}
         except NameError as error:
-            raise UnsupportedTypeError(whole, f"in {class_.__qualname__}, {error}") from error
+            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}") from error
         for kind in (*fields.values(), *(hint for hint in hints if isinstance(hint, InitVar))):
-            _check_supported(kind, whole, seen)
+            _check_supported(kind, outer, seen)
     else:
-        inner = "" if type_ is whole else f"{_name(class_)} in it: "
+        inner = "" if type_ is outer else f"it contains {_name(class_)}: "
         raise UnsupportedTypeError(
-            whole,
+            outer,
             f"{inner}use str, int, float, bool, bytes, datetime, date, timedelta, Decimal, UUID, an Enum, a list, "
-            "dict, set or tuple of those, an attrs class, a dataclass or a named tuple",
+            "dict, set or tuple of these types, an attrs class, a dataclass or a named tuple",
             setting="codec",
         )
 
@@ -131,12 +131,12 @@ def _name(class_: Any) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-# Each pair of hooks below checks both ways. cattrs alone would take the text "ab" for a list of two texts, a subclass
-# for its base, and an object for another with the same attributes; it would lose attributes that it does not expect.
+# Each pair of hooks below checks both directions. By default, cattrs accepts "ab" as a list of strings, a subclass
+# as its base class, and an object of another class with the same attributes. It also drops unexpected attributes.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
-    if type_ in _in_the_making:  # a class that contains itself: look the hook up once it exists
+    if type_ in _in_the_making:  # a class that contains itself: look up the hook for each value
         return lambda value: nested(converter.get_unstructure_hook(type_), value)
     class_ = get_origin(type_) or type_
     _in_the_making.add(type_)
@@ -158,15 +158,15 @@ def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any
     return unstructure
 
 
-def _is_made_anew(type_: Any) -> bool:
+def _is_recreated(type_: Any) -> bool:
     return has_fields(type_) and not _is_open(type_) and not is_plain(type_)
 
 
-def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
+def _structure_recreated(type_: Any, converter: Converter) -> Callable[[Any, Any], Any]:
     class_, types = get_origin(type_) or type_, field_types(type_) or {}
     made = maker_of(class_)
     needed = {of.name for of in fields_of(class_) if of.alias is not None and is_needed(class_, of)}
-    hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
+    hook_for = converter.get_structure_hook  # called for each value: a class may contain itself
 
     def structure(encoded: Any, _: Any) -> Any:
         if type(encoded) is not dict:
@@ -177,7 +177,7 @@ def _structure_anew(type_: Any, converter: Converter) -> Callable[[Any, Any], An
             if name in needed or name in encoded
         }
         value = made(parts)
-        for name, part in parts.items():  # in place of values that the class itself has set
+        for name, part in parts.items():  # replace values that the class itself has set
             object.__setattr__(value, name, part)
         return value
 
@@ -188,7 +188,7 @@ _in_the_making: set[Any] = set()
 
 
 def _is_open(type_: Any) -> bool:
-    """Return `True` for a generic class without its arguments."""
+    """Return `True` for a generic class without type arguments."""
     return isinstance(type_, type) and bool(getattr(type_, "__parameters__", ())) and has_fields(type_)
 
 
@@ -212,7 +212,7 @@ def _is_namedtuple(type_: Any) -> bool:
 
 def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any], Any]:
     class_ = get_origin(type_) or type_
-    # values that are packed on their own count their nesting there, not here: results of windows are tuples
+    # Window results are tuples. For speed, do not count the nesting of leaves, or of values that are packed separately.
     fields = [(name, kind, kind is Any or kind in LEAVES) for name, kind in (field_types(type_) or {}).items()]
     hook_for = converter.get_unstructure_hook
 
@@ -229,7 +229,7 @@ def _unstructure_namedtuple(type_: Any, converter: Converter) -> Callable[[Any],
 
 def _structure_namedtuple(type_: Any, converter: BaseConverter) -> Callable[[Any, Any], Any]:
     class_, types = get_origin(type_) or type_, field_types(type_) or {}
-    hook_for = converter.get_structure_hook  # asked when there is a value: a class may hold itself
+    hook_for = converter.get_structure_hook  # called for each value: a class may contain itself
 
     def structure(encoded: Any, _: Any) -> Any:
         if type(encoded) is not dict:
@@ -247,7 +247,7 @@ def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any
     class_: Any = get_origin(type_)
     hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
     if class_ in (set, frozenset):
-        # sorted, so that the order is the same in each process: the encoded value may become a key or an output
+        # sorted, so that the order is the same in every process: the encoded value may become a key or an output
         def unstructure_set(value: Any) -> list[Any]:
             if not isinstance(value, class_):
                 raise EncodeError(value, type_)
@@ -292,7 +292,7 @@ def _unstructure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[
         if not isinstance(value, tuple):
             raise EncodeError(value, type_)
         if len(value) != len(hooks):
-            raise EncodeError(value, type_, f"it has {len(value)} parts, not {len(hooks)}")
+            raise EncodeError(value, type_, f"expected {len(hooks)} elements, got {len(value)}")
         return [hook(part) for hook, part in zip(hooks, value, strict=True)]
 
     return unstructure
@@ -309,17 +309,13 @@ def _structure_fixed_tuple(type_: Any, converter: BaseConverter) -> Callable[[An
     return structure
 
 
-def _is_dict(type_: Any) -> bool:
-    return get_origin(type_) is dict
-
-
 def _is_packed_key(type_: Any) -> bool:
     return type_ not in LEAVES and not (isinstance(type_, type) and issubclass(type_, Enum))
 
 
 def _unstructure_dict(type_: Any, converter: BaseConverter) -> Callable[[Any], Any]:
     key, member = get_args(type_) or (Any, Any)
-    key_hook, hook, packed = converter.get_unstructure_hook(key), converter.get_unstructure_hook(member), False
+    key_hook, hook = converter.get_unstructure_hook(key), converter.get_unstructure_hook(member)
     packed = _is_packed_key(key)
 
     def unstructure(value: Any) -> dict[Any, Any]:
@@ -385,19 +381,15 @@ def _register_enum(class_: type[Enum]) -> None:
         try:
             return class_(encoded) if by_value else class_[encoded]
         except (ValueError, KeyError) as error:
-            raise StateDecodeError(encoded, class_, "it has no such member") from error
+            raise StateDecodeError(encoded, class_, f"{class_.__name__} has no such member") from error
 
-    # by class, since an IntEnum would otherwise count as an int
+    # by class: otherwise an IntEnum would be treated as an int
     _converter.register_unstructure_hook(class_, unstructure)
     _converter.register_structure_hook(class_, structure)
 
 
-def _is_union(type_: Any) -> bool:
-    return get_origin(type_) in _UNIONS
-
-
 class _Members:
-    """The members of a union: those whose values are their own encoded form, and the others, each with a tag."""
+    """The members of a union: leaves and literals, which are stored unchanged, and others, which may need a tag."""
 
     def __init__(self, type_: Any) -> None:
         members = get_args(type_)
@@ -405,7 +397,7 @@ class _Members:
         self.literals = tuple(member for member in members if _is_literal(member))
         self.others = tuple(member for member in members if member not in self.leaves + self.literals)
         self.any = any(is_bare(member) and member not in CONTAINERS for member in members)
-        # Optional needs no tag, but the encoded form of an enum or a list may look like that of a leaf.
+        # An Optional does not need tags. In other unions, an encoded enum or list may look like an encoded leaf.
         self.tagged = len(self.others) > 1 or bool(self.literals) or any(kind is not type(None) for kind in self.leaves)
 
 
@@ -425,9 +417,9 @@ def _unstructure_union(type_: Any, converter: BaseConverter) -> Callable[[Any], 
                 hook, tag = hooks[kind]
                 return {"_type": tag, "_value": hook(value)} if members.tagged else hook(value)
             if kind in members.leaves:
-                return leaf_to_wire(value, kind)
+                return encode_leaf(value, kind)
         if float in members.leaves and isinstance(value, int):
-            return leaf_to_wire(value, float)
+            return encode_leaf(value, float)
         if literals and (type(value), value) in literals:
             return value
         raise EncodeError(value, type_)
@@ -446,7 +438,7 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
     def structure(encoded: Any, _: Any) -> Any:
         if type(encoded) in members.leaves:
             return encoded
-        if type(encoded) is int and float in members.leaves:  # stored before the int became a float
+        if type(encoded) is int and float in members.leaves:  # stored when the type was still int
             return float(encoded)
         if type(encoded) is dict:
             member = tagged.get(encoded.get("_type"))
@@ -454,7 +446,7 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
                 return converter.structure(encoded["_value"], member)
         elif literals and type(encoded) is not list and (type(encoded), encoded) in literals:
             return encoded
-        # An Optional, or a value stored before the union was widened: use the first member that can read it.
+        # An Optional, or a value stored before the union was widened: use the first member that can read the value.
         for member in members.others:
             try:
                 return converter.structure(encoded, member)
@@ -467,33 +459,30 @@ def _structure_union(type_: Any, converter: BaseConverter) -> Callable[[Any, Any
 
 
 def union_tag(member: Any) -> str:
-    """Return the tag that is stored with a value of a union and names its member."""
+    """Return the tag that is stored with the values of a union member."""
     return member.__qualname__ if isinstance(member, type) and get_origin(member) is None else str(member)
 
 
 def _make_converter() -> Converter:
     converter = Converter(detailed_validation=False)
     for leaf in LEAVES:
-        converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: leaf_to_wire(value, leaf))
-        converter.register_structure_hook(leaf, lambda encoded, _, leaf=leaf: leaf_from_wire(encoded, leaf))
+        converter.register_unstructure_hook(leaf, lambda value, leaf=leaf: encode_leaf(value, leaf))
+        converter.register_structure_hook(leaf, lambda encoded, _, leaf=leaf: decode_leaf(encoded, leaf))
     converter.register_unstructure_hook_factory(has_fields, _unstructure_fields)
-    converter.register_structure_hook_factory(_is_made_anew, _structure_anew)
-    converter.register_unstructure_hook_factory(_is_open, _unstructure_open)
-    converter.register_structure_hook_factory(_is_open, _structure_open)
-    converter.register_unstructure_hook_factory(_is_namedtuple, _unstructure_namedtuple)
-    converter.register_structure_hook_factory(_is_namedtuple, _structure_namedtuple)
-    converter.register_unstructure_hook_factory(is_bare, lambda type_: AnyCodec(type_).encode)
-    converter.register_structure_hook_factory(is_bare, lambda type_: _decode_with(AnyCodec(type_)))
-    converter.register_unstructure_hook_factory(_is_sequence, _unstructure_sequence)
-    converter.register_structure_hook_factory(_is_sequence, _structure_sequence)
-    converter.register_unstructure_hook_factory(_is_fixed_tuple, _unstructure_fixed_tuple)
-    converter.register_structure_hook_factory(_is_fixed_tuple, _structure_fixed_tuple)
-    converter.register_unstructure_hook_factory(_is_dict, _unstructure_dict)
-    converter.register_structure_hook_factory(_is_dict, _structure_dict)
-    converter.register_unstructure_hook_factory(_is_literal, _unstructure_literal)
-    converter.register_structure_hook_factory(_is_literal, _structure_literal)
-    converter.register_unstructure_hook_factory(_is_union, _unstructure_union)
-    converter.register_structure_hook_factory(_is_union, _structure_union)
+    converter.register_structure_hook_factory(_is_recreated, _structure_recreated)
+    factories: list[tuple[Callable[[Any], bool], Any, Any]] = [
+        (_is_open, _unstructure_open, _structure_open),
+        (_is_namedtuple, _unstructure_namedtuple, _structure_namedtuple),
+        (is_bare, lambda type_: AnyCodec(type_).encode, lambda type_: _decode_with(AnyCodec(type_))),
+        (_is_sequence, _unstructure_sequence, _structure_sequence),
+        (_is_fixed_tuple, _unstructure_fixed_tuple, _structure_fixed_tuple),
+        (lambda type_: get_origin(type_) is dict, _unstructure_dict, _structure_dict),
+        (_is_literal, _unstructure_literal, _structure_literal),
+        (lambda type_: get_origin(type_) in _UNIONS, _unstructure_union, _structure_union),
+    ]
+    for applies, unstructure, structure in factories:
+        converter.register_unstructure_hook_factory(applies, unstructure)
+        converter.register_structure_hook_factory(applies, structure)
     return converter
 
 

@@ -21,12 +21,13 @@ class Timer(NamedTuple):
 
 
 class Subject(Generic[K_co]):
-    """One key as a callback sees it: the key, the time of the current event or timer, its timers and its state.
+    """The current key, as passed to a callback, with the time of the current event or timer. Provides access to the
+    key's timers and state.
 
-    Its type may name the type of the key: `subject.key` is a `str` for a `Subject[str]` and `Any` for a `Subject`.
+    The type of the key can be declared: `subject.key` is a `str` for a `Subject[str]` and `Any` for a `Subject`.
 
-    State is reached through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid only during
-    the callback that receives it: the next callback, for another key, may get the same object.
+    Access state through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid only during the
+    callback that receives it: the next callback may receive the same object, for another key.
     """
 
     __slots__ = ("_batch", "_tables", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
@@ -52,7 +53,9 @@ class Subject(Generic[K_co]):
 
     @property
     def watermark(self) -> datetime | None:
-        """The watermark of this batch: timers at or before it fire before its events. `None` before the first one."""
+        """The batch's watermark; `None` before the first watermark. Due timers fire before the batch's events are
+        processed.
+        """
         return self._batch.watermark
 
     @property
@@ -61,17 +64,19 @@ class Subject(Generic[K_co]):
         return self._batch.watermark_micros
 
     def set_timer(self, timestamp: datetime, tag: str = "") -> bool:
-        """Set a timer: `on_timer_expired` is called once the watermark reaches its time.
+        """Set a timer: `on_timer_expired` is called when the watermark reaches the timer's time.
 
-        Timers coalesce on key, timestamp and tag: setting one again changes nothing (`semantics.md` 10).
+        Timers are deduplicated by key, timestamp and tag: setting the same timer again has no effect
+        (`semantics.md` 10).
 
-        :param timestamp: an aware datetime, kept to the microsecond
-        :param tag: distinguishes timers of the same time; `subject.timer_tag` when the timer fires
-        :returns: `True` if the timer is now set; `False`, with nothing done, for a time at or before the watermark
-            (`semantics.md` 9)
-        :raises NaiveTimestampError: the timestamp has no zone
+        :param timestamp: an aware datetime, with microsecond precision
+        :param tag: string that distinguishes timers with the same time; available as `subject.timer_tag` when the timer
+            fires
+        :returns: `True` if the timer is set; `False`, without any effect, if the timestamp is at or before the
+            watermark (`semantics.md` 9)
+        :raises NaiveTimestampError: the timestamp has no time zone
         :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
-        :raises EncodeError: the tag contains half of a surrogate pair
+        :raises EncodeError: the tag contains a lone surrogate
         :raises TimerError: the handler does not define `on_timer_expired`
         """
         batch = self._batch
@@ -82,7 +87,7 @@ class Subject(Generic[K_co]):
         if watermark is not None and micros <= watermark:
             return False
         if type(tag) is not str:
-            raise TypeError(f"a timer's tag is a str, not {tag!r}")
+            raise TypeError(f"a timer's tag must be a str, not {tag!r}")
         if not tag.isascii():
             check_text(tag)
         self._timers.add(self.key, micros, tag)
@@ -91,8 +96,8 @@ class Subject(Generic[K_co]):
     def delete_timer(self, timestamp: datetime, tag: str = "") -> bool:
         """Delete a timer.
 
-        :returns: `True` if it was pending (`semantics.md` 10)
-        :raises NaiveTimestampError: the timestamp has no zone
+        :returns: `True` if the timer was pending (`semantics.md` 10)
+        :raises NaiveTimestampError: the timestamp has no time zone
         """
         return self._timers.discard(self.key, to_micros(timestamp), tag)
 
@@ -102,17 +107,17 @@ class Subject(Generic[K_co]):
 
     @property
     def handler(self) -> Any:
-        """The handler whose callback runs."""
+        """The handler whose callback is running."""
         return self._batch.handler
 
     def count(self, counter: str, by: int = 1) -> None:
-        """Add to a counter of the run; the run's summary shows it."""
+        """Increase a counter of the run. The run's summary shows the counter."""
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
 
     def drop(self, event: KeyedEvent[Any]) -> None:
-        """Count an event as dropped. Components call this for an event that is too late for them; an event that several
-        components drop counts once.
+        """Count an event as dropped. A component calls this for an event that is too late for the component. An event
+        dropped by more than one component is counted once.
         """
         batch = self._batch
         if event is not batch.last_dropped:
@@ -120,11 +125,11 @@ class Subject(Generic[K_co]):
             batch.last_dropped = event
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:
-        """Send an event to the run's output of late events. Components call this for an event that is too late for
-        them.
+        """Send an event to the job's port for late events. A component calls this for an event that is too late for the
+        component.
 
         :param by: the component's name
-        :raises PortError: the job has no such output: neither the job nor a component that it declares diverts events
+        :raises PortError: the job has no such port, because neither the job nor a declared component diverts events
         """
         batch = self._batch
         assert batch.watermark is not None
@@ -135,7 +140,9 @@ class Subject(Generic[K_co]):
         port.encoded_values.append(port.encode(late))
 
     def _table(self, spec: str) -> StateTable:
-        """Load the state of the batch's subjects under a spec, on its first use in the batch."""
+        """Load and return the state of the batch's subjects under a spec. Called when a callback first uses the spec in
+        a batch.
+        """
         batch = self._batch
         table = self._tables[spec] = batch.tables.setdefault(spec, StateTable({}))
         table.load(batch.touched, spec)
@@ -151,7 +158,7 @@ def batch_of(subject: Subject) -> Batch:
 
 
 class KeylessSubject(Subject):
-    """The subject of a callback that belongs to no key: it can collect values, and has neither state nor timers.
+    """The subject of a callback without a key. It can collect values, but has neither state nor timers.
 
     :param callback: the callback's name
     """

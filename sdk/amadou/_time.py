@@ -4,15 +4,15 @@ from typing import Any
 
 
 def clock_time() -> int:
-    """Return the current time, in microseconds since 1970."""
+    """Return the current time in microseconds since 1970."""
     return time.time_ns() // 1000
 
 
 def seconds_or_time(value: Any) -> Any:
-    """Return a number of seconds as a `timedelta`; any other setting, or an impossible number, unchanged."""
+    """Return a number of seconds as a `timedelta`. Other values, and numbers out of range, are returned unchanged."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     try:
         return timedelta(seconds=value)
-    except (ValueError, OverflowError):  # not a number, or too large
+    except (ValueError, OverflowError):  # NaN, or too large
         return value

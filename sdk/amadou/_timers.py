@@ -6,34 +6,37 @@ from amadou._event import Key
 
 
 class Timers:
-    """The pending timers of the subjects by time, since windows of many subjects end together. Times are in
-    microseconds."""
+    """The pending timers of the subjects, grouped by time, because windows of many subjects end at the same time. Times
+    are in microseconds."""
 
     __slots__ = ("_before", "_times", "changes", "pending", "plain", "removed", "tagged")
 
     def __init__(self, plain: dict[int, dict[Key, None]], tagged: dict[int, dict[Key, set[str]]]) -> None:
         self.plain = plain
-        """Keys of the timers without a tag, by time: the keys of a dict, which keep their order."""
+        """Keys of the timers without a tag, by time: a dict serves as an ordered set."""
         self.tagged = tagged
-        """Tags of the other timers, by time and key."""
+        """Tags of the timers with a tag, by time and key."""
         self.pending = sum(map(len, plain.values()))
         """Number of pending timers."""
         self.pending += sum(len(tags) for keys in tagged.values() for tags in keys.values())
         self.removed = 0
-        """Number of timers removed since."""
+        """Number of timers removed since this object was created."""
         self.changes: list[tuple[Key, int, str, bool]] | None = None
-        """Timers added (`True`) and discarded (`False`), to undo the changes; `None` if they need no undo."""
+        """Timers added (`True`) and discarded (`False`), so that the changes can be undone; `None` if the
+        changes are not recorded."""
         self._before = self.pending
-        # By key, from the first use by a callback. Times whose timers were removed stay here, and have no tags.
+        # Times by key, collected when a callback first lists timers. May include times whose timers have been removed.
         self._times: dict[Key, set[int]] | None = None
 
     @property
     def added(self) -> int:
-        """The number of timers added since. It is derived rather than counted, since most events add one."""
+        """The number of timers added since this object was created. Calculated on access: most events add a timer, and
+        counting each addition would slow down processing.
+        """
         return self.pending - self._before + self.removed
 
     def add(self, key: Key, micros: int, tag: str) -> None:
-        """Add a timer; a timer that is already pending stays (`semantics.md` 10)."""
+        """Add a timer. Adding a pending timer again has no effect (`semantics.md` 10)."""
         if tag:
             tags = self.tagged.setdefault(micros, {}).setdefault(key, set())
             if tag in tags:
@@ -53,7 +56,7 @@ class Timers:
             self._times.setdefault(key, set()).add(micros)
 
     def discard(self, key: Key, micros: int, tag: str) -> bool:
-        """Remove a timer. Return `True` if it was pending."""
+        """Remove a timer. Return `True` if the timer was pending."""
         times: dict[int, dict[Key, Any]] = self.tagged if tag else self.plain
         keys = times.get(micros)
         if keys is None or key not in keys:
@@ -74,31 +77,31 @@ class Timers:
         return True
 
     def take(self, micros: int) -> dict[Key, None]:
-        """Remove the timers without a tag at a time. Return their keys."""
+        """Remove the untagged timers for a time, and return their keys."""
         keys = self.plain.pop(micros, {})
         self.pending -= len(keys)
         self.removed += len(keys)
         return keys
 
     def due(self, watermark: int | None) -> list[int]:
-        """Return the times of timers that a watermark has reached, in their order."""
+        """Return the times of the timers that a watermark has reached, in ascending order."""
         if watermark is None:
             return []
         return sorted(micros for micros in {*self.plain, *self.tagged} if micros <= watermark)
 
     def at(self, micros: int) -> dict[Key, Any]:
-        """Return the keys that have timers at a time."""
+        """Return the keys that have a timer set for a time."""
         plain, tagged = self.plain.get(micros, {}), self.tagged.get(micros)
         return {**plain, **tagged} if tagged else plain
 
     def tags(self, key: Key, micros: int) -> list[str]:
-        """Return the tags of a key's timers at a time, in their order; empty for a timer without a tag."""
+        """Return the sorted tags of a key's timers for a time; an untagged timer has an empty tag."""
         plain = [""] if key in self.plain.get(micros, ()) else []
         tagged = self.tagged.get(micros)
         return [*plain, *sorted(tagged.get(key, ()))] if tagged else plain
 
     def of(self, key: Key) -> list[tuple[int, str]]:
-        """Return a subject's timers, by time and tag."""
+        """Return a subject's timers, ordered by time and tag."""
         if self._times is None:
             self._times = {}
             for times in (self.plain, self.tagged):
@@ -108,5 +111,5 @@ class Timers:
         return [(micros, tag) for micros in sorted(self._times.get(key, ())) for tag in self.tags(key, micros)]
 
     def next_time(self) -> int | None:
-        """Return the time of the next timer."""
+        """Return the time of the next timer; `None` if there are no timers."""
         return min((*self.plain, *self.tagged), default=None)

@@ -1,14 +1,13 @@
-from collections.abc import Callable
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, Generic, TypeVar, cast, overload
 
 from typing_extensions import TypeForm
 
-from amadou._codec import Codec, codec_for
+from amadou._codec import Codec
 from amadou._event import Key
-from amadou._spec import MISSING, shown
-from amadou._state_spec import NEVER, Migrate, StateSpec, names_of
+from amadou._spec import MISSING
+from amadou._state_spec import ExpiringState, Migrate, SingleTypeSpec, names_of
 from amadou._subject import Subject
 from amadou.errors import EncodeError
 
@@ -17,27 +16,27 @@ U = TypeVar("U")
 
 
 class ValueState(Generic[T]):
-    """A subject's state of a single value."""
+    """A subject's state under a `ValueSpec`: a single value."""
 
-    __slots__ = ("_changed", "_key", "_spec", "_wire")
+    __slots__ = ("_changed", "_encoded", "_key", "_spec")
     has_ttl = False
 
     def __init__(self, spec: "ValueSpec[T]", key: Key, encoded: Any) -> None:
         self._spec = spec
         self._key = key
-        self._wire = encoded
+        self._encoded = encoded
         self._changed = False
 
     @property
     def value(self) -> T:
-        """The value that was last set, or the spec's default. Each read returns a new object, so changing it in place
-        stores nothing.
+        """The value that was last set, or the spec's default. Each read returns a new object: to store an in-place
+        change, assign the object again.
 
-        :raises StateDecodeError: the stored value does not fit the spec
-        :raises EncodeError: on setting, the value does not fit the spec
+        :raises StateDecodeError: on reading, if the stored value does not fit the spec
+        :raises EncodeError: on setting, if the new value does not fit the spec
         """
         spec = self._spec
-        encoded = self._wire
+        encoded = self._encoded
         if encoded is MISSING:
             encoded = spec.default_encoded
             if encoded is MISSING:
@@ -51,27 +50,27 @@ class ValueState(Generic[T]):
     def value(self, value: T) -> None:
         spec = self._spec
         try:
-            self._wire = spec.encode(value)
+            self._encoded = spec.encode(value)
         except EncodeError as error:
             raise EncodeError(value, spec.type, error.why, spec.name, self._key) from error
         self._changed = True
 
     def __bool__(self) -> bool:
-        raise TypeError(f"a subject's state is neither true nor false: use .value, or .exists, of {self._spec.name}")
+        raise TypeError(f"the state of {self._spec.name} has no truth value: use its .value or .exists")
 
     @property
     def exists(self) -> bool:
         """`True` if a value has been set and not cleared."""
-        return self._wire is not MISSING
+        return self._encoded is not MISSING
 
     def clear(self) -> None:
         """Remove the value; `value` returns the default again."""
-        if self._wire is not MISSING:
-            self._wire = MISSING
+        if self._encoded is not MISSING:
+            self._encoded = MISSING
             self._changed = True
 
     def _stored(self) -> Any:
-        return self._wire
+        return self._encoded
 
     def _shown(self) -> T:
         return self.value
@@ -83,49 +82,40 @@ class ValueState(Generic[T]):
         return f"ValueState({self._spec.name!r}, {self.value!r})"
 
 
-class _AgingValueState(ValueState[T]):
-    """A `ValueState` with a ttl: its encoded value is a pair; see `StateSpec`."""
+class _ExpiringValueState(ExpiringState, ValueState[T]):
+    """A `ValueState` with a ttl."""
 
     __slots__ = ("_subject", "_valid_until")
-    has_ttl = True
-
-    def __init__(self, spec: "ValueSpec[T]", key: Key, encoded: Any, subject: Subject | None) -> None:
-        super().__init__(spec, key, encoded)
-        self._subject = subject
-        self._valid_until = NEVER
 
     @property
     def value(self) -> T:
-        encoded = self._wire
-        return ValueState(self._spec, self._key, encoded if encoded is MISSING else encoded[1]).value
+        encoded = self._encoded
+        plain: ValueState[T] = ValueState(self._spec, self._key, encoded if encoded is MISSING else encoded[1])
+        return plain.value
 
     @value.setter
     def value(self, value: T) -> None:
-        plain = ValueState(self._spec, self._key, MISSING)
+        plain: ValueState[T] = ValueState(self._spec, self._key, MISSING)
         plain.value = value
-        assert self._subject is not None
-        self._wire = [self._spec._written_at(self._subject), plain._wire]
+        self._encoded = [self._written_at(), plain._encoded]
         self._changed = True
 
-    def _lose(self, left: Any) -> None:
-        self._wire = left
-
     def _oldest(self) -> int:
-        return int(self._wire[0])
+        return int(self._encoded[0])
 
 
-class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
-    """State of one value for each subject.
+class ValueSpec(SingleTypeSpec[ValueState[T]], Generic[T]):
+    """State spec for a single value per subject.
 
     :param type: any type that `codec_for` supports
-    :param default: the value of `.value` while nothing is set; `None` without it
+    :param default: the result of `.value` while no value is set; by default `None`
     :param ttl: duration in event time after which a value expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
-    :param codec: turns values into what msgpack carries, for types that `codec_for` does not support
-    :param version: the version of the type; above zero with `migrate`
-    :param migrate: a function of a value that an older version stored, as msgpack carries it, and of that version; it
-        returns the new value (`semantics.md` 17). Not needed for attributes that were removed or have a default, nor
-        for wider unions
+    :param codec: codec for the values, for types that `codec_for` does not support
+    :param version: the version of the type; must be a positive integer if `migrate` is set
+    :param migrate: function that converts a value stored by an older version (`semantics.md` 17). The function
+        receives the encoded value (for a class, a `dict`) and the value's version, and returns a value of the current
+        type. Not needed for removed attributes, for attributes with a default, or for widened unions
     """
 
     _usage = "state_for(subject).value = …"
@@ -140,11 +130,6 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         "__le__": "{}.value <= …",
         "__lt__": "{}.value < …",
     }
-    _functions = ("encode", "decode")
-    encode: Callable[[Any], Any]
-    """Encodes a value."""
-    decode: Callable[[Any], Any]
-    """Decodes a value."""
 
     @overload
     def __init__(
@@ -186,37 +171,20 @@ class ValueSpec(StateSpec[ValueState[T]], Generic[T]):
         self._set_ttl(name, ttl, version, migrate)
         self._defer()
 
-    def _resolve(self) -> None:
-        codec = self._codec or codec_for(self.type)
-        self.encode, self.decode = codec.encode, codec.decode
-
     @cached_property
     def default_encoded(self) -> Any:
-        """The encoded default, so that each reader gets its own copy."""
+        """The default in encoded form, so that each read can decode a new copy."""
         return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
     def _state(self, key: Key, encoded: Any) -> ValueState[T]:
         return ValueState(self, key, encoded)
 
     def _state_with_ttl(self, key: Key, encoded: Any, subject: Subject | None) -> ValueState[T]:
-        return _AgingValueState(self, key, encoded, subject)
-
-    def encode_part(self, value: Any) -> Any:
-        return self.encode(value)
-
-    def _shown_part(self) -> Any:
-        return self.type
+        return _ExpiringValueState(self, key, encoded, subject)
 
     def check(self) -> None:
-        self._check_ttl()
-        self._resolve()
+        super().check()
         self.default_encoded  # noqa: B018
 
     def structure(self) -> dict[str, Any]:
         return self._structure_of(value=(self.type, self._codec))
-
-    def shown_type(self) -> str:
-        return shown(self.type)
-
-    def __repr__(self) -> str:
-        return f"ValueSpec({self.shown_type()})"

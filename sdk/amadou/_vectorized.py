@@ -11,23 +11,26 @@ if TYPE_CHECKING:
 
 
 class VectorizedHandler(Handler[K]):
-    """A handler whose events runs may process by columns, many in one call, such as the handlers of `windowed`.
+    """A handler that can process many events in one call, in columnar form; for example, the handlers that `windowed`
+    returns.
 
-    Test runs process each batch both ways, and fail if the results differ.
+    Test runs process each batch both in columnar form and event by event, and fail if the results differ.
     """
 
     delegates_to: str | None = None
-    """The name of the `Component` to which `on_event` passes every event, if it does nothing else. A run passes a
-    vectorised component the events of many keys in one call, if the handler has no other state and no timers."""
+    """The name of the `Component` to which `on_event` passes every event, if `on_event` does nothing else. If the
+    component is vectorised and the handler has no other state and no timers, a run passes the events of many
+    keys to the component in one call."""
 
     def for_job(self, job: "Job") -> "VectorizedHandler[K]":
-        """Return the handler that a run of the job uses: itself, or a copy that depends on the job's settings."""
+        """Return the handler that a run of the job uses: this handler, or a copy adapted to the job's settings."""
         return self
 
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
-        """Return keys, timestamps and values of many records, each of which is one event. A run that processes events
-        by columns calls it in place of `key_event`. If it raises, the run calls `key_event` to find the bad record.
+        """Return the keys, timestamps and values for many records. Each record becomes one event. A run that processes
+        events in columnar form calls this method instead of `key_event`. If the method raises an error, the run calls
+        `key_event` for each record to find the record that fails.
 
-        :returns: the results of `key_event` as columns; `None` to have `key_event` called
+        :returns: the results of `key_event` in columnar form; `None` to make the run call `key_event` for each record
         """
         return None

@@ -1,8 +1,8 @@
-"""Sources that need others to be up to date: the declaration, the rules, and the callbacks of a handler.
+"""Sources that depend on other sources: the declaration, the rules, and the handler's callbacks.
 
-`DependsOn` declares a dependency for a job. A handler may define the callbacks of `DependencyCallbacks`; each gets a
-`DependencyChange`. Runs decide by the rules `downtime` and `has_recovered`; these take any values that can be compared
-and subtracted, such as event times. See `docs/dependencies.md`.
+`DependsOn` declares a dependency of a job. A handler may define the callbacks of `DependencyCallbacks`. Each
+callback is called with a `DependencyChange`. A run applies the rules `downtime` and `has_recovered`. The rules accept
+any values that can be compared and subtracted, such as event times. See `docs/dependencies.md`.
 """
 
 from datetime import datetime, timedelta
@@ -19,18 +19,20 @@ __all__ = ["DependencyCallbacks", "DependencyChange", "DependsOn", "downtime", "
 
 @attrs.frozen
 class DependsOn:
-    """A dependency of a job: one source needs another one to be up to date.
+    """A dependency between two sources of a job: the dependent source needs the dependency to be up to date.
 
-    The needed source is *down* when its newest event is older than the newest event of the dependent source by more
-    than the threshold, across all keys. It has *recovered* when its newest event is newer than the event of the
-    dependent source by which it was found down. While it is down, the events of the dependent source are held in the
-    state; nothing else stops (`docs/dependencies.md`). A handler may define the callbacks of `DependencyCallbacks`.
+    The dependency is *down* when its newest event, across all keys, is older than the newest event of the dependent
+    source by more than the threshold. The dependency has *recovered* when its newest event is newer than the
+    newest event that the dependent source had when the dependency went down. While the dependency is down, the events
+    of the dependent source are held in the state; everything else continues (`docs/dependencies.md`). A handler may
+    define the callbacks of `DependencyCallbacks`.
 
-    :param dependent: the name of the source that depends
-    :param on: the name of the source that it needs
-    :param threshold: time by which the needed source may be behind, a `timedelta` or seconds
-    :param max_held: maximum number of held events: with more the run ends, with nothing lost, and may continue with a
-        greater bound
+    :param dependent: the name of the dependent source
+    :param on: the name of the dependency
+    :param threshold: maximum event-time lag of the dependency behind the dependent source, as a `timedelta` or in
+        seconds
+    :param max_held: maximum number of held events. If this number is exceeded, the run fails without losing events, and
+        can be restarted with a higher maximum
     """
 
     dependent: str
@@ -41,38 +43,38 @@ class DependsOn:
     max_held: int | Param = attrs.field(default=1_000_000, kw_only=True)
 
     def problems(self) -> list[str]:
-        """Return the mistakes of this dependency alone, one sentence each."""
-        told = f"DependsOn({self.dependent!r}, on={self.on!r})"
+        """Return the problems with this declaration that do not depend on the job, as one sentence per problem."""
+        label = f"DependsOn({self.dependent!r}, on={self.on!r})"
         if not (isinstance(self.dependent, str) and isinstance(self.on, str)):
-            return [f"{told}: give the names of two sources, and a DependsOn for each pair"]
+            return [f"{label}: pass the names of two sources, and use a separate DependsOn for each pair"]
         problems = []
         threshold, most = self.threshold, self.max_held
         if not isinstance(threshold, timedelta | Param) or (
             isinstance(threshold, timedelta) and threshold < timedelta(0)
         ):
-            problems.append(f"{told}: threshold must be a timedelta or seconds, not below zero, not {threshold!r}")
+            problems.append(f"{label}: threshold must be a timedelta or seconds, zero or more, not {threshold!r}")
         if not isinstance(most, Param) and (type(most) is not int or most < 1):
-            problems.append(f"{told}: max_held must be a whole number above zero, not {most!r}")
+            problems.append(f"{label}: max_held must be a positive integer, not {most!r}")
         if self.dependent == self.on:
-            problems.append(f"{told}: a source cannot depend on itself")
+            problems.append(f"{label}: a source cannot depend on itself: name two different sources")
         return problems
 
 
 @attrs.frozen
 class DependencyChange:
-    """A change of a source that another one depends on: it went down, or has recovered.
+    """A status change of a source that another source depends on: the source went down or has recovered.
 
-    :param source: the source that is down or has recovered
-    :param dependent: the source that depends on it, and waits while it is down
-    :param is_down: `True` if the source went down, `False` if it has recovered
-    :param since: the event time of the newest event of `source` when it went down. For a source without any event this
-        is the time of the oldest event of `dependent` in its first batch
-    :param reached: the event time of the newest event of `dependent` when `source` went down
-    :param newest: the event time of the newest event of `source` now; for a source that went down the same as `since`
-    :param since_batch: the number of the batch that contained the event of `since`
-    :param reached_batch: the number of the batch that contained the event of `reached`
-    :param subject: collects values, ``self.alerts.collect(change.subject, …)``. A change belongs to no key, so the
-        subject has neither state nor timers
+    :param source: the source that went down or has recovered
+    :param dependent: the source that depends on `source`, and whose events are held while `source` is down
+    :param is_down: `True` if `source` went down, `False` if it has recovered
+    :param since: the time of the newest event of `source` when it went down. If `source` had no events yet, the time of
+        the oldest event in the first batch of `dependent`
+    :param reached: the time of the newest event of `dependent` when `source` went down
+    :param newest: the time of the current newest event of `source`; the same as `since` if `source` went down
+    :param since_batch: the number of the batch that contained the event that `since` refers to
+    :param reached_batch: the number of the batch that contained the event that `reached` refers to
+    :param subject: a subject for collecting values: ``self.alerts.collect(change.subject, …)``. A change does not
+        belong to a key, so this subject has neither state nor timers
     """
 
     source: str
@@ -89,35 +91,35 @@ class DependencyChange:
 class DependencyCallbacks:
     """The callbacks of a handler whose job has dependencies.
 
-    A handler may define one or both. It need not inherit from this class; if it does, as in ``class Enrich(Handler,
-    DependencyCallbacks)``, type checkers check the signatures.
+    A handler may define one or both callbacks, and need not inherit from this class. If a handler inherits from this
+    class, as in ``class Enrich(Handler, DependencyCallbacks)``, type checkers check the signatures.
 
-    A run calls them in one worker, before the other callbacks of the batch, once for each change. A batch that fails
-    and is processed again calls them again.
+    A run calls these callbacks on one worker, once for each change, before the other callbacks of the batch. If a batch
+    fails and is processed again, the callbacks are called again.
     """
 
     def on_dependency_down(self, change: DependencyChange) -> None:
-        """Called when a source that another one depends on is found down."""
+        """Called when a source that another source depends on has gone down."""
 
     def on_dependency_recovered(self, change: DependencyChange) -> None:
         """Called when a source that was down has caught up, before the held events are processed."""
 
 
 def downtime(reached: Any, newest: Any, threshold: Any) -> Any | None:
-    """Return the distance of a source behind the one that depends on it; `None` while it is within the threshold.
+    """Return the lag of a dependency behind the dependent source; `None` if the lag is within the threshold.
 
     :param reached: the newest event time of the dependent source
-    :param newest: the newest event time of the source that it needs
-    :param threshold: distance by which that source may be behind
+    :param newest: the newest event time of the dependency
+    :param threshold: maximum lag of the dependency
     """
     behind = reached - newest
     return behind if behind > threshold else None
 
 
 def has_recovered(reached: Any, newest: Any) -> bool:
-    """Return `True` if a source that was down is ahead of the one that depends on it.
+    """Return `True` if a dependency that was down has caught up: `newest` is later than `reached`.
 
-    :param reached: the newest event time of the dependent source when the other one was found down
-    :param newest: the newest event time of the source that it needs
+    :param reached: the newest event time of the dependent source when the dependency went down
+    :param newest: the current newest event time of the dependency
     """
     return bool(newest > reached)

@@ -1,10 +1,10 @@
-"""The SDK's interface for engines alone: runtimes that call handlers, such as `amadou_runtime`.
+"""SDK classes and functions for engines. An engine is a runtime that calls handlers, such as `amadou_runtime`.
 
 Handlers, components and connectors use only `amadou` and its other public modules.
 
 - The current batch: `Batch`, `batch_of`, `Port`, `StateTable`, `Timers`; `KeylessSubject` for callbacks without a key.
-- Calling a handler: `callbacks_of` guards its attributes, `known_components` records the components that it makes.
-- Encoding: `pack` and `unpack` define the format of everything that travels or is stored.
+- Calling a handler: `callbacks_of` guards the handler's attributes; `known_components` records the components.
+- Encoding: `pack` and `unpack` define the format of all data that is stored or sent between processes.
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """
 

@@ -3,9 +3,9 @@
 ::
 
     AmadouError
-    ├── LoadError              the job that a command names cannot be found or imported
-    ├── JobError               the job has mistakes; all are listed at once
-    ├── ParamError             a deployment parameter is missing, unknown or cannot be read
+    ├── LoadError              the job passed to a command cannot be found or imported
+    ├── JobError               the job has mistakes; the message lists all of them
+    ├── ParamError             a deployment parameter is missing, unknown or cannot be parsed
     ├── CallbackError          a handler's callback failed, or returned an unusable value
     ├── EventError             `key_event` returned a value that cannot become an event
     │   ├── NaiveTimestampError    (also for timers)
@@ -13,14 +13,14 @@
     │   ├── KeyTypeError
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
-    ├── HandlerAttributeError  a callback set an attribute of its handler, or code replaced a spec
-    ├── NotRunError            a callback returned a generator or coroutine, so that nothing in it ran
+    ├── HandlerAttributeError  a callback changed an attribute of the handler, or code tried to replace a spec
+    ├── NotRunError            a callback returned a generator or coroutine, so the callback's code did not run
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
-    ├── RecoverError           a window or join of an earlier run is due, and the handler has none of that name
+    ├── RecoverError           a window or join of an earlier run is due, but the handler does not provide it
     ├── SpecError              a spec has invalid settings
     ├── CodecError
-    │   ├── UnsupportedTypeError   no codec can be made for a type
+    │   ├── UnsupportedTypeError   there is no codec for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
     │   └── StateDecodeError       stored state does not fit its spec
     ├── PortError              a value was collected into a port without a sink
@@ -29,11 +29,11 @@
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
-    ├── TooManyHeldError       more events wait for a source that is down than `DependsOn` allows
+    ├── TooManyHeldError       more events are held for a source that is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
-    ├── VectorizedPathError    a test run had different results by columns and event by event
+    ├── VectorizedPathError    a test run had different results on the vectorised and the per-event path
     ├── PlatformError          Java or pyspark is missing, does not start, or has the wrong version
-    └── RunError               the engine failed, and the handler is not the cause
+    └── RunError               the engine failed, and the handler did not cause the failure
 """
 
 import copyreg
@@ -44,17 +44,18 @@ from amadou._secret import redacted
 from amadou.text import shown_value
 
 _LIMIT = 200
-"""Number of characters of a value that an error shows."""
+"""Maximum number of characters of a value that an error shows."""
 
 
 class AmadouError(Exception):
-    """The root of amadou's errors. Programs read the details from attributes. The texts hide `Secret`s.
+    """The base class of amadou's errors.
 
-    Errors of any subclass can be pickled and copied, whatever its `__init__` takes.
+    Errors store their details in attributes. Messages hide the values of `Secret`s. Instances of all subclasses
+    can be pickled and copied, regardless of the parameters of `__init__`.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Without `__init__`, whose parameters may differ from the attributes: those are restored directly.
+        # Restore the attributes directly: the parameters of `__init__` may differ from the attributes.
         return copyreg.__newobj__, (type(self),), {"args": self.args, **vars(self)}  # type: ignore[attr-defined]
 
     def __str__(self) -> str:
@@ -65,11 +66,11 @@ class AmadouError(Exception):
 
 
 class LoadError(AmadouError):
-    """The job that a command names cannot be found or imported.
+    """The job passed to a command cannot be found or imported.
 
-    :param target: the job as named in the command, `FILE:name` or `MODULE:name`
-    :param why: the mistake, and the advice to fix it
-    :param user_traceback: the formatted traceback of a failed import, cut down to the user's own frames
+    :param target: the command's job argument: `FILE:name` or `MODULE:name`
+    :param why: the mistake, and how to fix it
+    :param user_traceback: the formatted traceback of a failed import, reduced to the frames of the user's code
     """
 
     def __init__(self, target: str, why: str, user_traceback: str | None = None) -> None:
@@ -84,7 +85,7 @@ class JobError(AmadouError):
     """A job has mistakes.
 
     :param job: the job's name
-    :param problems: one sentence for each mistake
+    :param problems: one sentence per mistake
     """
 
     def __init__(self, job: str, problems: tuple[str, ...]) -> None:
@@ -95,9 +96,9 @@ class JobError(AmadouError):
 
 
 class ParamError(AmadouError):
-    """Deployment parameters are missing, unknown or cannot be read.
+    """Deployment parameters are missing, unknown or cannot be parsed.
 
-    :param problems: one sentence for each mistake
+    :param problems: one sentence per mistake
     """
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -108,16 +109,17 @@ class ParamError(AmadouError):
 class CallbackError(AmadouError):
     """A handler's callback raised an error, or returned an unusable value (`semantics.md` 1, 18, 33).
 
-    The text shows the user's own traceback first, then handler, callback, key and record.
+    The message shows the traceback of the user's code first, then the handler, callback, error, source, key, record and
+    watermark.
 
     :param handler: the handler's class name
-    :param callback: ``key_event``, ``on_event``, ``on_timer_expired``, ``open`` or ``close``
+    :param callback: the callback's name, such as ``key_event`` or ``on_event``
     :param error: the type and message of the user's error
-    :param user_traceback: the formatted traceback, cut down to the user's own frames
-    :param source: the source of the record, or ``None`` for a timer
+    :param user_traceback: the formatted traceback, reduced to the frames of the user's code
+    :param source: the name of the record's source, or ``None`` for a timer
     :param key: the subject's key, or ``None`` in ``key_event``
     :param record: the ``repr`` of the record, event or timer
-    :param watermark: the watermark of the batch in ISO form, or ``None``
+    :param watermark: the watermark of the batch in ISO format, or ``None``
     """
 
     def __init__(
@@ -143,7 +145,7 @@ class CallbackError(AmadouError):
         super().__init__(error)
 
     def fields(self) -> dict[str, Any]:
-        """Return the attributes as the keyword arguments that build the same error again."""
+        """Return the keyword arguments that re-create this error."""
         return {
             "handler": self.handler,
             "callback": self.callback,
@@ -156,7 +158,7 @@ class CallbackError(AmadouError):
         }
 
     def __str__(self) -> str:
-        # If there is a cause, Python prints its traceback itself, before this text.
+        # If the error has a cause, Python itself prints the cause's traceback before this text.
         shown = [] if self.__cause__ is not None else [self.user_traceback.rstrip(), ""]
         shown.append(f"{self.handler}.{self.callback} failed: {self.error}")
         for label, value in (
@@ -177,15 +179,14 @@ class EventError(AmadouError):
 class NaiveTimestampError(EventError):
     """A timestamp has no time zone, or is not a datetime (`semantics.md` 1).
 
-    :param timestamp: the value given as the timestamp
+    :param timestamp: the value passed as the timestamp
     """
 
     def __init__(self, timestamp: Any) -> None:
         self.timestamp = timestamp
-        wrong = "has no time zone" if isinstance(timestamp, datetime) else "is no datetime"
+        wrong = "has no time zone" if isinstance(timestamp, datetime) else "is not a datetime"
         super().__init__(
-            f"the timestamp {timestamp!r} {wrong}: give an aware datetime, "
-            "with tzinfo=timezone.utc where the time is meant as UTC"
+            f"the timestamp {timestamp!r} {wrong}: use an aware datetime (for UTC, with tzinfo=timezone.utc)"
         )
 
 
@@ -193,31 +194,33 @@ class TimestampRangeError(EventError):
     """A time is outside the years 1 to 9999 in UTC, the range of a `datetime`.
 
     :param timestamp: the timestamp
-    :param why: the time that is outside, if it is not the timestamp itself
+    :param why: the noun phrase for the invalid time in the message; by default "it", which refers to the timestamp
     """
 
     def __init__(self, timestamp: datetime, why: str = "it") -> None:
         self.timestamp = timestamp
         self.why = why
         super().__init__(
-            f"the timestamp {timestamp.isoformat()} cannot be used: {why} is outside the years 1 to 9999 in UTC; "
-            "where it stands for no time at all, leave the event out or give it another time"
+            f"the timestamp {timestamp.isoformat()} is out of range: {why} must be within the years 1 to 9999 in UTC. "
+            "If the timestamp stands for a missing value, skip the event or set a different timestamp"
         )
 
 
 class KeyTypeError(EventError):
-    """A key is not a `str`, `bytes`, `int` or a tuple of those, or is nested too deeply.
+    """A key has an unsupported type, or is nested too deeply.
 
-    :param key: the value given as the key
-    :param why: the mistake, if it is not the type
+    Supported types are `str`, `bytes`, `int`, and tuples of these types.
+
+    :param key: the key, or the element of a tuple key that has the wrong type
+    :param why: the mistake; `None` if the type is wrong
     """
 
     def __init__(self, key: Any, why: str | None = None) -> None:
         self.key = key
         self.why = why
-        wrong = why or f"is of type {type(key).__name__}"
+        wrong = why or f"has type {type(key).__name__}"
         super().__init__(
-            f"the key {shown_value(key, _LIMIT)} {wrong}: a key is a str, bytes or int, or a tuple of those"
+            f"the key {shown_value(key, _LIMIT)} {wrong}: a key must be a str, bytes or int, or a tuple of those"
         )
 
 
@@ -225,15 +228,15 @@ class TooFarAheadError(EventError):
     """An event is further ahead of the clock than the job's `max_ahead` (`semantics.md` 4).
 
     :param timestamp: the event's timestamp
-    :param limit: the newest time that the job accepts now
+    :param limit: the maximum timestamp that `max_ahead` allowed when the event was checked
     """
 
     def __init__(self, timestamp: datetime, limit: datetime) -> None:
         self.timestamp = timestamp
         self.limit = limit
         super().__init__(
-            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: with the job's max_ahead the newest "
-            f"time that it takes now is {limit.isoformat(timespec='seconds')}"
+            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: the job's max_ahead currently "
+            f"allows times up to {limit.isoformat(timespec='seconds')}"
         )
 
 
@@ -242,12 +245,12 @@ class EventTypeError(EventError):
 
 
 class HandlerAttributeError(AmadouError):
-    """A callback set or deleted an attribute of its handler, or code assigned another value to a spec's name.
+    """A callback set or deleted an attribute of the handler, or code tried to replace or delete a spec.
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
-    :param kind: the class of the spec of that name
-    :param usage: the right use of the spec; `None` if there is no spec of that name
+    :param kind: the spec's class name
+    :param usage: the correct use of the spec; `None` if the attribute is not a spec
     :param did: the change to the attribute: ``set`` or ``deleted``
     """
 
@@ -258,31 +261,30 @@ class HandlerAttributeError(AmadouError):
         self.usage = usage
         self.did = did
         if usage is None:
-            told = (
-                f"a callback {did} the attribute {handler}.{attribute}, which no other worker sees, nor this one after "
-                f"a restart: keep the value as state ({attribute} = ValueSpec(…) on the class), or set it in open()"
+            message = (
+                f"a callback {did} the attribute {handler}.{attribute}: other workers do not see the change, and a "
+                f"restart loses it. Use state ({attribute} = ValueSpec(…) on the class), or set the attribute in open()"
             )
         else:
-            why = "it cannot be deleted" if did == "deleted" else "nothing else can take its place"
-            told = f"{handler}.{attribute} is a {kind}, and {why}: use {usage}"
-        super().__init__(told)
+            refused = "deleted" if did == "deleted" else "replaced"
+            message = f"{handler}.{attribute} is a {kind} and cannot be {refused}: use {usage}"
+        super().__init__(message)
 
 
 class NotRunError(AmadouError):
-    """A callback returned a generator or a coroutine, so that nothing in it ran.
+    """A callback returned a generator or a coroutine, so the callback's code did not run.
 
     :param callback: the callback's name
-    :param kind: the type of its result: ``generator``, ``coroutine`` or ``async_generator``
+    :param kind: the type of the return value: ``generator``, ``coroutine`` or ``async_generator``
     """
 
     def __init__(self, callback: str, kind: str) -> None:
         self.callback = callback
         self.kind = kind
-        plain = "without yield" if kind == "generator" else "and not async"
+        plain = "without yield" if kind == "generator" else "that is not async"
         super().__init__(
-            f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so that "
-            f"nothing in it ran: a callback is a plain function {plain}. Where a decorator makes it, let the decorator "
-            "run it"
+            f"{callback} returned {'a' if kind != 'async_generator' else 'an'} {kind.replace('_', ' ')}, so its code "
+            f"did not run: use a plain function {plain}. If a decorator returned this object, the decorator must run it"
         )
 
 
@@ -296,12 +298,12 @@ class TimerError(AmadouError):
         self.handler = handler
         super().__init__(
             f"{handler} set a timer but does not define on_timer_expired(self, subject, timestamp): "
-            "define it, or do not set timers"
+            "define this callback, or do not set timers"
         )
 
 
 class KeylessError(AmadouError):
-    """A callback that belongs to no key used state or timers.
+    """A callback without a key used state or timers.
 
     :param callback: the callback's name
     """
@@ -309,19 +311,20 @@ class KeylessError(AmadouError):
     def __init__(self, callback: str) -> None:
         self.callback = callback
         super().__init__(
-            f"{callback} belongs to no key, so there is neither state nor a timer: collect values, and leave what "
-            "belongs to a key to on_event"
+            f"{callback} has no key, so it cannot use state or timers: use these in on_event instead. "
+            f"{callback} can only collect values"
         )
 
 
 class RecoverError(AmadouError):
-    """A window or join of an earlier run is due, and the handler has none of that name.
+    """A window or join of an earlier run is due, but the handler neither declares it nor returns it from
+    `on_recover_window`.
 
     :param handler: the handler's class name
-    :param name: the window's name
-    :param key: the window's key
-    :param why: the mistake in the result of `on_recover_window`; `None` without a result
-    :param noun: the noun for it: window or join
+    :param name: the name of the window or join
+    :param key: the key for which the window or join is due
+    :param why: the mistake in the result of `on_recover_window`; `None` if the handler did not create a component
+    :param noun: ``window`` or ``join``
     """
 
     def __init__(self, handler: str, name: str, key: Any, why: str | None = None, noun: str = "window") -> None:
@@ -330,18 +333,18 @@ class RecoverError(AmadouError):
         self.key = key
         self.why = why
         self.noun = noun
-        lacks = f"{handler} has none of that name" if why is None else f"on_recover_window of {handler} {why}"
+        lacks = f"{handler} neither declares nor creates it" if why is None else f"on_recover_window of {handler} {why}"
         super().__init__(
-            f"the {noun} {name!r} of key {key!r} is due, and {lacks}: declare it, or make or return it in "
-            f"on_recover_window(self, name, subject). {self.where_removed(name)}. Nothing was changed"
+            f"the {noun} {name!r} of key {key!r} is due, but {lacks}: declare the {noun}, or create it in "
+            f"on_recover_window(self, name, subject). {self.where_removed(name)}. The state is unchanged"
         )
 
     @staticmethod
     def where_removed(name: str) -> str:
-        """Return the advice for a window that was removed from the handler on purpose."""
+        """Return the advice for a window or join that was removed from the handler on purpose."""
         return (
-            "If you removed it, say what becomes of what it has open: "
-            f'Job(retired={{{name!r}: "drop"}}), or "keep" to declare it again later'
+            f'If you removed {name!r} on purpose, use Job(retired={{{name!r}: "drop"}}) to drop its stored state, or '
+            f'"keep" if you plan to declare {name!r} again'
         )
 
 
@@ -350,22 +353,22 @@ class SpecError(AmadouError):
 
 
 class CodecError(AmadouError):
-    """A value cannot be encoded as msgpack, or decoded."""
+    """A value cannot be encoded as msgpack or decoded from msgpack."""
 
 
 class UnsupportedTypeError(CodecError):
-    """No codec can be made for a type.
+    """There is no codec for a type.
 
     :param type_: the type
     :param why: the reason, and the types to use instead
-    :param setting: the setting of a spec that takes a codec for the type; `None` if a codec does not help
+    :param setting: the spec's setting for a custom codec, such as ``codec``; `None` if a custom codec cannot help
     """
 
     def __init__(self, type_: Any, why: str, setting: str | None = None) -> None:
         self.type = type_
         self.why = why
         self.setting = setting
-        instead = "" if setting is None else f", or give the spec a {setting}="
+        instead = "" if setting is None else f", or set {setting}= on the spec"
         super().__init__(f"the type {_type_name(type_)} is not supported: {why}{instead}")
 
 
@@ -374,6 +377,7 @@ class EncodeError(CodecError):
 
     :param value: the value
     :param type_: the declared type
+    :param why: the reason; empty if the value has the wrong type
     :param spec: the spec or port that the value was written to, or ``None``
     :param key: the subject's key, or ``None``
     """
@@ -385,21 +389,24 @@ class EncodeError(CodecError):
         self.spec = spec
         self.key = key
         where = "" if spec is None else f"{spec}: "
-        told = f": {why}" if why else ""
+        reason = f": {why}" if why else ""
         super().__init__(
-            f"{where}cannot store {shown_value(value, _LIMIT)} ({type(value).__name__}) as {_type_name(type_)}{told}"
+            f"{where}cannot store {shown_value(value, _LIMIT)} ({type(value).__name__}) as {_type_name(type_)}{reason}"
         )
 
 
 class StateDecodeError(CodecError):
-    """Stored state does not fit its spec. The state is unchanged (`semantics.md` 17). The error ends a run, whatever
-    the job's `on_error`: a dead letter cannot replace state that the next version of the code could read.
+    """Stored state does not fit its spec. The state is unchanged (`semantics.md` 17).
 
-    :param stored: the stored state, as msgpack carries it
+    This error always ends the run, even with `on_error="dead_letter"`: the next version of the code may be able to read
+    the state.
+
+    :param stored: the stored state, in its encoded form
     :param type_: the type that the spec expects
+    :param why: the reason; empty if the state has the wrong type
     :param spec: the spec's name
     :param key: the subject's key
-    :param advice: the advice to fix it
+    :param advice: the way to fix the mismatch, as an imperative that starts with a lower-case letter
     """
 
     def __init__(
@@ -409,7 +416,7 @@ class StateDecodeError(CodecError):
         why: str = "",
         spec: str | None = None,
         key: Any = None,
-        advice: str = "give the spec a type, or a migrate=, that can read it",
+        advice: str = "use a type or a migrate= that can read the state",
     ) -> None:
         self.stored = stored
         self.type = type_
@@ -417,23 +424,24 @@ class StateDecodeError(CodecError):
         self.spec = spec
         self.key = key
         where = "" if spec is None else f"state {spec!r} of key {shown_value(key)}: "
-        told = f": {why}" if why else ""
-        self.mismatch = f"stored is {shown_value(stored, _LIMIT)}, expected is {_type_name(type_)}{told}"
+        reason = f": {why}" if why else ""
+        self.mismatch = f"found {shown_value(stored, _LIMIT)}, expected {_type_name(type_)}{reason}"
         self.advice = advice
-        super().__init__(f"{where}{self.mismatch}. Nothing was changed; {advice}")
+        super().__init__(f"{where}{self.mismatch}. The state is unchanged. To continue, {advice}")
 
 
 class PortError(AmadouError):
     """A value was collected into a port for which the job has no sink.
 
     :param port: the port's name
+    :param ports: the names of the ports that have a sink
     """
 
     def __init__(self, port: str, ports: tuple[str, ...]) -> None:
         self.port = port
         self.ports = ports
         known = ", ".join(ports) or "none"
-        super().__init__(f"no sink serves the port {port!r} (the job's sinks: {known})")
+        super().__init__(f"the port {port!r} has no sink (ports with a sink: {known}): add a sink for this port")
 
 
 class SourceError(AmadouError):
@@ -448,7 +456,7 @@ class PluginError(AmadouError):
     """A plugin cannot be loaded, or failed.
 
     :param plugin: the plugin's name
-    :param why: the cause, and the advice to fix it
+    :param why: the cause, and how to fix it
     :param hook: the hook that failed; `None` if the plugin cannot be loaded
     """
 
@@ -456,14 +464,15 @@ class PluginError(AmadouError):
         self.plugin = plugin
         self.why = why
         self.hook = hook
-        what = "cannot be loaded" if hook is None else f"failed in {hook}"
-        super().__init__(f"the plugin {plugin} {what}: {why}")
+        outcome = "cannot be loaded" if hook is None else f"failed in {hook}"
+        super().__init__(f"the plugin {plugin} {outcome}: {why}")
 
 
 class CheckpointError(AmadouError):
     """A checkpoint cannot be used for this job.
 
-    :param checkpoint: the directory
+    :param checkpoint: the checkpoint's directory
+    :param message: the mistake, and how to fix it
     """
 
     def __init__(self, checkpoint: str, message: str) -> None:
@@ -477,14 +486,14 @@ class PlatformError(AmadouError):
 
 
 class TooManyDeadLettersError(AmadouError):
-    """More callbacks failed than the job's `max_dead_letters` allows. Nothing of the batch counts.
+    """More callbacks failed than the job's `max_dead_letters` allows. The batch is not committed.
 
-    :param letters: number of failures since the checkpoint was begun
+    :param letters: number of failures since the checkpoint was created
     :param bound: the job's `max_dead_letters`
-    :param failures: the most frequent failures, a text for each
-    :param callback: the callback whose failed share exceeds the bound; `None` if the bound is a number
-    :param failed: number of its failures
-    :param calls: number of its calls
+    :param failures: descriptions of the most frequent failures, one string per failure
+    :param callback: the callback whose failure rate exceeds the bound; `None` if the bound is a number of failures
+    :param failed: number of the callback's failures
+    :param calls: number of the callback's calls
     """
 
     def __init__(
@@ -502,25 +511,26 @@ class TooManyDeadLettersError(AmadouError):
         self.callback = callback
         self.failed = failed
         self.calls = calls
-        told = (
+        message = (
             f"dead letters: {letters:,}, more than max_dead_letters={bound:,}"
             if callback is None
-            else f"{failed:,} of {calls:,} calls of {callback} failed, a greater share than max_dead_letters={bound}"
+            else f"{failed:,} of {calls:,} calls of {callback} failed, more than max_dead_letters={bound}"
         )
         lines = "".join(f"\n  {failure}" for failure in failures)
         super().__init__(
-            f"{told}. Nothing of this batch counts: mend what fails and start again, or raise max_dead_letters. "
-            f"The most frequent failures:{lines}"
+            f"{message}. This batch is not committed: fix the failures and run the job again, or increase "
+            f"max_dead_letters. The most frequent failures:{lines}"
         )
 
 
 class TooManyHeldError(AmadouError):
-    """More events wait for a source that is down than `DependsOn(max_held=…)` allows. Nothing of the batch counts.
+    """More events are held for a source that is down than `DependsOn(max_held=…)` allows. The batch is not
+    committed.
 
     :param source: the source whose events are held
-    :param on: the source that it depends on
+    :param on: the source that is down
     :param held: number of held events
-    :param max_held: the bound
+    :param max_held: the maximum number of held events
     """
 
     def __init__(self, source: str, on: str, held: int, max_held: int) -> None:
@@ -530,18 +540,18 @@ class TooManyHeldError(AmadouError):
         self.max_held = max_held
         super().__init__(
             f"{held:,} events of {source!r} are held, more than max_held={max_held:,} of DependsOn({source!r}, "
-            f"on={on!r}). Nothing is lost: raise max_held, and start the run again with its checkpoint. They run when "
-            f"{on!r} has caught up"
+            f"on={on!r}). No event is lost. Increase max_held, and run the job again with the same checkpoint. The "
+            f"held events are processed when {on!r} has caught up"
         )
 
 
 class EngineDifferenceError(AmadouError):
     """A test run on both engines had different results.
 
-    :param what: the part that differs: `trace`, `state`, `newest`, `letters`, or `outcome` if one engine failed
+    :param what: the result that differs: `trace`, `state`, `newest`, `letters`, or `outcome` if one engine failed
     :param embedded: the embedded engine's result at the first difference, shortened
-    :param spark: Spark's result there
-    :param where: the first entry that differs, and the number of entries on each engine
+    :param spark: Spark's result at the same position, shortened
+    :param where: the position of the first entry that differs, and the number of entries on each engine
     """
 
     def __init__(self, what: str, embedded: str, spark: str, where: str = "") -> None:
@@ -556,14 +566,14 @@ class EngineDifferenceError(AmadouError):
 
 
 class VectorizedPathError(AmadouError):
-    """The vectorised path of a component, or of `key_event`, differs in a batch of a test run from its reference, which
-    processes one event after the other. This is an error of amadou or of the component.
+    """In a test run, the vectorised and the per-event path of a component or of `key_event` had different results for a
+    batch. The per-event path is the reference. This is a bug in amadou or in the component.
 
-    :param name: the component, or ``key_event``
-    :param what: the part that differs, such as `outputs`, `state`, or `outcome` if one path failed
+    :param name: the component's name, or ``key_event``
+    :param what: the result that differs, such as `outputs`, `state`, or `outcome` if one path failed
     :param vectorized: the vectorised path's result at the first difference, shortened
-    :param per_event: the reference's result there
-    :param where: the first entry that differs, and the number of entries of each
+    :param per_event: the per-event path's result at the same position, shortened
+    :param where: the position of the first entry that differs, and the number of entries on each path
     """
 
     def __init__(self, name: str, what: str, vectorized: str, per_event: str, where: str = "") -> None:
@@ -573,13 +583,14 @@ class VectorizedPathError(AmadouError):
         self.per_event = per_event
         self.where = where
         super().__init__(
-            f"an error of amadou: the vectorised path of {name}, which runs use, and the per-event path differ in the "
-            f"{what} of a batch{where}:\n  vectorised  {vectorized}\n  per event   {per_event}\nPlease report this"
+            f"the vectorised path of {name}, used when the job runs, and the per-event path differ in the {what} of a "
+            f"batch{where}:\n  vectorised  {vectorized}\n  per event   {per_event}\n"
+            "This is a bug in amadou or in the component: please report it"
         )
 
 
 class RunError(AmadouError):
-    """The engine failed, and the handler is not the cause."""
+    """The engine failed, and the handler did not cause the failure."""
 
 
 def _type_name(type_: Any) -> str:

@@ -1,4 +1,4 @@
-"""Event time: its bounds, and timestamps as microseconds or milliseconds since 1970."""
+"""Event time: the range of timestamps, and their conversion to microseconds or milliseconds since 1970."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -12,19 +12,20 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
 LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
-# Neighbouring events fall into the same step, and handlers often set a timer for the time they have just written under.
-# So the last answer is often the next one, and comparing is five times cheaper than datetime arithmetic.
+# Consecutive events often fall into the same step, and handlers often set a timer for a time that they have just used.
+# The last result is then also the next result, and a comparison is five times as fast as datetime arithmetic.
 _last_step: tuple[timedelta, datetime, datetime] = (timedelta(0), EPOCH, EPOCH)
 _last_micros: tuple[datetime, int] = (EPOCH, 0)
 
 
 def truncate(timestamp: datetime, step: timedelta) -> datetime:
-    """Round a timestamp down to a multiple of a step, counted from 1970-01-01T00:00Z; floors before 1970 too.
+    """Round a timestamp down to a multiple of a step, counted from 1970-01-01T00:00Z. Times before 1970 are rounded
+    down as well.
 
-    :param timestamp: an aware datetime of any zone
-    :param step: any positive length; a day gives midnights in UTC
+    :param timestamp: an aware datetime in any time zone
+    :param step: any positive duration; a step of one day rounds down to midnight UTC
     :returns: an aware datetime in UTC
-    :raises NaiveTimestampError: the timestamp has no zone
+    :raises NaiveTimestampError: the timestamp has no time zone
     :raises TimestampRangeError: the timestamp or the result is outside the years 1 to 9999 in UTC
     :raises ValueError: the step is not positive
     """
@@ -41,7 +42,7 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
     try:
         start = EPOCH + (since - since % step)
     except OverflowError:
-        raise TimestampRangeError(timestamp, f"the beginning of its step of {step}") from None
+        raise TimestampRangeError(timestamp, f"the timestamp rounded down to a multiple of {step}") from None
     try:
         _last_step = (step, start, start + step)
     except OverflowError:  # the last step before the year 10000 has no end
@@ -52,7 +53,7 @@ def truncate(timestamp: datetime, step: timedelta) -> datetime:
 def to_micros(timestamp: datetime) -> int:
     """Return the exact number of microseconds between 1970-01-01T00:00Z and an aware timestamp.
 
-    :raises NaiveTimestampError: the timestamp has no zone
+    :raises NaiveTimestampError: the timestamp has no time zone
     :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
     """
     global _last_micros
@@ -63,7 +64,7 @@ def to_micros(timestamp: datetime) -> int:
         micros = (timestamp - EPOCH) // MICROSECOND
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    if timestamp.tzinfo is UTC:  # within one zone Python compares clock readings, and autumn repeats an hour
+    if timestamp.tzinfo is UTC:  # in other time zones, two times that Python calls equal may differ (DST)
         _last_micros = (timestamp, micros)
     elif not FIRST_TIME <= timestamp <= LAST_TIME:
         raise TimestampRangeError(timestamp)
@@ -73,19 +74,19 @@ def to_micros(timestamp: datetime) -> int:
 BEGINNING_OF_TIME: Final = to_micros(FIRST_TIME)
 """`FIRST_TIME` in microseconds."""
 END_OF_TIME: Final = to_micros(LAST_TIME)
-"""`LAST_TIME` in microseconds, which is the last watermark: a timer for a later time waits for it."""
+"""`LAST_TIME` in microseconds: the last possible watermark. Windows and joins that are due later fire at this time."""
 
 
 @lru_cache(4096)  # many keys have entries and timers at the same few times
 def from_micros(micros: int) -> datetime:
-    """Return the timestamp in UTC at that many microseconds after 1970-01-01T00:00Z."""
-    return EPOCH + micros * MICROSECOND  # half the time of making a timedelta
+    """Return the UTC timestamp for a number of microseconds since 1970-01-01T00:00Z."""
+    return EPOCH + micros * MICROSECOND  # twice as fast as creating a timedelta
 
 
 def to_millis(timestamp: datetime) -> int:
-    """Return the number of whole milliseconds between 1970-01-01T00:00Z and an aware timestamp, rounded down.
+    """Return the number of milliseconds between 1970-01-01T00:00Z and an aware timestamp, rounded down.
 
-    :raises NaiveTimestampError: the timestamp has no zone
+    :raises NaiveTimestampError: the timestamp has no time zone
     """
     try:
         return (timestamp - EPOCH) // MILLISECOND
@@ -94,5 +95,5 @@ def to_millis(timestamp: datetime) -> int:
 
 
 def from_millis(millis: int) -> datetime:
-    """Return the timestamp in UTC at that many milliseconds after 1970-01-01T00:00Z."""
+    """Return the UTC timestamp for a number of milliseconds since 1970-01-01T00:00Z."""
     return EPOCH + timedelta(milliseconds=millis)

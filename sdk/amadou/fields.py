@@ -1,4 +1,4 @@
-"""The fields of classes of values: attrs classes, dataclasses and named tuples. Codecs and sinks ask for them."""
+"""The fields of attrs classes, dataclasses and named tuples, for codecs and sinks."""
 
 import dataclasses
 from functools import lru_cache
@@ -11,9 +11,9 @@ class Field(NamedTuple):
     """A field of a class.
 
     :param name: the name of the attribute
-    :param alias: the name of the argument; `None` for a field that the class makes itself (`init=False`)
-    :param default: the default, or an `attrs.Factory` of it; `attrs.NOTHING` for a field that must be given
-    :param kw_only: `True` for a field that must be given by name
+    :param alias: the name of the argument of `__init__`; `None` for a field that the class sets itself (`init=False`)
+    :param default: the default, or an `attrs.Factory` that creates it; `attrs.NOTHING` if there is no default
+    :param kw_only: `True` if the argument must be passed by name
     """
 
     name: str
@@ -31,21 +31,21 @@ def has_fields(type_: Any) -> bool:
 
 
 def is_named_tuple(class_: Any) -> bool:
-    """Return `True` for a class of named tuples."""
+    """Return `True` for a named tuple class."""
     return isinstance(class_, type) and issubclass(class_, tuple) and hasattr(class_, "_fields")
 
 
 def fields_of(type_: Any) -> tuple[Field, ...]:
-    """Return the fields of an attrs class, a dataclass or a named tuple in their order; none for other types."""
+    """Return the fields of an attrs class, a dataclass or a named tuple, in order; empty for other types."""
     return _fields(get_origin(type_) or type_) if has_fields(type_) else ()
 
 
 def field_types(type_: Any) -> dict[str, Any] | None:
     """Return the types of the fields by name; `None` for a type that is not a class with fields.
 
-    The arguments of a generic class replace its type variables; `Any` replaces other ones.
+    Type variables of a generic class are replaced by the type arguments, other type variables by `Any`.
 
-    :raises NameError: an annotation uses a name that does not exist
+    :raises NameError: an annotation uses an undefined name
     """
     if not has_fields(type_):
         return None

@@ -1,11 +1,13 @@
-"""Every hook that a plugin may implement.
+"""All hooks that a plugin can implement.
 
-Hooks are called in the order in which plugins are loaded: amadou's own, then the entry points of installed packages,
-then those that the job names. `register` hooks add to amadou, `prepare` hooks change a run, and the others observe it.
+Hooks are called in the order in which plugins are loaded: first amadou's plugins, then entry points of installed
+packages, then the job's plugins. `register` hooks extend amadou, `prepare` hooks change a run, and the other hooks
+observe the run.
 
-A plugin that fails does not affect the others: amadou skips the part that fails, with a warning that names the plugin.
-Three failures end the run, since it would not be the run that was asked for: an error in a `prepare` hook, a plugin of
-the job that cannot be loaded, and an `AmadouError` that a plugin raises on purpose in `amadou_run_started`.
+A plugin that fails does not affect other plugins: amadou skips the failed plugin or hook call and logs a warning with
+the plugin's name. Three failures end the run, because the run would otherwise differ from what the user requested: an
+error in a `prepare` hook, a plugin of the job that cannot be loaded, and an `AmadouError` that a plugin raises on
+purpose in `amadou_run_started`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -23,78 +25,87 @@ if TYPE_CHECKING:
 
 @hookspec
 def amadou_register_sources() -> Mapping[str, type[Source]]:  # type: ignore[empty-body]
-    """Add sources by the names under which the command line knows them, as in ``--source views=lines:views/``."""
+    """Register sources under the names used on the command line, such as ``lines`` in
+    ``--source views=lines:views/``.
+    """
 
 
 @hookspec
 def amadou_register_sinks() -> Mapping[str, type[Sink]]:  # type: ignore[empty-body]
-    """Add sinks by the names under which the command line knows them, as in ``--sink sums=json-lines:sums/``."""
+    """Register sinks under the names used on the command line, such as ``json-lines`` in
+    ``--sink sums=json-lines:sums/``.
+    """
 
 
 @hookspec
 def amadou_register_codecs() -> Mapping[str, Callable[[Any], Any]]:  # type: ignore[empty-body]
-    """Add codecs by name, as in ``SinkSpec(ViewSum, codec="json")``: each function makes the codec for a type."""
+    """Register codecs by name, such as ``json`` in ``SinkSpec(ViewSum, codec="json")``. Each function is called with a
+    type and returns the codec for this type.
+    """
 
 
 @hookspec
 def amadou_register_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
-    """Add metrics. Every plugin finds them in `Run.metrics`, and plugins that export metrics export these, too."""
+    """Register metrics. All plugins can read the metrics in `Run.metrics`, and plugins that export metrics also export
+    these metrics.
+    """
 
 
 @hookspec
 def amadou_register_commands(app: "typer.Typer") -> None:
     """Add commands to ``amadou``.
 
-    :param app: the typer application
+    :param app: the Typer application
     """
 
 
 @hookspec
 def amadou_prepare_job(job: Job) -> Job | None:
-    """Inspect or change a job before it runs. Change it with `attrs.evolve`. The job has the values of its parameters;
-    test runs process the job as it is written.
+    """Inspect or change a job before the run. Use `attrs.evolve` to create the changed job. The job's parameters
+    already have their values. Test runs do not call this hook.
 
-    :param job: the job as changed by the plugins before this one
-    :returns: the changed job; `None` leaves it as it is
+    :param job: the job, including the changes of earlier plugins
+    :returns: the changed job; `None` to leave the job unchanged
     """
 
 
 @hookspec
 def amadou_prepare_session(job: Job, settings: dict[str, str]) -> None:
-    """Change the settings of a new `SparkSession`, in place. An existing session keeps its own.
+    """Change the settings of a new `SparkSession`, in place. The settings of an existing session do not change.
 
-    :param settings: settings of amadou and the command line, by name
+    :param settings: the settings from amadou and the command line, by name
     """
 
 
 @hookspec
 def amadou_run_started(run: Run) -> None:
-    """Called when a run has started: sources and sinks are checked, and no batch has been processed. A plugin that
+    """Called when a run has started, after the check of sources and sinks and before the first batch. A plugin that
     raises an `AmadouError` ends the run.
     """
 
 
 @hookspec
 def amadou_batch_completed(run: Run, batch: BatchReport) -> None:
-    """Called when a batch has been processed and its outputs are committed. After a crash it may be called again with
-    the same number.
+    """Called when a batch has been processed and its outputs are committed. After a crash, this hook may be called
+    again with the same batch number.
 
-    It is called in the driver, in the order of batches; the next batch waits for it.
+    Called on the driver, in batch order; the next batch waits until the hook returns.
     """
 
 
 @hookspec
 def amadou_spark_progress(run: Run, progress: Mapping[str, Any]) -> None:
-    """Called with Spark's progress of a batch: after its `amadou_batch_completed`, before that of the next batch. Not
-    called for a batch that failed.
+    """Called with Spark's progress report for a batch, after `amadou_batch_completed` for the same batch and before
+    `amadou_batch_completed` for the next batch. Not called for a batch that failed.
 
-    :param progress: fields of Spark's `StreamingQueryProgress` by Spark's names: ``durationMs``, ``stateOperators`` …
+    :param progress: the fields of Spark's `StreamingQueryProgress` under Spark's names: ``durationMs``,
+        ``stateOperators`` …
     """
 
 
 @hookspec
 def amadou_run_ended(run: Run, summary: RunSummary) -> None:
-    """Called when a run has reached the end of its input, or was stopped."""
+    """Called when a run has reached the end of its input or has been stopped."""
 
 
 @hookspec

@@ -76,7 +76,9 @@ def fail(test_run: MakeRun, handler: Handler) -> CallbackError:
 def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: MakeRun, callback: str) -> None:
     error = fail(test_run, Doing(count, callback))
     assert error.callback == callback
-    assert error.error.startswith("HandlerAttributeError: a callback set the attribute Doing.events, which no")
+    assert error.error.startswith(
+        "HandlerAttributeError: a callback set the attribute Doing.events: other workers do not see"
+    )
     assert "events = ValueSpec(…) on the class" in error.error
     assert "handler.events = 1" in error.user_traceback
 
@@ -84,10 +86,12 @@ def test_an_attribute_that_a_callback_sets_is_an_error_that_names_it(test_run: M
 @pytest.mark.rule(26)
 def test_an_attribute_that_a_callback_deletes_is_an_error_that_names_it(test_run: MakeRun) -> None:
     error = fail(test_run, Doing(forget))
-    assert error.error.startswith("HandlerAttributeError: a callback deleted the attribute Doing.callback, which no")
+    assert error.error.startswith(
+        "HandlerAttributeError: a callback deleted the attribute Doing.callback: other workers do not see"
+    )
     error = fail(test_run, Doing(lambda handler: delattr(handler, "total")))
     assert error.error == (
-        "HandlerAttributeError: Doing.total is a ValueSpec, and it cannot be deleted: use "
+        "HandlerAttributeError: Doing.total is a ValueSpec and cannot be deleted: use "
         "self.total.state_for(subject).clear()"
     )
 
@@ -166,7 +170,7 @@ def test_what_is_worked_out_once_and_what_a_thread_brings_may_be_kept(test_run: 
 
 def test_a_value_in_the_place_of_a_spec_is_told_how_the_spec_is_used(test_run: MakeRun) -> None:
     error = fail(test_run, Doing(lambda handler: setattr(handler, "total", 5)))
-    assert "Doing.total is a ValueSpec, and nothing else can take its place" in error.error
+    assert "Doing.total is a ValueSpec and cannot be replaced: use" in error.error
     assert error.error.endswith("use self.total.state_for(subject).value = …")
 
 
@@ -236,7 +240,7 @@ def test_a_run_plays_a_copy_and_leaves_the_jobs_handler_as_it_is(test_run: MakeR
 def test_what_cannot_travel_is_told_before_the_first_batch(test_run: MakeRun) -> None:
     handler = Connected()
     handler.connection = sqlite3.connect(":memory:")
-    with pytest.raises(JobError, match=r"Open connections, locks and the like in Connected\.open\(\)"):
+    with pytest.raises(JobError, match=r"Create connections, locks and similar objects in Connected\.open\(\)"):
         test_run(job(handler)).add_record(event(0)).run()
     handler.connection.close()
 
@@ -259,7 +263,10 @@ def test_a_run_that_was_closed_goes_on_with_what_it_stored(test_run: MakeRun) ->
     [
         (lambda handler, _: not handler.total, "use self.total.state_for(subject).value"),
         (lambda handler, _: handler.total > 3, "use self.total.state_for(subject).value > …"),
-        (lambda handler, subject: not handler.total.state_for(subject), "use .value, or .exists, of total"),
+        (
+            lambda handler, subject: not handler.total.state_for(subject),
+            "the state of total has no truth value: use its .value or .exists",
+        ),
     ],
 )
 def test_a_value_is_not_taken_for_true_where_its_spec_or_state_is_asked(deed: Callable[..., Any], told: str) -> None:

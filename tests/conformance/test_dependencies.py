@@ -367,7 +367,7 @@ def test_there_is_no_state_where_there_is_no_key(test_run: MakeRun) -> None:
 
     play = Play(test_run(job(ON_WEATHER, handler=Asking())))
     play.batch(weather=["a 10:00"])
-    with pytest.raises(CallbackError, match="on_dependency_down belongs to no key"):
+    with pytest.raises(CallbackError, match="on_dependency_down has no key, so it cannot use state or timers"):
         play.batch(activities=["a 11:00"])
 
 

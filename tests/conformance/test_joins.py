@@ -176,6 +176,9 @@ def test_joins_made_at_run_time_answer_after_a_restart(test_run: MakeRun) -> Non
 
 def test_an_event_of_another_source_stops_the_run(test_run: MakeRun) -> None:
     run = test_run(job(All(), "trades", "quotes", "orders")).add_record(event(1), "orders")
-    message = "the join 'latest' was given an event of the source 'orders': it takes those of 'trades' .* and 'quotes'"
+    message = (
+        "the join 'latest' received an event from the source 'orders', but accepts only events from 'trades' .* and "
+        "'quotes'"
+    )
     with pytest.raises(CallbackError, match=message):
         run.run()

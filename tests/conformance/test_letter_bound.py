@@ -57,8 +57,8 @@ def test_one_more_than_a_number_ends_the_run_over_batches_and_restarts(test_run:
         run.run()
     assert (caught.value.letters, caught.value.bound, caught.value.callback) == (5, 4, None)
     assert str(caught.value).splitlines() == [
-        "dead letters: 5, more than max_dead_letters=4. Nothing of this batch counts: mend what fails and start again, "
-        "or raise max_dead_letters. The most frequent failures:",
+        "dead letters: 5, more than max_dead_letters=4. This batch is not committed: fix the failures and run the job "
+        "again, or increase max_dead_letters. The most frequent failures:",
         "  3 × on_event: Mistake: at 1",
         "  1 × key_event: Mistake: no such record",
         "  1 × on_event: TypeError: at 3",
@@ -93,9 +93,7 @@ def test_none_at_all_may_be_allowed(test_run: MakeRun) -> None:
 def test_a_share_bounds_what_fails_of_each_callback(test_run: MakeRun, value: str, callback: str, calls: int) -> None:
     run = test_run(strict(0.2)).add_records([event(1, "fine", key) for key in range(30)])
     run.add_records([event(2, value, key) for key in range(10)]).add_watermark(at(60)).end_batch()
-    with pytest.raises(
-        TooManyDeadLettersError, match=f"10 of {calls} calls of {callback} failed, a greater share than"
-    ):
+    with pytest.raises(TooManyDeadLettersError, match=f"10 of {calls} calls of {callback} failed, more than"):
         run.run()
 
 
@@ -112,11 +110,11 @@ def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_r
 
 def test_a_job_tells_which_bounds_make_sense() -> None:
     for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
-        with pytest.raises(JobError, match="max_dead_letters must be a whole number, a share below 1"):
+        with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a share below 1"):
             strict(bound)
-    with pytest.raises(JobError, match='max_dead_letters is for on_error="dead_letter"'):
+    with pytest.raises(JobError, match='max_dead_letters needs on_error="dead_letter"'):
         job(Strict(), max_dead_letters=5)
-    with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, and None for no bound"):
+    with pytest.raises(JobError, match=r"not 1\.0: write 1 for one dead letter, or None for no limit"):
         strict(1.0)
     assert strict(Param("MOST", type=int)).with_params({"MOST": "7"}).max_dead_letters == 7
 

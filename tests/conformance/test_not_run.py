@@ -44,9 +44,9 @@ async def streaming(*_: Any) -> AsyncIterator[int]:
 
 
 TOLD = {
-    yielding: "returned a generator, so that nothing in it ran: a callback is a plain function without yield",
-    waiting: "returned a coroutine, so that nothing in it ran: a callback is a plain function and not async",
-    streaming: "returned an async generator, so that nothing in it ran: a callback is a plain function and not async",
+    yielding: "returned a generator, so its code did not run: use a plain function without yield",
+    waiting: "returned a coroutine, so its code did not run: use a plain function that is not async",
+    streaming: "returned an async generator, so its code did not run: use a plain function that is not async",
 }
 
 
@@ -64,7 +64,7 @@ def test_a_callback_of_which_nothing_ran_fails(test_run: MakeRun, callback: str,
         run.run()
     assert caught.value.callback == callback
     assert caught.value.error.startswith(f"NotRunError: {callback} {TOLD[function]}")
-    assert caught.value.error.endswith("Where a decorator makes it, let the decorator run it")
+    assert caught.value.error.endswith("If a decorator returned this object, the decorator must run it")
 
 
 @pytest.mark.parametrize("function", [waiting, streaming])
@@ -138,7 +138,10 @@ def test_anything_else_that_a_callback_returns_is_left_alone(test_run: MakeRun) 
 
 
 def test_a_yield_that_can_be_seen_is_told_with_what_to_do_there() -> None:
-    for callback, advice in (("open", "open.. prepares and close.. cleans up"), ("on_recover_window", "return the")):
+    for callback, advice in (
+        ("open", "remove the yield: prepare in open.., and clean up in close.."),
+        ("on_recover_window", "return the"),
+    ):
         handler: Handler = type("Odd", (Recorder,), {callback: yielding, "__module__": __name__})()
-        with pytest.raises(JobError, match=f"Odd.{callback} has a yield, so that calling it does nothing: {advice}"):
+        with pytest.raises(JobError, match=f"Odd.{callback} has a yield, so calling it does nothing: {advice}"):
             job(handler)

@@ -117,7 +117,7 @@ def test_letters_of_records_events_and_timers_are_replayed_once_on_the_state_of_
 
     again, told = replay_all(checkpoint, copied, RECORDS)
     assert (again.letters, again.before, told) == (0, 5, [])
-    assert "replayed before, and left out: 5" in str(again)
+    assert "skipped (already replayed): 5" in str(again)
     ((key, found, is_late),) = play(Mended(), [*RECORDS, "a,61,five"])
     assert (key, sorted(found), is_late) == ("a", sorted([*words, "five"]), False)
 
@@ -183,7 +183,7 @@ def test_letters_of_another_job_and_a_checkpoint_without_a_run_are_told(
     play(Broken(), ["a,0,one", "a,1,bad"])
     letters = read_letters([Path(f"{checkpoint}/dead_letters")])
     other = Job("other", Mended(), {"in": MemorySource()}, {"told": MemorySink()}, on_error="dead_letter")
-    with pytest.raises(LoadError, match="the letters are of the job 'story'"):
+    with pytest.raises(LoadError, match="the dead letters are from the job 'story'"):
         replay(other, letters, checkpoint=checkpoint)
     with pytest.raises(CheckpointError, match="no run has used it"):
         replay(story(Mended(), MemorySink(), []), letters, checkpoint=f"{checkpoint}-elsewhere")

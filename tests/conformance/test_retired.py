@@ -42,7 +42,9 @@ def begun(test_run: MakeRun) -> bytes:
 
 def test_a_window_that_is_nowhere_declared_says_how_to_retire_it(test_run: MakeRun) -> None:
     run = test_run(job(Plain()), snapshot=begun(test_run)).add_watermark(at(60)).end_batch()
-    with pytest.raises(AmadouError, match=r"Job\(retired=\{'window': \"drop\"\}\), or \"keep\""):
+    with pytest.raises(
+        AmadouError, match=r"Job\(retired=\{'window': \"drop\"\}\) to drop its stored state, or \"keep\""
+    ):
         run.run()
 
 
@@ -74,7 +76,7 @@ def test_an_upgrade_may_be_played_with_what_the_new_job_retires() -> None:
 
 
 def test_a_job_tells_what_it_cannot_retire() -> None:
-    with pytest.raises(JobError, match="retired names 'window', which Windowed declares"):
+    with pytest.raises(JobError, match="retired contains 'window', but Windowed declares it"):
         job(Windowed(), retired={"window": "drop"})
     with pytest.raises(JobError, match="""retired\\['window'\\] must be "drop" or "keep", not 'lose'"""):
         job(Plain(), retired={"window": "lose"})

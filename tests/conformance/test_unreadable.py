@@ -95,7 +95,7 @@ def test_state_that_cannot_be_read_ends_the_run_and_is_no_dead_letter(test_run: 
         run.add_watermark(at(50)).end_batch()
     else:
         run.add_record(event(2, what))
-    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*Nothing was changed"):
+    with pytest.raises(CallbackError, match=f"StateDecodeError: state '{spec}' of key 'k'.*The state is unchanged"):
         run.run()
     back = test_run(job(Noted(), on_error="dead_letter"), snapshot=before.snapshot()).add_watermark(at(50))
     assert back.add_record(event(50, "row")).run().records("found") == ["abc", ["abc"]]
@@ -197,7 +197,9 @@ class Remade(KeepsLast):
 def test_a_migration_of_a_window_that_gives_nothing_ends_the_run(test_run: MakeRun) -> None:
     run = test_run(job(KeepsLast(), on_error="dead_letter")).add_record(event(0, "only window")).restart(Remade)
     run.add_watermark(at(50)).end_batch()
-    with pytest.raises(CallbackError, match=r"state 'window' of key 'k'.*cannot go on from None, which migrate= gave"):
+    with pytest.raises(
+        CallbackError, match=r"state 'window' of key 'k'.*cannot continue from None, which migrate= returned"
+    ):
         run.run()
 
 

@@ -63,7 +63,7 @@ def test_a_test_run_gives_what_both_paths_give(test_run: MakeRun) -> None:
         (
             Wrong,
             [
-                r"an error of amadou: the vectorised path of window.* differ in the state of a batch",
+                r"the vectorised path of window.* differ in the state of a batch",
                 "vectorised .*6",
                 "per event .*6",
             ],
@@ -100,7 +100,7 @@ def test_a_record_that_is_to_blame_is_no_error_of_amadou(test_run: MakeRun) -> N
 def test_keys_that_differ_are_told_too(test_run: MakeRun, monkeypatch: pytest.MonkeyPatch) -> None:
     failing = job(TumblingWindow(TEN, Sum("n")))
     failing.handler.key_batch = other_keys
-    with pytest.raises(AmadouError, match=r"the vectorised path of key_event, which runs use, .* differ in the events"):
+    with pytest.raises(AmadouError, match=r"path of key_event, used when the job runs, .* differ in the events"):
         test_run(failing).add_records(records(1, 2)).run()
 
 

@@ -147,13 +147,13 @@ def test_what_only_state_tells_names_key_spec_and_types_and_destroys_nothing(
     run = written(test_run, Migrated()) if handler is Keeping else written(test_run)
     with pytest.raises(CallbackError, match="StateDecodeError") as caught:
         test_run(job(handler()), snapshot=unchecked(run)).add_record(event(0)).run()
-    for part in ("of key 'k'", "Nothing was changed"):
+    for part in ("of key 'k'", "The state is unchanged"):
         assert part in caught.value.error
     if handler is Misfit:
         assert "state 'number'" in caught.value.error
-        assert "stored is 5, expected is datetime" in caught.value.error
+        assert "found 5, expected datetime" in caught.value.error
     else:
-        assert "version 1 of it is stored, and the spec has version 0" in caught.value.error
+        assert "the state has version 1, but the spec has version 0" in caught.value.error
 
 
 @pytest.mark.rule(17)

@@ -338,7 +338,9 @@ class Renaming(Tenants):
 
 def test_a_window_of_another_name_does_not_stand_for_the_one_that_is_due(test_run: MakeRun) -> None:
     run = test_run(job(Renaming(), late_events="divert")).add_record(event(1, "a-10")).restart()
-    with pytest.raises(AmadouError, match=r"'a-10' .* is due, and on_recover_window of Renaming gave one .* 'A-10'"):
+    with pytest.raises(
+        AmadouError, match=r"'a-10' .* is due, but on_recover_window of Renaming returned a window named 'A-10'"
+    ):
         run.add_watermark(at(20)).run()
 
 
@@ -351,13 +353,15 @@ class Failing(Tenants):
         return TumblingWindow(timedelta(seconds=10), name=name) if self.makes else {}[name]
 
 
-@pytest.mark.parametrize(("makes", "told"), [(False, "KeyError: 'a-10'"), (True, "nothing takes its results: mark")])
+@pytest.mark.parametrize(
+    ("makes", "told"), [(False, "KeyError: 'a-10'"), (True, "no function receives the window's results: mark")]
+)
 def test_a_window_that_cannot_be_made_is_told_with_what_to_do_where_it_was_removed(makes: bool, told: str) -> None:
     of = job(Failing(makes), late_events="divert", on_error="dead_letter")
     run = TestRun(of, engine="embedded").add_record(event(1, "a-10")).restart().add_watermark(at(20))
     with pytest.raises(CallbackError, match=rf"(?s)Failing.on_recover_window failed: .*{told}.*key +'k'") as failed:
         run.run()
-    assert "If you removed it, say what becomes of what it has open: Job(retired={'a-10'" in failed.value.user_traceback
+    assert "If you removed 'a-10' on purpose, use Job(retired={'a-10'" in failed.value.user_traceback
 
 
 class Aging(Recorded):

@@ -73,7 +73,7 @@ def test_a_migration_gives_an_accumulator_for_every_name(test_run: MakeRun, give
     changed = declared({"n": Count(), "more": Count()}, version=1, migrate=lambda stored, version: given)
     run.restart(changed).add_watermark(at(100)).end_batch()
     if closed is None:
-        with pytest.raises(CallbackError, match=r"StateDecodeError: state 'sums' of key 'k'.*which migrate= gave"):
+        with pytest.raises(CallbackError, match=r"StateDecodeError: state 'sums' of key 'k'.*which migrate= returned"):
             run.run()
     else:
         assert [seen[4] for seen in run.run().records("seen") if seen[2] == 0] == closed

@@ -52,7 +52,7 @@ def assert_postgres_sink_takes(variables: dict[str, str]) -> None:
         username=variables["AMADOU_POSTGRES_USER"],
         password=Secret(variables["AMADOU_POSTGRES_PASSWORD"]),
     )
-    with pytest.raises(SinkError, match="there is no table sums in the database amadou"):  # it was let in
+    with pytest.raises(SinkError, match="the database amadou has no table sums"):  # it was let in
         sink.check("sums", Sum)
 
 
@@ -131,4 +131,4 @@ def test_an_unknown_service_names_those_there_are(tmp_path: Path):
     done = subprocess.run(call, stderr=subprocess.PIPE, text=True)
 
     assert done.returncode == 2
-    assert "there is no service 'mysql': there are kafka and postgres" in done.stderr
+    assert "unknown service 'mysql' (services: kafka, postgres)" in done.stderr

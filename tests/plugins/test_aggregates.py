@@ -327,7 +327,7 @@ def test_what_cannot_be_merged_says_so(aggregate: Aggregate[Any, Any]) -> None:
         (Variance("x", ddof=0), "Variance('x', ddof=0)"),
         (TopK(3, by="score"), "TopK(3, by='score')"),
         (DistinctCount(approximate=True), "DistinctCount(approximate=True)"),
-        (CompositeAggregate({"n": Count()}), "Several({'n': Count()})"),
+        (CompositeAggregate({"n": Count()}), "CompositeAggregate({'n': Count()})"),
     ],
 )
 def test_an_aggregate_shows_its_settings(aggregate: Aggregate[Any, Any], shown: str) -> None:
@@ -350,7 +350,7 @@ def test_an_own_aggregate_needs_little() -> None:
     told = [KeyedEvent("key", START, {"text": text}) for text in ("a", "ccc", "bb")]
     assert longest.result(longest.add_all(longest.create(), told)) == "ccc"
     assert repr(longest) == "Longest()"
-    with pytest.raises(AggregateError, match="define merge, or say mergeable = False"):
+    with pytest.raises(AggregateError, match="define merge, or set mergeable = False"):
         longest.merge("", "")
 
 
@@ -389,7 +389,7 @@ def test_what_has_the_methods_of_an_aggregate_is_one() -> None:
     several = aggregate_of({"n": Count(), "span": Unmergeable()})
     assert several.result(several.add_all(several.create(), told)) == {"n": 3, "span": 7}
     assert (several.mergeable, several.ordered) == (False, True)
-    assert repr(several) == "Several({'n': Count(), 'span': Unmergeable})"
+    assert repr(several) == "CompositeAggregate({'n': Count(), 'span': Unmergeable})"
     with pytest.raises(AggregateError, match="Unmergeable cannot merge accumulators"):
         aggregate_of(Unmergeable()).merge([1, 2], [3, 4])
 
@@ -414,12 +414,12 @@ def test_a_method_that_is_missing_is_named() -> None:
     with pytest.raises(NotAnAggregateError) as caught:
         aggregate_of(Half())
     assert str(caught.value) == (
-        "half (Half) is no aggregate: define merge (or say mergeable = False) and result, as the base class Aggregate "
-        "tells"
+        "half (Half) is not an aggregate: define merge (or set mergeable = False) and result (see the base class "
+        "Aggregate)"
     )
-    with pytest.raises(NotAnAggregateError, match="is no aggregate: define result, as the base class"):
+    with pytest.raises(NotAnAggregateError, match=r"is not an aggregate: define result \(see the base class"):
         aggregate_of({"whole": KeyGroupState()})
-    with pytest.raises(NotAnAggregateError, match=r"Span is a class: give an aggregate, such as Span\(\)"):
+    with pytest.raises(NotAnAggregateError, match=r"Span is a class: pass an instance, such as Span\(\)"):
         aggregate_of(Span)
 
 
@@ -441,22 +441,25 @@ def test_a_new_name_begins_when_it_is_there_and_an_old_one_is_forgotten() -> Non
 
 def test_what_is_no_aggregate_is_refused() -> None:
     assert aggregate_of(count := Count()) is count
-    with pytest.raises(NotAnAggregateError, match=r"Count is a class: give an aggregate, such as Count\(\)"):
+    with pytest.raises(NotAnAggregateError, match=r"Count is a class: pass an instance, such as Count\(\)"):
         aggregate_of(Count)
     with pytest.raises(
-        NotAnAggregateError, match=r"'price' \(str\) is no aggregate: give one, such as Count\(\), or a "
+        NotAnAggregateError, match=r"'price' \(str\) is not an aggregate: pass one, such as Count\(\), or a "
     ):
         aggregate_of({"n": Count(), "of": "price"})
-    with pytest.raises(NotAnAggregateError, match=r"the name 1 \(int\) of an aggregate is no text"):
+    with pytest.raises(NotAnAggregateError, match=r"the name 1 \(int\) of an aggregate is not a string"):
         aggregate_of({1: Count()})
-    with pytest.raises(NotAnAggregateError, match=r"\[Count\(\)\] \(list\) is no mapping of names to aggregates"):
+    with pytest.raises(NotAnAggregateError, match=r"\[Count\(\)\] \(list\) is not a mapping of names to aggregates"):
         CompositeAggregate([Count()])  # type: ignore[arg-type]
-    with pytest.raises(NotAnAggregateError, match="an empty mapping of names to aggregates gives no results") as caught:
+    with pytest.raises(NotAnAggregateError, match="an empty mapping of names to aggregates has no results") as caught:
         aggregate_of({})
     error = pickle.loads(pickle.dumps(caught.value))
     assert isinstance(error, AmadouError)
     assert isinstance(error, TypeError)
-    assert (error.aggregate, error.why) == ("an empty mapping", "of names to aggregates gives no results")
+    assert (error.aggregate, error.why) == (
+        "an empty mapping",
+        "of names to aggregates has no results: add an aggregate",
+    )
 
 
 def test_the_names_of_the_package_are_sorted() -> None:

@@ -28,7 +28,7 @@ EXAMPLES: list[AmadouError] = [
     JoinSourceError("join", "x", ("l", "r")),
     KafkaTimestampError("views", 1, 7, None),
     MarkerError("weather", TIME, 1),
-    MessageError("bad_message", "a message is a JSON object"),
+    MessageError("bad_message", "a message must be a JSON object"),
     MissingFieldError("Sum('price')", "price", "dict", ("cost",)),
     NotAnAggregateError("Count", "is a class"),
     RecordError("key", "there is none"),

@@ -112,7 +112,7 @@ async def waiting(values: list[Any], batch: SinkBatch) -> None: ...
 
 
 def test_a_function_of_which_nothing_ran_fails() -> None:
-    with pytest.raises(SinkError, match=r"test_function_sink\.waiting returned a coroutine, so that nothing in it ran"):
+    with pytest.raises(SinkError, match=r"test_function_sink\.waiting returned a coroutine, so its code did not run"):
         run(job(FunctionSink(waiting), 1), engine="embedded")
 
 
@@ -123,9 +123,9 @@ def bare(values: list[Any]) -> None: ...
     ("function", "why"),
     [
         (5, "not 5"),
-        ([].extend, r"and list\.extend takes \(iterable, /\)"),
-        (bare, r"and .*test_function_sink\.bare takes \(values: "),
-        (lambda values, batch, more: None, r"and .*<lambda> takes \(values, batch, more\)"),
+        ([].extend, r"but list\.extend takes \(iterable, /\)"),
+        (bare, r"but .*test_function_sink\.bare takes \(values: "),
+        (lambda values, batch, more: None, r"but .*<lambda> takes \(values, batch, more\)"),
     ],
 )
 def test_what_takes_no_values_and_batch_is_refused(function: Any, why: str) -> None:

@@ -102,12 +102,12 @@ def test_the_embedded_engine_plays_all_at_once() -> None:
 
 def test_a_source_without_end_is_told_on_the_embedded_engine() -> None:
     played, _ = job(GeneratorSource(number_and_draws, rate=1))
-    with pytest.raises(SourceError, match="has no end: give it a count, or run the job with engine='spark'"):
+    with pytest.raises(SourceError, match="is unbounded: set count, or run the job with engine='spark'"):
         run(played, engine="embedded")
 
 
 def test_a_function_that_fails_is_told_with_the_number() -> None:
-    told = r"test_generator_source\.failing made no record of number 3: ZeroDivisionError: "
+    told = r"test_generator_source\.failing failed for record number 3: ZeroDivisionError: "
     with pytest.raises(SourceError, match=told) as caught:
         list(GeneratorSource(failing, count=5).records())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
@@ -124,15 +124,15 @@ def test_a_source_may_have_its_own_key_event() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({}, "GeneratorSource needs a rate or a count: it would make endless records at once"),
-        ({"count": 0}, "count must be a whole number from 1, not 0"),
-        ({"count": 1.5}, "count must be a whole number from 1"),
-        ({"count": True}, "count must be a whole number from 1"),
-        ({"rate": 0}, "rate must be a number of records a second, above zero, not 0"),
+        ({}, "GeneratorSource needs a rate or a count: otherwise, infinitely many records are due"),
+        ({"count": 0}, "count must be a positive integer, not 0"),
+        ({"count": 1.5}, "count must be a positive integer"),
+        ({"count": True}, "count must be a positive integer"),
+        ({"rate": 0}, "rate must be a positive number of records per second, not 0"),
         ({"rate": math.inf}, "rate must be"),
         ({"rate": math.nan}, "rate must be"),
         ({"rate": "5"}, "rate must be"),
-        ({"rate": 1, "seed": "a"}, "seed must be a whole number, not 'a'"),
+        ({"rate": 1, "seed": "a"}, "seed must be an integer, not 'a'"),
     ],
 )
 def test_a_setting_of_no_use_is_refused(arguments: dict[str, Any], why: str) -> None:
@@ -157,13 +157,13 @@ def test_a_function_can_be_named(module: str) -> None:
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("made_here", "'made_here' names no function: write module:function"),
-        (":make", "':make' names no function: write module:function"),
+        ("made_here", "'made_here' is not the name of a function: use the form module:function"),
+        (":make", "':make' is not the name of a function: use the form module:function"),
         ("made_here:nothing", "made_here:nothing cannot be loaded: AttributeError: .*no attribute 'nothing'"),
         ("not_here:make", "not_here:make cannot be loaded: ModuleNotFoundError: No module named 'not_here'"),
         ("broken_here:make", "broken_here:make cannot be loaded: ZeroDivisionError: division by zero"),
         ("made_here:limit", r"GeneratorSource needs function\(number, random\), not 5"),
-        ("made_here:plain", r"GeneratorSource needs function\(number, random\), and made_here.plain takes \(number\)"),
+        ("made_here:plain", r"GeneratorSource needs function\(number, random\), but made_here.plain takes \(number\)"),
     ],
 )
 def test_a_name_without_a_function_is_told(module: str, name: str, why: str) -> None:
@@ -333,12 +333,14 @@ def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path:
 @pytest.mark.spark
 def test_an_endless_source_in_a_run_that_must_end_is_told(spark: Any) -> None:
     played, _ = job(GeneratorSource(number_and_draws, rate=500))
-    with pytest.raises(RunError, match="a GeneratorSource without a count never ends: give it one, or the run another"):
+    with pytest.raises(
+        RunError, match="a GeneratorSource without a count never ends: set count, or use another trigger"
+    ):
         run(played, trigger="available-now")
 
 
 @pytest.mark.spark
 def test_on_spark_a_function_that_fails_is_told_with_the_number(spark: Any) -> None:
     played, _ = job(GeneratorSource(failing, count=5))
-    with pytest.raises(RunError, match="failing made no record of number 3: ZeroDivisionError: "):
+    with pytest.raises(RunError, match="failing failed for record number 3: ZeroDivisionError: "):
         run(played)

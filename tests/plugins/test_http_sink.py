@@ -277,7 +277,7 @@ def test_the_text_of_an_answer_is_not_waited_for_to_its_end(
     token = Secret("Zq7-token-that-drips")
     service.answers = [lambda request: service.drip(request, status, "no access with Zq7-token-th")] * 100
     began = time.monotonic()
-    with pytest.raises(SinkError, match=f"the answer is {status} {told}: no access with[;.]") as caught:
+    with pytest.raises(SinkError, match=f"the response is {status} {told}: no access with[;.]") as caught:
         commit(HttpSink(service.url, token=token, timeout=SHORT, give_up_after=SHORT), 1)
     assert time.monotonic() - began < 2.5
     assert "Zq7" not in str(caught.value)
@@ -312,7 +312,7 @@ def test_a_service_that_asks_for_a_pause_gets_it(service: Service, pauses: list[
 
 def test_a_pause_is_never_longer_than_the_run_may_wait(service: Service, pauses: list[float]) -> None:
     service.answers = [(429, {"Retry-After": "3600"}, "")] * 1000
-    with pytest.raises(SinkError, match=r"429 Too Many Requests; tried again for 0\.2 s"):
+    with pytest.raises(SinkError, match=r"429 Too Many Requests; retried for 0\.2 s"):
         commit(HttpSink(service.url, give_up_after=SHORT), 1)
     assert max(pauses) <= 0.2
 
@@ -323,8 +323,8 @@ def test_a_service_that_hangs_for_good_ends_the_run_and_the_next_one_goes_on(ser
     with pytest.raises(SinkError) as caught:
         commit(sink, 1, 2, 3, 4)
     assert str(caught.value) == (
-        f"HttpSink({service.url}): no answer within 0.2 s; tried again for 0.2 s (give_up_after). See to the service, "
-        "and start the run again: with its checkpoint it goes on with this batch"
+        f"HttpSink({service.url}): no response within 0.2 s; retried for 0.2 s (give_up_after). Check the service, "
+        "and restart the job from its checkpoint. The job resumes with this batch"
     )
     service.answers = []
     commit(sink, 1, 2, 3, 4)
@@ -336,7 +336,7 @@ def test_a_service_that_fails_for_good_is_told_with_its_answer(service: Service,
     with pytest.raises(SinkError) as caught:
         commit(HttpSink(service.url, give_up_after=SHORT), 1)
     told = str(caught.value)
-    assert "the answer is 500 Internal Server Error: out of memory x x" in told
+    assert "the response is 500 Internal Server Error: out of memory x x" in told
     assert len(told) < 700
 
 
@@ -348,12 +348,20 @@ def test_a_service_that_is_not_there_is_told() -> None:
 @pytest.mark.parametrize(
     ("status", "told"),
     [
-        (400, "the answer is 400 Bad Request: no such field. See to what the answer names, and start the run again"),
-        (401, "401 Unauthorized: no such field. Check its token and headers, and start"),
-        (404, "404 Not Found: no such field. Check its address, and start"),
-        (413, "Give it a lower max_values_per_request, and start"),
-        (308, "308 Permanent Redirect: no such field. Give it the address that this one leads to, and start"),
-        (499, "the answer is 499: no such field. See to"),
+        (
+            400,
+            "the response is 400 Bad Request: no such field. "
+            "Fix the problem that the response describes, and restart the job",
+        ),
+        (401, "401 Unauthorized: no such field. Check token= and headers=, and restart"),
+        (404, "404 Not Found: no such field. Check the url, and restart"),
+        (413, "Lower max_values_per_request, and restart"),
+        (
+            308,
+            "308 Permanent Redirect: no such field. Set the url to the address that the response redirects to, "
+            "and restart",
+        ),
+        (499, "the response is 499: no such field. Fix the problem"),
     ],
 )
 def test_an_answer_that_no_attempt_will_change_ends_the_run_at_once(service: Service, status: int, told: str) -> None:
@@ -408,8 +416,8 @@ def test_a_run_that_waits_says_why_and_not_too_often(
     (record,) = [record for record in caplog.records if record.name == "amadou"]
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
-        f"HttpSink({service.url}): the answer is 503 Service Unavailable: in maintenance; the run waits, and tries "
-        "again for another 300 s"
+        f"HttpSink({service.url}): the response is 503 Service Unavailable: in maintenance; the run waits "
+        "and retries for another 300 s"
     )
 
 
@@ -437,14 +445,14 @@ def test_secrets_are_nowhere(service: Service, caplog: pytest.LogCaptureFixture,
         play(sink, 1)
     assert service.requests[0].path == f"/{path}?a=b"
     told = f"{caught.value} {caught.value!r} {caplog.text}"
-    assert f"HttpSink({host}/***): the answer is 403 Forbidden: no access with *** and *** to ***. " in told
+    assert f"HttpSink({host}/***): the response is 403 Forbidden: no access with *** and *** to ***. " in told
     assert "503" not in told
     assert not [secret for secret in (token, header, path) if secret in told]
 
 
 @pytest.mark.parametrize("url", ["hook", "ftp://host/hook", "http:///hook", "http://host:x/", "http://host:99999/"])
 def test_an_address_of_no_use_is_refused(url: str) -> None:
-    with pytest.raises(SinkError, match="HttpSink needs an address such as https://host:port/path, not "):
+    with pytest.raises(SinkError, match="HttpSink needs a url such as https://host:port/path, not "):
         HttpSink(url)
     with pytest.raises(SinkError, match="not this one"):
         HttpSink(Secret(url))
@@ -452,7 +460,7 @@ def test_an_address_of_no_use_is_refused(url: str) -> None:
 
 @pytest.mark.parametrize("url", ["http://me:hidden-login@host/hook", "x://me:hidden-login@host", "http://a@b:x/"])
 def test_a_login_in_the_address_is_refused_and_not_told(url: str) -> None:
-    with pytest.raises(SinkError, match="takes no login in its address") as caught:
+    with pytest.raises(SinkError, match="does not accept a login in its url") as caught:
         HttpSink(url)
     assert "hidden-login" not in str(caught.value)
 
@@ -460,9 +468,9 @@ def test_a_login_in_the_address_is_refused_and_not_told(url: str) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"max_values_per_request": 0}, "max_values_per_request must be a whole number from 1, not 0"),
-        ({"timeout": 5}, "timeout must be a timedelta above zero, not 5"),
-        ({"give_up_after": timedelta(0)}, "give_up_after must be a timedelta above zero"),
+        ({"max_values_per_request": 0}, "max_values_per_request must be a positive integer, not 0"),
+        ({"timeout": 5}, "timeout must be a positive timedelta, not 5"),
+        ({"give_up_after": timedelta(0)}, "give_up_after must be a positive timedelta"),
         ({"token": "a-token-in-plain-text"}, "token must be a Secret, or a Param with secret=True"),
     ],
 )
@@ -481,7 +489,9 @@ def test_a_setting_of_no_use_is_refused(settings: dict[str, Any], why: str) -> N
     ],
 )
 def test_a_header_that_cannot_be_sent_is_told_before_the_run(settings: dict[str, Any], name: str) -> None:
-    with pytest.raises(SinkError, match=f"the header '{name}' cannot be sent: there is a line feed") as caught:
+    with pytest.raises(
+        SinkError, match=f"the header '{name}' cannot be sent: its name or value contains a line feed or "
+    ) as caught:
         HttpSink("http://host/", **settings).check("numbers", int)
     assert "of-headers" not in str(caught.value)
     assert "line-feed" not in str(caught.value)

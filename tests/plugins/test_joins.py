@@ -513,34 +513,36 @@ def test_a_pair_that_fails_is_undone_with_the_event_that_completed_it() -> None:
 
 def test_an_event_of_another_source_is_an_error_that_names_the_two() -> None:
     run = TestRun(job(joining(LatestJoin))).add_record(event(1), "x")
-    with pytest.raises(CallbackError, match="the join 'join' was given an event of the source 'x'") as caught:
+    with pytest.raises(CallbackError, match="the join 'join' received an event from the source 'x'") as caught:
         run.run()
     error = caught.value.__cause__
     assert isinstance(error, JoinSourceError)
     assert isinstance(error, AmadouError)
     assert (error.join, error.source, error.expected) == ("join", "x", ("l", "r"))
     assert str(pickle.loads(pickle.dumps(error))) == str(error)
-    assert "outside of on_event" in str(JoinSourceError("join", None, ("l", "r")))
+    assert "outside on_event" in str(JoinSourceError("join", None, ("l", "r")))
 
 
 def test_a_join_without_a_method_is_a_mistake_of_its_job() -> None:
     class Unheard(Joining):
         quote = LatestJoin(**SIDES)
 
-    with pytest.raises(JobError, match=r"Unheard.quote: nothing takes its results: mark a method with @quote.on_match"):
+    with pytest.raises(
+        JobError, match=r"Unheard.quote: no function receives the join's results: mark a method with @quote.on_match"
+    ):
         job(Unheard(LatestJoin(**SIDES, name="join", on_match=_matched)))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: LatestJoin(left="a", right="a"), "left and right must be two sources, not 'a' both"),
+        (lambda: LatestJoin(left="a", right="a"), "left and right must be two different sources, not both 'a'"),
         (lambda: LatestJoin(left="", right="a"), "left must be the name of a source, not ''"),
         (lambda: LatestJoin(left="a", right=1), "right must be the name of a source, not 1"),  # type: ignore[arg-type]
         (lambda: LatestJoin(**SIDES, how="outer"), "how must be one of 'left', 'inner', not 'outer'"),  # type: ignore[arg-type]
         (lambda: AsOfJoin(**SIDES, how="right"), "how must be one of 'left', 'inner', not 'right'"),  # type: ignore[arg-type]
-        (lambda: AsOfJoin(**SIDES, tolerance=-SECOND), "tolerance must be a timedelta, not below zero"),
-        (lambda: AsOfJoin(**SIDES, tolerance=5), "tolerance must be a timedelta, not below zero, not 5"),  # type: ignore[arg-type]
+        (lambda: AsOfJoin(**SIDES, tolerance=-SECOND), "tolerance must be a timedelta of zero or more"),
+        (lambda: AsOfJoin(**SIDES, tolerance=5), "tolerance must be a timedelta of zero or more, not 5"),  # type: ignore[arg-type]
         (lambda: AsOfJoin(**SIDES, direction="up"), "direction must be one of 'backward', 'forward', 'nearest'"),  # type: ignore[arg-type]
         (lambda: AsOfJoin(**SIDES, direction="nearest"), "direction='nearest' needs a tolerance"),
         (lambda: AsOfJoin(**SIDES, direction="forward"), "direction='forward' needs a tolerance"),
@@ -548,7 +550,7 @@ def test_a_join_without_a_method_is_a_mistake_of_its_job() -> None:
         (lambda: IntervalJoin(**SIDES, lower=1, upper=SECOND), "lower must be a timedelta, not 1"),  # type: ignore[arg-type]
         (lambda: IntervalJoin(**SIDES, lower=SECOND, upper=None), "upper must be a timedelta, not None"),  # type: ignore[arg-type]
         (lambda: IntervalJoin(**SIDES, lower=SECOND, upper=SECOND, how="full"), "how must be one of 'inner', 'left', "),  # type: ignore[arg-type]
-        (lambda: AsOfJoin(**SIDES, allowed_lateness=-SECOND), "allowed_lateness must be a timedelta, not below zero"),
+        (lambda: AsOfJoin(**SIDES, allowed_lateness=-SECOND), "allowed_lateness must be a timedelta of zero or more"),
         (lambda: AsOfJoin(**SIDES, late="keep"), 'late must be "drop" or "divert"'),
     ],
 )
@@ -594,5 +596,9 @@ def test_a_source_that_the_job_does_not_have_is_a_mistake_of_the_job() -> None:
             self.quote.add(subject, event)
 
     sources = {"trades": MemorySource(), "quotes": MemorySource()}
-    with pytest.raises(JobError, match=r"Misspelt.quote needs the source 'qoutes' \(there are: trades, quotes\)"):
+    with pytest.raises(
+        JobError,
+        match=r"Misspelt.quote needs the source 'qoutes', but the job has no source with this name "
+        r"\(sources: trades, quotes\): correct the name, or add the source",
+    ):
         Job("misspelt", Misspelt(), sources=sources, sinks={})

@@ -121,7 +121,7 @@ def test_errors_name_the_source(tmp_path: Path) -> None:
     packed = gzip.compress(b"1\n" * 100)
     with pytest.raises(SourceError, match=r"JsonLinesSource: .*b\.gz cannot be read"):
         list(JsonLinesSource(write(tmp_path / "b.gz", packed[:12] + b"\xff" + packed[13:])).records())
-    with pytest.raises(SourceError, match="max_files_per_batch must be a whole number from 1"):
+    with pytest.raises(SourceError, match="max_files_per_batch must be a positive integer"):
         JsonLinesSource("views", max_files_per_batch=0)
 
 

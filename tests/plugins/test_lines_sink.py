@@ -62,13 +62,13 @@ def test_texts_are_lines_as_they_are_and_other_values_json(value: Any, line: byt
 @pytest.mark.parametrize(
     ("type_", "value", "why"),
     [
-        (str, "line\nbreak", "it is more than one line: JsonLinesSink takes texts with line ends"),
-        (str, "line\r", "it is more than one line"),
-        (bytes, b"line\nbreak", "it is more than one line"),
+        (str, "line\nbreak", "it contains a line ending: use JsonLinesSink for such strings"),
+        (str, "line\r", "it contains a line ending"),
+        (bytes, b"line\nbreak", "it contains a line ending"),
         (str, "\ud800", "surrogates not allowed"),
         (int, "3", "cannot store '3'"),
         (View, "a", "cannot store 'a'"),
-        (Any, object(), "object has no form in JSON"),
+        (Any, object(), "object is not JSON serializable"),
     ],
 )
 def test_a_value_that_is_no_line_is_refused_when_it_is_collected(type_: Any, value: Any, why: str) -> None:
@@ -121,7 +121,10 @@ class Given(Codec[Any]):
 def test_texts_of_a_port_with_a_codec_of_its_own_are_lines_too(tmp_path: Path) -> None:
     (file,) = written(tmp_path, "ü", b"\xff", ["a\n", 1], codec=Given())
     assert file.read_bytes() == b'\xc3\xbc\n\xff\n["a\\n",1]\n'
-    told = r"what the codec of the port 'sums' gives: cannot store 'a\\nb' .*more than one line: JsonLinesSink takes"
+    told = (
+        r"LinesSink cannot write a value from the codec of the port 'sums': "
+        r"cannot store 'a\\nb' .*it contains a line ending: use JsonLinesSink"
+    )
     writer = LinesSink(tmp_path).open(SinkBatch("run1", "views", "sums", 7, Given()), "00000")
     with pytest.raises(SinkError, match=told):
         writer.write(["a\nb"])
@@ -135,7 +138,7 @@ def test_a_run_leads_values_and_dead_letters_to_lines(tmp_path: Path) -> None:
     (line,) = LinesSource(tmp_path / "letters").records()
     letter = orjson.loads(line)
     assert list(letter) == list(DeadLetter.__annotations__)
-    assert "JsonLinesSink takes texts with line ends" in letter["error"]
+    assert "use JsonLinesSink for such strings" in letter["error"]
 
 
 def test_late_events_are_json(tmp_path: Path) -> None:

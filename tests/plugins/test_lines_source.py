@@ -117,7 +117,7 @@ def test_a_glob_may_match_nothing_yet(tmp_path: Path) -> None:
 
 
 def test_a_file_that_spark_would_skip_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"begin with '\.' or '_': rename"):
+    with pytest.raises(SourceError, match=r"begins with '\.' or '_', so Spark would skip the file: rename"):
         records(write(tmp_path / "_views.txt", b"1"))
 
 
@@ -145,7 +145,7 @@ def test_remote_paths_are_left_to_spark(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("files", [0, -1, 1.5, "2", True])
 def test_a_batch_of_no_files_is_refused(files: Any) -> None:
-    with pytest.raises(SourceError, match="max_files_per_batch must be a whole number from 1"):
+    with pytest.raises(SourceError, match="max_files_per_batch must be a positive integer"):
         LinesSource("views", max_files_per_batch=files)
 
 
@@ -175,8 +175,8 @@ def test_directories_that_are_not_read_are_told(
     (record,) = caplog.records
     below = f"{tmp_path}/in/day=1" + ("/hour=1" if deeper == "/*/*" else "")
     assert record.getMessage() == (
-        f"LinesSource('{tmp_path}/in{given}'): there is no file yet, and directories below, such as {below}, are not "
-        f"read: give LinesSource('{tmp_path}/in{deeper}') for what is in them"
+        f"LinesSource('{tmp_path}/in{given}'): there are no files yet, and subdirectories such as {below} are not "
+        f"read: use LinesSource('{tmp_path}/in{deeper}') to read them"
     )
     assert records(f"{tmp_path}/in/*/*") == [b"1"]
 

@@ -122,7 +122,7 @@ def test_values_become_names_as_spark_has_them(tmp_path: Path, value: Any, name:
 @pytest.mark.parametrize("channel", ["", "__HIVE_DEFAULT_PARTITION__"])
 def test_a_text_that_would_be_read_as_null_is_refused(tmp_path: Path, channel: str) -> None:
     by_channel, by_day = (batch(ParquetSink(tmp_path, partition_by=by)).codec for by in ("channel", "day"))
-    why = f"as View: channel is {channel!r}, and partition_by names directories by it, where that is read as null: give"
+    why = f"as View: channel is {channel!r}: with partition_by, this value would be read back as null; use"
     with pytest.raises(EncodeError, match=re.escape(why)):
         by_channel.encode(view(channel=channel))
     assert by_day.encode(view(channel=channel))[1] == channel
@@ -148,12 +148,12 @@ def test_it_is_a_letter_of_its_record_and_the_others_are_read_as_they_were_writt
 @pytest.mark.parametrize(
     ("names", "why"),
     [
-        (["nothing"], r"partition_by names 'nothing', which is not a field \(there are: at, day, size\)"),
+        (["nothing"], r"partition_by refers to 'nothing', but there is no such field: use one of at, day, size"),
         (
             ["at"],
-            r"partition_by names 'at', and values of timestamp\[us, tz=UTC\] cannot name a directory: add a field",
+            r"partition_by refers to 'at', but values of type timestamp\[us, tz=UTC\] cannot be directory names: use a",
         ),
-        (["size"], "partition_by names 'size', and values of double cannot name a directory"),
+        (["size"], "partition_by refers to 'size', but values of type double cannot be directory names"),
     ],
 )
 def test_fields_that_cannot_name_directories_are_told_before_the_run(tmp_path: Path, names: Any, why: str) -> None:
@@ -162,12 +162,12 @@ def test_fields_that_cannot_name_directories_are_told_before_the_run(tmp_path: P
         day: date
         size: float
 
-    with pytest.raises(SinkError, match=f"ParquetSink cannot write the port 'views': {why}"):
+    with pytest.raises(SinkError, match=f"ParquetSink cannot write the values of port 'views': {why}"):
         ParquetSink(tmp_path, partition_by=names).check("views", Row)
 
 
 def test_files_need_a_column(tmp_path: Path) -> None:
-    with pytest.raises(SinkError, match="names all fields, so that files would have no column"):
+    with pytest.raises(SinkError, match="lists all fields, so files would have no columns"):
         ParquetSink(tmp_path, partition_by=["day", "channel", "views"]).check("views", View)
 
 
@@ -178,7 +178,7 @@ def test_names_that_are_none_are_refused(tmp_path: Path, names: Any) -> None:
 
 
 def test_rows_per_file_is_a_number() -> None:
-    with pytest.raises(SinkError, match="rows_per_file must be a whole number from 1, not 0"):
+    with pytest.raises(SinkError, match="rows_per_file must be a positive integer, not 0"):
         ParquetSink("out", rows_per_file=0)
 
 

@@ -149,25 +149,27 @@ def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(taken: int) ->
     written = job(1, plugins=[PrometheusEndpoint(taken)])
     with pytest.raises(PluginError) as caught:
         run(written, engine="embedded")
-    where = f"metrics cannot be served at port {taken} of 127.0.0.1: Address already in use; give another one"
+    where = f"metrics cannot be served on 127.0.0.1:{taken}: use another port or address (Address already in use)"
     assert where in str(caught.value)
     assert written.sinks["reminders"].records == []  # type: ignore[attr-defined]
 
 
 def test_an_address_that_is_none_is_told() -> None:
-    with pytest.raises(PluginError, match=r"port 0 of no\.such\.host\.invalid: .*; give another one"):
+    with pytest.raises(PluginError, match=r"on no\.such\.host\.invalid:0: use another port or address \(.+\)"):
         run(job(1, plugins=[PrometheusEndpoint(0, "no.such.host.invalid")]), engine="embedded")
 
 
 @pytest.mark.parametrize("port", [-1, 65536])
 def test_a_port_that_is_none_is_refused(port: int) -> None:
-    with pytest.raises(ValueError, match=f"a port is between 0 and 65535, not {port}"):
+    with pytest.raises(ValueError, match=f"port must be between 0 and 65535, not {port}"):
         PrometheusEndpoint(port)
 
 
 def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with pytest.raises(PluginError, match=r"prometheus-client is missing: pip install 'amadou\[prometheus\]'"):
+    with pytest.raises(
+        PluginError, match=r"PrometheusEndpoint needs prometheus-client: pip install 'amadou\[prometheus\]'"
+    ):
         run(job(1, plugins=[PrometheusEndpoint(0)]), engine="embedded")
 
 
@@ -240,7 +242,7 @@ def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pyt
 
     result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(taken)])
     assert result.exit_code == 1
-    assert f"metrics cannot be served at port {taken}" in result.stderr
+    assert f"metrics cannot be served on 127.0.0.1:{taken}" in result.stderr
 
 
 def test_the_page_shows_every_metric_of_amadou() -> None:

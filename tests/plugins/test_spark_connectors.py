@@ -69,13 +69,20 @@ def test_a_job_with_it_is_tested_without_spark() -> None:
 
 def test_the_embedded_engine_cannot_read_it_and_says_so() -> None:
     played, _ = job(SparkSource("rate"))
-    with pytest.raises(SourceError, match=r"SparkSource\('rate'\): the embedded engine has no Spark: run the job with"):
+    with pytest.raises(
+        SourceError, match=r"SparkSource\('rate'\): the embedded engine does not support this source: run the job with"
+    ):
         run(played, engine="embedded")
 
 
 @pytest.mark.parametrize(
     ("type_", "why"),
-    [(dict[tuple[int, int], int], "SparkSink.'noop'. cannot write the port 'views': the field value: .* has keys")],
+    [
+        (
+            dict[tuple[int, int], int],
+            "SparkSink.'noop'. cannot write the values of port 'views': the field value: .* has keys",
+        )
+    ],
 )
 def test_a_port_that_has_no_columns_is_told_before_the_run(type_: Any, why: str) -> None:
     with pytest.raises(SinkError, match=why):
@@ -133,13 +140,16 @@ def test_the_command_line_gives_options_of_any_name() -> None:
 )
 def test_an_option_that_would_show_a_password_is_refused(value: str) -> None:
     for connector, error in ((SparkSource, SourceError), (SparkSink, SinkError)):
-        told = f"{connector.__name__}: there is a password in the option 'url', which is shown: put it into an option"
+        told = (
+            f"{connector.__name__}: the option 'url' contains a password, which logs would show: "
+            "make the entire value a Secret or a Param with secret=True"
+        )
         with pytest.raises(error, match=told) as caught:
             connector("jdbc", options={"url": value})
         assert "hunter22" not in str(caught.value)
         assert connector("jdbc", options={"url": Secret(value)}).options == {"url": Secret(value)}
     played, _ = job(sink=SparkSink("jdbc", options={"url": Param("URL")}))
-    with pytest.raises(SinkError, match="there is a password in the option 'url'"):
+    with pytest.raises(SinkError, match="the option 'url' contains a password"):
         played.with_params({"URL": value})
 
 
@@ -198,7 +208,7 @@ def test_what_a_record_has_can_be_selected(spark: Any) -> None:
         (SparkSource("parquet", options={"path": "/nowhere"}), "cannot be read: .*chema"),
         (
             SparkSource("rate", select=["missing + 1"]),
-            "cannot be read: .*missing.*Correct its options, schema or select",
+            "cannot be read: .*missing.*Correct the source's options, schema or select",
         ),
         (SparkSource("kafka", options={"a": Secret("hidden-in-source")}), "cannot be read: "),
     ],
@@ -243,10 +253,10 @@ def test_a_sink_that_spark_cannot_write_is_told_and_its_options_are_not(spark: A
     for sink, why in (
         (SparkSink("nothing"), "Failed to find.* nothing"),
         (SparkSink("jdbc", options={"url": hidden_url, "dbtable": "views"}), "No suitable driver"),
-        (SparkSink("parquet", options={"path": hidden}), "Correct its options, or what is behind it, and start"),
+        (SparkSink("parquet", options={"path": hidden}), "Correct the sink's options or target, and restart"),
     ):
         batch = SinkBatch("run", "job", "views", 7, sink.codec(int))
-        with pytest.raises(SinkError, match=f"cannot write batch 7 of the port 'views': .*{why}") as caught:
+        with pytest.raises(SinkError, match=f"cannot write batch 7 of port 'views': .*{why}") as caught:
             sink.commit(batch, [[batch.codec.encode(1)]])
         assert len(str(caught.value).splitlines()) == 1
         assert "hidden-in-sink" not in str(caught.value)

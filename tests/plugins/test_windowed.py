@@ -61,7 +61,7 @@ RECORD = {"page": "a", "timestamp": at(1).isoformat(), "ms": 5, "user": 7}
 def test_a_record_that_lacks_what_the_window_reads_is_told_as_a_whole(is_text: bool) -> None:
     for value in (Mean("mss"), {"mean": Mean("ms"), "sum": Sum("mss")}):
         handler = windowed(key="page", timestamp="timestamp", window=TumblingWindow(60 * SECOND, value))
-        with pytest.raises(CallbackError, match="its fields are page, timestamp, ms, user") as caught:
+        with pytest.raises(CallbackError, match="the value's fields are page, timestamp, ms, user") as caught:
             run_of(handler).add_record(json.dumps(RECORD) if is_text else RECORD).run()
         assert str(RECORD) in str(caught.value)
 
@@ -112,11 +112,11 @@ def test_keys_times_and_values_are_fields_or_functions() -> None:
 @pytest.mark.parametrize(
     ("record", "told"),
     [
-        (b"{", "the record cannot be read: it is no JSON"),
-        ("[1]", "the record cannot be read: it is no JSON object"),
-        (line(1), "the key cannot be read: the record has no 'page'"),
+        (b"{", "the record cannot be read: it is not JSON"),
+        ("[1]", "the record cannot be read: it is not a JSON object"),
+        (line(1), "the key cannot be read: the record has no field 'page'"),
         (b'{"page": "a", "timestamp": "soon"}', "the timestamp cannot be read: Invalid isoformat string: 'soon'"),
-        (b'{"page": "a", "timestamp": 5}', "5 is neither a datetime nor a text in ISO 8601"),
+        (b'{"page": "a", "timestamp": 5}', "5 is neither a datetime nor an ISO 8601 string"),
         (b'{"page": "a", "timestamp": "2025-01-01T00:00:00"}', "NaiveTimestampError"),
         (line(1, page=1.5), "KeyTypeError"),
     ],
@@ -132,31 +132,34 @@ def test_records_that_lack_something_are_told(record: Any, told: str) -> None:
     ("make", "told"),
     [
         (lambda: TumblingWindow(SECOND, storage="disk"), 'storage must be "persistent" or "memory", not \'disk\''),
-        (lambda: TumblingWindow(0), "size must be a timedelta, above zero, not 0"),  # type: ignore[arg-type]
-        (lambda: TumblingWindow(timedelta(0)), "size must be a timedelta, above zero"),
+        (lambda: TumblingWindow(0), "size must be a timedelta above zero, not 0"),  # type: ignore[arg-type]
+        (lambda: TumblingWindow(timedelta(0)), "size must be a timedelta above zero"),
         (lambda: TumblingWindow(SECOND, offset=5), "offset must be a timedelta, not 5"),  # type: ignore[arg-type]
         (
             lambda: TumblingWindow(SECOND, allowed_lateness=-SECOND),
-            "allowed_lateness must be a timedelta, not below zero",
+            "allowed_lateness must be a timedelta of zero or more",
         ),
         (lambda: TumblingWindow(SECOND, late="lose"), 'late must be "drop" or "divert"'),
-        (lambda: TumblingWindow(SECOND, early=0), "early must be a timedelta, a number of events above zero or a func"),
-        (lambda: TumblingWindow(SECOND, early=timedelta(0)), "early must be a timedelta, above zero"),
-        (lambda: TumblingWindow(SECOND, max_active=0), "max_active must be a whole number above zero, not 0"),
+        (lambda: TumblingWindow(SECOND, early=0), "early must be a timedelta, a positive integer or a function of an"),
+        (lambda: TumblingWindow(SECOND, early=timedelta(0)), "early must be a timedelta above zero"),
+        (lambda: TumblingWindow(SECOND, max_active=0), "max_active must be a positive integer, not 0"),
         (lambda: HoppingWindow(3600 * SECOND, timedelta(microseconds=7)), "would consist of 3,600,000,000 panes"),
-        (lambda: SessionWindow(SECOND, max_duration=SECOND / 2), "max_duration must not be shorter than gap"),
-        (lambda: CountWindow(0), "size must be a number of events above zero, not 0"),
-        (lambda: CountWindow(2, hop=1.5), "hop must be a number of events above zero, not 1.5"),  # type: ignore[arg-type]
-        (lambda: CountWindow(2, early=SECOND), "a CountWindow has no early results by time, since one that is never"),
-        (lambda: CountWindow(4, 2), "value must be an aggregate, not 2: give hop= by its name"),
-        (lambda: TumblingWindow(SECOND, SECOND / 2), "500000): give offset= by its name"),
-        (lambda: HoppingWindow(SECOND, SECOND, SECOND / 2), "500000): give offset= by its name"),
-        (lambda: SessionWindow(SECOND, 2 * SECOND), "seconds=2): give max_duration= by its name"),
+        (lambda: SessionWindow(SECOND, max_duration=SECOND / 2), "max_duration must be at least gap"),
+        (lambda: CountWindow(0), "size must be a positive integer (number of events), not 0"),
+        (lambda: CountWindow(2, hop=1.5), "hop must be a positive integer (number of events), not 1.5"),  # type: ignore[arg-type]
+        (lambda: CountWindow(2, early=SECOND), "early of a CountWindow must be a number of events or a function of"),
+        (lambda: CountWindow(4, 2), "value must be an aggregate, not 2: pass hop= by keyword"),
+        (lambda: TumblingWindow(SECOND, SECOND / 2), "500000): pass offset= by keyword"),
+        (lambda: HoppingWindow(SECOND, SECOND, SECOND / 2), "500000): pass offset= by keyword"),
+        (lambda: SessionWindow(SECOND, 2 * SECOND), "seconds=2): pass max_duration= by keyword"),
         (
             lambda: windowed(key="k", timestamp="t", window=Count()),  # type: ignore[arg-type]
             "window must be a window, such as TumblingWindow(timedelta(minutes=1)), not Count()",
         ),
-        (lambda: windowed(key=5, timestamp="t", window=CountWindow(2)), "key must be the name of a field"),  # type: ignore[arg-type]
+        (
+            lambda: windowed(key=5, timestamp="t", window=CountWindow(2)),  # type: ignore[arg-type]
+            "key must be a field name, a list of field names, or",
+        ),
     ],
 )
 def test_a_mistake_in_a_setting_is_told(make: Any, told: str) -> None:
@@ -175,7 +178,9 @@ def test_a_window_without_a_function_for_results_is_a_mistake_of_the_job() -> No
         def on_event(self, subject: Any, event: Any) -> None:
             self.minute.add(subject, event)
 
-    with pytest.raises(JobError, match=r"nothing takes its results: mark a method with @minute.on_close"):
+    with pytest.raises(
+        JobError, match=r"no function receives the window's results: mark a method with @minute.on_close"
+    ):
         Job("forgetful", Forgetful(), sources={"in": MemorySource()}, sinks={})
 
 

@@ -135,8 +135,8 @@ def test_a_subclass_may_define_a_marked_method_anew() -> None:
     [
         (lambda: TumblingWindow(SECOND, on_close=5), "on_close must be a function, not 5"),  # type: ignore[arg-type]
         (lambda: TumblingWindow(SECOND).on_late("late"), "on_late must be a function, not 'late'"),  # type: ignore[type-var]
-        (lambda: TumblingWindow(SECOND, name=5), "name must be a text, not 5"),  # type: ignore[arg-type]
-        (lambda: TumblingWindow(SECOND, name=""), "name must be a text, not ''"),
+        (lambda: TumblingWindow(SECOND, name=5), "name must be a non-empty string, not 5"),  # type: ignore[arg-type]
+        (lambda: TumblingWindow(SECOND, name=""), "name must be a non-empty string, not ''"),
         (lambda: AsOfJoin(left="l", right="r", on_match=5), "on_match must be a function, not 5"),
     ],
 )
@@ -169,8 +169,11 @@ def test_a_method_for_early_results_that_never_come_is_a_mistake_of_the_job() ->
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({}, "nothing takes its results: mark a method with @window.on_close, or give on_close="),
-        ({"on_close": over, "on_early": over}, "on_early is never called"),
+        ({}, "no function receives the window's results: mark a method with @window.on_close, or pass on_close="),
+        (
+            {"on_close": over, "on_early": over},
+            "on_early is never called: set early= or max_active=, or remove on_early",
+        ),
     ],
 )
 def test_a_mistake_in_a_window_made_at_run_time_is_told_by_its_first_event(settings: Any, told: str) -> None:
@@ -193,8 +196,8 @@ def test_an_event_of_another_key_is_told() -> None:
     with pytest.raises(CallbackError) as caught:
         TestRun(job(Mistaken())).add_record(event(0)).run()
     assert caught.value.error == (
-        "WindowEventError: the window 'window' cannot take the event of 1970-01-01T00:00:00+00:00: its key is 'b', and "
-        "that of the subject 'a'"
+        "WindowEventError: the window 'window' cannot accept the event at 1970-01-01T00:00:00+00:00: its key is 'b', "
+        "but the subject has the key 'a': pass an event of this subject"
     )
 
 
@@ -249,7 +252,7 @@ async def waiting(*_: Any) -> None: ...
 @pytest.mark.parametrize(("function", "told"), [(yielding, "yielding has a yield"), (waiting, "waiting is async")])
 def test_a_function_that_does_nothing_when_it_is_called_is_refused(function: Callable[..., Any], told: str) -> None:
     window = TumblingWindow(SECOND, name="window")
-    with pytest.raises(SpecError, match=f"{told}, so that calling it does nothing: on_close takes a plain function"):
+    with pytest.raises(SpecError, match=f"{told}, so calling it does nothing: on_close must be a plain function"):
         window.on_close(function)
-    with pytest.raises(SpecError, match=f"{told}, so that calling it does nothing: on_late takes a plain function"):
+    with pytest.raises(SpecError, match=f"{told}, so calling it does nothing: on_late must be a plain function"):
         TumblingWindow(SECOND, on_late=function)

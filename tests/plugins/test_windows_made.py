@@ -16,32 +16,33 @@ ANOTHER: dict[str, tuple[Make, Make, str, str]] = {
     "size": (
         tumbling(10),
         tumbling(20),
-        "stored is TumblingWindow(size=0:00:10, Count()), expected is TumblingWindow(size=0:00:20, Count())",
-        "make the window 'made' as it was until nothing of it is open, and the new one under another name",
+        "found TumblingWindow(size=0:00:10, Count()), expected TumblingWindow(size=0:00:20, Count())",
+        "keep creating the window 'made' with its old settings until it has no open state, and create the new window "
+        "under another name",
     ),
     "aggregate": (
         tumbling(10),
         tumbling(10, Sum()),
         "the aggregate was Count() and is now Sum()",
-        "give it version=1 and migrate=, or make the window 'made' as it was",
+        "set version=1 and migrate= on it, or keep creating the window 'made' with its old settings until",
     ),
     "kind": (
         tumbling(10),
         lambda **given: SessionWindow(10 * SECOND, **given),
-        "stored is TumblingWindow(size=0:00:10, Count()), expected is SessionWindow(gap=0:00:10, Count())",
-        "make the window 'made' as it was",
+        "found TumblingWindow(size=0:00:10, Count()), expected SessionWindow(gap=0:00:10, Count())",
+        "keep creating the window 'made' with its old settings until",
     ),
     "session's kind": (
         lambda **given: SessionWindow(10 * SECOND, **given),
         lambda **given: SlidingWindow(10 * SECOND, **given),
-        "stored is SessionWindow(gap=0:00:10, Count())",
-        "make the window 'made' as it was",
+        "found SessionWindow(gap=0:00:10, Count())",
+        "keep creating the window 'made' with its old settings until",
     ),
     "an aggregate of a mapping": (
         tumbling(10, {"n": Count(), "of": Sum()}),
         tumbling(10, {"n": Count(), "of": Mean()}),
         "the aggregate['of'] was Sum() and is now Mean()",
-        "give it version=1 and migrate=",
+        "set version=1 and migrate= on it",
     ),
 }
 
@@ -61,7 +62,7 @@ def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(change: 
         run.run()
     assert mismatch in caught.value.error
     assert advice in caught.value.error
-    assert "Nothing was changed" in caught.value.error
+    assert "The state is unchanged" in caught.value.error
     back = TestRun(job(Making(before)), snapshot=snapshot)
     assert len(closed(back.add_watermark(at(500)).end_batch())) == 1
 
@@ -119,7 +120,7 @@ def test_a_window_may_be_made_otherwise_in_the_batch_that_closes_its_last_one() 
 def test_a_window_that_is_made_otherwise_while_it_is_open_is_refused_within_a_run_too() -> None:
     run = TestRun(job(Lengthening(), on_error="dead_letter"))
     run.add_records([event(1, 1), event(2, "longer"), event(3, 1)])
-    with pytest.raises(CallbackError, match=r"stored is TumblingWindow.size=0:00:10"):
+    with pytest.raises(CallbackError, match=r"found TumblingWindow.size=0:00:10"):
         run.run()
 
 
@@ -127,7 +128,7 @@ def test_a_window_that_was_migrated_for_one_key_is_known_in_both_forms() -> None
     summed = tumbling(10, {"sum": Sum()}, version=1, migrate=lambda total, _: {"sum": total})
     run = TestRun(job(Making(tumbling(10, Sum())))).add_records([event(1, 5), event(1, 7, key="other")])
     run.restart(Making(summed)).add_record(event(2, 5)).restart(Making(tumbling(10, {"sum": Sum()})))
-    with pytest.raises(CallbackError, match=r"version=1.*of it is stored|stored is TumblingWindow.* version 1"):
+    with pytest.raises(CallbackError, match=r"version=1.*the state is of|found TumblingWindow.* version 1"):
         run.add_record(event(3, 5)).run()
     assert sorted(closed(run.restart(Making(summed)).add_watermark(at(500)).end_batch()), key=str) == [
         {"sum": 10},
@@ -143,7 +144,7 @@ def test_a_window_may_be_made_otherwise_when_its_last_one_is_closed() -> None:
 @pytest.mark.parametrize("on_error", ["fail", "dead_letter"])
 def test_a_retired_name_is_not_made_again(on_error: Any) -> None:
     run = TestRun(job(Making(), retired={"made": "drop"}, on_error=on_error)).add_record(event(1))
-    with pytest.raises(CallbackError, match="retired names 'made', which the handler makes"):
+    with pytest.raises(CallbackError, match="retired contains 'made', but the handler creates this window"):
         run.run()
 
 
@@ -197,5 +198,7 @@ def test_a_running_value_made_at_run_time_is_compared_too() -> None:
     again = TestRun(job(Running(Sum()), on_error="dead_letter"), snapshot=run.snapshot()).add_record(event(1, 3))
     assert [seen[4] for seen in again.run().records("seen")] == [6]
     other = TestRun(job(Running(Max()), on_error="dead_letter"), snapshot=run.snapshot()).add_record(event(1, 3))
-    with pytest.raises(AmadouError, match=r"was Sum\(\) and is now Max\(\)\. .* or make 'made' as it was, and"):
+    with pytest.raises(
+        AmadouError, match=r"was Sum\(\) and is now Max\(\)\. .* or keep creating 'made' with its old settings, and"
+    ):
         other.run()

@@ -57,7 +57,7 @@ def refused(before: Recorder, after: Recorder, told: str) -> None:
     with pytest.raises(CallbackError, match=r"StateDecodeError: state 'kept' of key 'k'.*migrate= failed") as caught:
         run.run()
     assert told in caught.value.error
-    assert "Nothing was changed; mend migrate=" in caught.value.error
+    assert "The state is unchanged. To continue, fix migrate=" in caught.value.error
     back = TestRun(job(before), snapshot=first.snapshot()).add_record(event(3, 2)).add_watermark(at(500)).end_batch()
     assert results(back)[-1] in (14, 3)
 
@@ -66,16 +66,19 @@ def refused(before: Recorder, after: Recorder, told: str) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (None, "which migrate= gave: it needs a mapping with accumulators of 'sum', 'n'"),
-        (3, "cannot go on from 3, which migrate= gave: it needs a mapping"),
-        ({"n": 2}, "it lacks 'sum': give the create() of an aggregate that is to begin anew"),
+        (None, "which migrate= returned: return a mapping with accumulators of 'sum', 'n'"),
+        (3, "cannot continue from 3, which migrate= returned: return a mapping"),
+        ({"n": 2}, "the mapping lacks 'sum': use create() for an aggregate that starts empty"),
         (
             {"sum": Sum().create(), "n": None},
-            "Count() cannot go on from None, which migrate= gave: it needs one like 0",
+            "Count() cannot continue from None, which migrate= returned: return an accumulator like 0",
         ),
-        ({"sum": Sum().create(), "n": "2"}, "Count() cannot go on from '2'"),
-        ({"sum": 12, "n": 2}, "Sum() cannot go on from 12, which migrate= gave: it needs one like [[], 0, 0, None"),
-        ({"sum": [["5"], 0, 0, None, None, 1], "n": 2}, "Sum() cannot go on from [['5'], 0"),
+        ({"sum": Sum().create(), "n": "2"}, "Count() cannot continue from '2'"),
+        (
+            {"sum": 12, "n": 2},
+            "Sum() cannot continue from 12, which migrate= returned: return an accumulator like [[], 0, 0, None",
+        ),
+        ({"sum": [["5"], 0, 0, None, None, 1], "n": 2}, "Sum() cannot continue from [['5'], 0"),
     ],
 )
 def test_what_a_mapping_of_aggregates_cannot_go_on_from_ends_the_run(kind: str, given: Any, told: str) -> None:
@@ -102,13 +105,17 @@ class Longest(Aggregate[int, int]):
 @pytest.mark.parametrize(
     ("aggregate", "given", "told"),
     [
-        (Mean(), 6.0, "Mean() cannot go on from 6.0"),
-        (Longest(), None, "Longest() cannot go on from None"),
-        (Longest(), "7", "Longest() cannot go on from '7', which migrate= gave: TypeError"),
-        (Latest(), 7, "Latest() cannot go on from 7, which migrate= gave: it needs one like [None, None]"),
-        (Collect(), (5, 7), "Collect() cannot go on from (5, 7)"),
-        (Quantiles(quantiles=[0.5]), [{}, 0], "it needs one like [{}, 0, {}]"),
-        (Count(), object(), "Count() cannot go on from <object object"),
+        (Mean(), 6.0, "Mean() cannot continue from 6.0"),
+        (Longest(), None, "Longest() cannot continue from None"),
+        (Longest(), "7", "Longest() cannot continue from '7', which migrate= returned: TypeError"),
+        (
+            Latest(),
+            7,
+            "Latest() cannot continue from 7, which migrate= returned: return an accumulator like [None, None]",
+        ),
+        (Collect(), (5, 7), "Collect() cannot continue from (5, 7)"),
+        (Quantiles(quantiles=[0.5]), [{}, 0], "return an accumulator like [{}, 0, {}]"),
+        (Count(), object(), "Count() cannot continue from <object object"),
         (Reduce(max, mergeable=True), object(), "EncodeError"),
     ],
     ids=shown,
@@ -123,7 +130,7 @@ def test_what_is_no_list_of_events_ends_the_run_where_those_are_kept(given: Any)
     def adding(**more: Any) -> Recorder:
         return keeping("session", Reduce(lambda left, right: left + right), **more)
 
-    refused(adding(), adding(version=1, migrate=lambda *_: given), "cannot go on from")
+    refused(adding(), adding(version=1, migrate=lambda *_: given), "cannot continue from")
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "running"])

@@ -25,7 +25,7 @@ from amadou_plugins.windows import (
 from amadou_runtime import TestResult, TestRun
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
-from amadou_runtime.core.operator import Operator, ReplayedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ReplayedGroup
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.replay import ReplayedLetter, plan_of
 
@@ -119,7 +119,7 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     operator.open()
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
-    processed = operator.replay(run._state, group, to_micros(result.watermark), {})
+    processed = operator.process(GroupBatch(run._state, [], to_micros(result.watermark), again=group))
     assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
         port: [port_codec(mended, port).decode(encoded) for encoded in encoded_values]
@@ -264,9 +264,9 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     assert [letter.callback for letter in result.dead_letters] == ["on_timer_expired"]
     mended = job(FedByTimers(False))
     operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
-    played = operator.replay(run._state, ReplayedGroup([], timers, []), to_micros(at(20)), {})
+    played = operator.process(GroupBatch(run._state, [], to_micros(at(20)), again=ReplayedGroup([], timers, [])))
     assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
-    closed = operator.process(played.state, [], to_micros(at(60)))
+    closed = operator.process(GroupBatch(played.state, [], to_micros(at(60))))
     assert [port_codec(mended, "results").decode(encoded) for encoded in closed.outputs["results"]] == [
         (at(60), "a", (0, 1))
     ]
@@ -297,8 +297,10 @@ def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so(
     letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
     (letter,) = replayed(job(Shorter(False)), run, result, letters)["dead_letters"]
     assert letter.callback == "closed"
-    assert letter.error.startswith("RunError: tumbling does not call closed with (Window(start=")
-    assert "any more, with what it had when that failed: its settings, or the code of" in letter.error
+    assert letter.error.startswith(
+        "RunError: with the state from the dead letter, tumbling no longer calls closed with (Wi"
+    )
+    assert ". Its settings or its aggregate's code changed: change them back" in letter.error
 
 
 class Made(Recorded):
@@ -321,5 +323,5 @@ def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
 def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
     run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     letters = letters_of(run.run().dead_letters)
-    with pytest.raises(LoadError, match=r"a letter is of '\w+', which the handler lacks: give a window or join"):
+    with pytest.raises(LoadError, match=r"a dead letter needs the window or join '\w+': declare it in the handler"):
         plan_of(letters, job(Feeding(False)), set())

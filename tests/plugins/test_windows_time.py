@@ -11,7 +11,7 @@ from amadou.errors import CallbackError
 from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow, WindowSpec
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.operator import GroupBatch, Operator
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
@@ -55,8 +55,8 @@ def test_an_event_whose_window_would_leave_time_is_told(
     handler.delegates_to = delegates_to
     chunk = Chunk("in", b"", pack_events(["a", NOW, 1, "b", timestamp, 2]))
     with pytest.raises(CallbackError) as caught:
-        Operator(job(handler)).process(None, [chunk], None)
-    told = f"WindowEventError: the window 'window' cannot take the event of {timestamp.isoformat()}: its window would"
+        Operator(job(handler)).process(GroupBatch(None, [chunk], None))
+    told = f"WindowEventError: the window 'window' cannot accept the event at {timestamp.isoformat()}: its window would"
     assert (caught.value.callback, caught.value.key) == ("on_event", "b")
     assert caught.value.error.startswith(told)
 
@@ -98,18 +98,18 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
 ) -> None:
     events = [field for minute in (5, 9, 7) for key in "ab" for field in (key, LAST - minute * MINUTE, None)]
 
-    def outputs(is_at_once: bool) -> list[Any]:
+    def outputs(is_vectorized: bool) -> list[Any]:
         handler = windowing(kind, *lengths, allowed_lateness=lateness)
         handler.delegates_to = "window"
         operator = Operator(job(handler))
         found, state = [], None
         for watermark, given in ((None, events), (to_micros(LAST), []), (to_micros(LAST), events)):
             chunks = [Chunk("in", b"", pack_events(given))] if given else []
-            if is_at_once:
+            if is_vectorized:
                 assert operator.vectorized_component is not None
-                processed = operator.vectorized(operator.vectorized_component, state, chunks, watermark)
+                processed = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, watermark))
             else:
-                processed = operator.per_event(state, chunks, watermark)
+                processed = operator.per_event(GroupBatch(state, chunks, watermark))
             assert processed is not None
             state = processed.state
             results = sorted(map(repr, processed.outputs.get("results", [])))

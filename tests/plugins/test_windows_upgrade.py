@@ -14,7 +14,7 @@ from amadou_plugins.aggregates import Aggregate, Collect, Count, First, Max, Mea
 from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, SlidingWindow, TumblingWindow
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),
@@ -30,33 +30,33 @@ AT_ONCE = ("tumbling", "hopping", "session")
 
 
 def batch_played(
-    operator: Operator, state: bytes | None, chunks: list[Chunk], watermark: int, is_at_once: bool
+    operator: Operator, state: bytes | None, chunks: list[Chunk], watermark: int, is_vectorized: bool
 ) -> ProcessedGroup:
     """A batch, played many events at a time or one by one."""
-    if is_at_once:
+    if is_vectorized:
         assert operator.vectorized_component is not None
-        done = operator.vectorized(operator.vectorized_component, state, chunks, to_micros(at(watermark)))
+        done = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, to_micros(at(watermark))))
     else:
-        done = operator.per_event(state, chunks, to_micros(at(watermark)))
+        done = operator.per_event(GroupBatch(state, chunks, to_micros(at(watermark))))
     assert done is not None
     return done
 
 
-def results(before: Recording, after: Recording, *at_once: bool) -> list[Any]:
+def results(before: Recording, after: Recording, *vectorized: bool) -> list[Any]:
     """What windows give that one handler began and another one ended.
 
-    :param at_once: whether the one is played many events at a time, and the other
+    :param vectorized: whether the one is played many events at a time, and the other
     """
     state = None
     outputs: list[Any] = []
-    for handler, second, is_at_once in zip((before, after), (10, 20), at_once, strict=True):
-        handler.delegates_to = "window" if is_at_once else None
+    for handler, second, is_vectorized in zip((before, after), (10, 20), vectorized, strict=True):
+        handler.delegates_to = "window" if is_vectorized else None
         operator = Operator(job(handler))
         for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
-            done = batch_played(operator, state, chunks, watermark, is_at_once)
+            done = batch_played(operator, state, chunks, watermark, is_vectorized)
             state = done.state
             outputs += done.outputs.get("results", [])
-    closed = operator.process(state, [], to_micros(at(1000)))
+    closed = operator.process(GroupBatch(state, [], to_micros(at(1000))))
     assert closed.state is None
     return [unpack(result)[-1] for result in [*outputs, *closed.outputs.get("results", [])]]
 
@@ -148,7 +148,7 @@ def test_a_column_of_an_aggregates_own_is_read_by_its_class_alone() -> None:
     make = KINDS["tumbling"]
     both = {"n": Packed(), "max": Max()}
     assert results(make({"n": Packed()}), make(both), True, True)[-1] == {"n": 2, "max": 20}
-    with pytest.raises(Exception, match=r"state 'window' of key 'a'.*in the form of Packed\.accumulators"):
+    with pytest.raises(Exception, match=r"state 'window' of key 'a'.*in the layout Packed\.accumulators"):
         results(make({"n": Packed()}), make({"max": Max()}), True, False)
 
 
@@ -197,18 +197,20 @@ def test_a_running_value_that_cannot_be_migrated_is_named() -> None:
 @pytest.mark.parametrize("kind", ["hopping", "sliding", "session", "cut session"])
 @pytest.mark.parametrize("of", [Count, First], ids=["any order", "in order"])
 def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) -> None:
-    def played(key: str, *at_once: bool) -> list[Any]:
+    def played(key: str, *vectorized: bool) -> list[Any]:
         state, outputs = None, []
         with_name, without = {"n": Sum(), "other": of()}, {"other": of()}
-        for value, (aggregates, is_at_once) in enumerate(zip((with_name, without, with_name), at_once, strict=True)):
+        for value, (aggregates, is_vectorized) in enumerate(
+            zip((with_name, without, with_name), vectorized, strict=True)
+        ):
             second = 10 + 30 * value
             handler = KINDS[kind](aggregates)
-            handler.delegates_to = "window" if is_at_once else None
+            handler.delegates_to = "window" if is_vectorized else None
             operator = Operator(job(handler))
             keys = ["a" if value != 1 else key]
             chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]
-            state = batch_played(operator, state, chunks, value, is_at_once).state
-        closed = operator.process(state, [], to_micros(at(1000)))
+            state = batch_played(operator, state, chunks, value, is_vectorized).state
+        closed = operator.process(GroupBatch(state, [], to_micros(at(1000))))
         outputs = [unpack(result) for result in closed.outputs["results"]]
         return [result[-1]["n"] for result in outputs if result[2] == "a"]
 

@@ -142,12 +142,17 @@ def test_a_key_of_an_unsupported_type(key: Any) -> None:
     error = failure(record)
     assert (error.callback, error.record) == ("key_event", repr(record))
     assert error.error.startswith("KeyTypeError: the key ")
-    assert "a key is a str, bytes or int, or a tuple of those" in error.error
+    assert "a key must be a str, bytes or int, or a tuple of those" in error.error
     assert shows_only_the_users_frames(error)
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"), [([5], "an iterable with 5"), (5, "an iterable of events"), ((1, 2), "with 1")]
+    ("returned", "told"),
+    [
+        ([5], "an iterable with 5"),
+        (5, "or None, not a value of type int ('int' object is not iterable)"),
+        ((1, 2), "with 1"),
+    ],
 )
 def test_what_key_event_returned_is_told(returned: Any, told: str) -> None:
     assert told in failure(returned).error
@@ -179,11 +184,11 @@ def test_key_event_that_returns_a_plain_tuple(returned: Any, on_error: str) -> N
     else:
         (letter,) = run.run().dead_letters
         error = letter.error
-    assert f"not the plain tuple {returned!r}; write KeyedEvent(key, timestamp, value)" in error
+    assert f"not the plain tuple {returned!r}: write KeyedEvent(key, timestamp, value)" in error
 
 
 def test_key_event_that_returns_a_plain_tuple_in_a_list() -> None:
-    with pytest.raises(CallbackError, match=r"not the plain tuple .*; write KeyedEvent"):
+    with pytest.raises(CallbackError, match=r"not the plain tuple .*: write KeyedEvent"):
         TestRun(job(Scripted())).add_record(lambda: [("a", START)]).run()
 
 
@@ -191,7 +196,7 @@ def test_key_event_that_returns_a_plain_tuple_in_a_list() -> None:
 def test_key_event_that_returns_no_event(returned: Any) -> None:
     error = failure(lambda: returned)
     assert error.callback == "key_event"
-    assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them or None")
+    assert error.error.startswith("EventTypeError: key_event must return a KeyedEvent, an iterable of them, or None")
     assert shows_only_the_users_frames(error)
 
 
@@ -285,11 +290,11 @@ class Unsupported(Scripted):
     [
         (TwoOfOneName, ["sums", "anything"], "the name 'same' is used by 2 specs of TwoOfOneName (first, second)"),
         (Unsupported, ["sums", "anything"], "Unsupported.odd: the type complex is not supported"),
-        (Scripted, ["sums"], "no sink serves the port 'anything' of Scripted: add it to sinks"),
+        (Scripted, ["sums"], "the port 'anything' of Scripted has no sink: add one to sinks"),
         (
             Scripted,
             ["sums", "anything", "more"],
-            "the sink 'more' serves no port of Scripted (its ports: anything, sums)",
+            "Scripted has no port for the sink 'more': name the sink after a port (anything, sums)",
         ),
     ],
 )

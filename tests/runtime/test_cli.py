@@ -95,7 +95,7 @@ def test_parameters_are_given_on_the_command_line(tmp_path: Path) -> None:
 def test_a_setting_without_a_name_or_value_is_a_usage_error(option: str, text: str) -> None:
     result = amadou("run", "cli_totals.py", option, text)
     assert result.exit_code == 2
-    assert f"takes NAME=VALUE, not '{text}'" in result.stderr
+    assert f"expects NAME=VALUE, not '{text}'" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_a_setting_without_a_name_or_value_is_a_usage_error(option: str, text: s
 def test_options_of_spark_are_usage_errors_on_the_embedded_engine(options: tuple[str, str]) -> None:
     result = amadou("run", "cli_totals.py", "--engine", "embedded", *options)
     assert result.exit_code == 2
-    assert f"{options[0]} is for the Spark engine" in result.stderr
+    assert f"{options[0]} works only on the Spark engine" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_trigger_that_is_no_time_is_told_at_once(trigger: str, example: str) -
     result = amadou("run", "cli_totals.py", "--trigger", trigger)
     told = " ".join(result.stderr.replace("│", " ").split())
     assert result.exit_code == 2
-    assert f'the trigger is a time with its unit, such as "{example}", or "available-now"' in told
+    assert f'the trigger must be an interval with a unit, such as "{example}", or "available-now"' in told
     with pytest.raises(ValueError, match=f'such as "{example}"'):
         run(load_job("cli_totals.py"), trigger=trigger)
 
@@ -128,13 +128,19 @@ def test_triggers_that_spark_takes_pass(trigger: str | None) -> None:
 def test_once_and_trigger_exclude_each_other() -> None:
     result = amadou("run", "cli_totals.py", "--once", "--trigger", "5 seconds")
     assert result.exit_code == 2
-    assert "--once and --trigger exclude each other" in result.stderr
+    assert "--once and --trigger are mutually exclusive: use only one of them" in result.stderr
+
+
+def test_flushing_input_without_an_end_is_refused_before_spark_starts(tmp_path: Path) -> None:
+    result = amadou("run", "cli_totals.py", "-p", f"VIEWS={tmp_path}", "--flush")
+    assert (result.exit_code, isinstance(result.exception, SystemExit)) == (1, True)
+    assert "--flush) needs a run that ends: use trigger=" in result.stderr
 
 
 def test_an_error_is_a_message_without_a_traceback_of_ours() -> None:
     for arguments, message in (
         (("none.py",), "cannot load none.py: the file none.py does not exist"),
-        (("cli_totals.py", "-p", "VIEW=1"), "the job 'totals' takes no parameter VIEW (it takes: VIEWS)"),
+        (("cli_totals.py", "-p", "VIEW=1"), "the job 'totals' has no parameter VIEW (its parameters: VIEWS)"),
         (("cli_totals.py", "-p", "VIEWS=none.jsonl"), "LinesSource('none.jsonl'): there is no file or directory"),
     ):
         result = amadou("run", *arguments, "--engine", "embedded")
@@ -184,7 +190,7 @@ def test_a_program_takes_the_options_of_run_without_the_target(capsys: pytest.Ca
     with pytest.raises(SystemExit):
         main(job, ["--help"])
     shown = capsys.readouterr().out
-    assert "Run the job totals to the end" in shown
+    assert "Run the job totals until its input ends" in shown
     assert "TARGET" not in shown
     for option in ("--param", "--checkpoint", "--engine", "--once", "--trigger", "--master", "--conf"):
         assert option in shown

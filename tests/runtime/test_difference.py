@@ -8,7 +8,7 @@ from tests.conformance.handlers import at
 
 from amadou.errors import AmadouError, CallbackError, EngineDifferenceError, RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.testing.players import BothPlayer, ScriptedBatch, ScriptedResult
+from amadou_runtime.testing.engines import BothEngines, ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 
 NOTHING = ScriptedResult([], {}, 0, [], {}, None, {}, None, LetterCount())
@@ -36,7 +36,7 @@ class Playing:
 
 def told(embedded: ScriptedResult | AmadouError, spark: ScriptedResult | AmadouError) -> EngineDifferenceError:
     with pytest.raises(EngineDifferenceError) as caught:
-        BothPlayer(Playing(embedded), Playing(spark)).process(BATCH)
+        BothEngines(Playing(embedded), Playing(spark)).process(BATCH)
     return caught.value
 
 
@@ -91,11 +91,11 @@ def test_an_engine_that_alone_fails_is_told() -> None:
 def test_what_fails_on_both_is_the_error_of_the_embedded_engine() -> None:
     failed = CallbackError(handler="H", callback="on_event", error="E", user_traceback="")
     with pytest.raises(CallbackError):
-        BothPlayer(Playing(failed), Playing(RunError("other words"))).process(BATCH)
+        BothEngines(Playing(failed), Playing(RunError("other words"))).process(BATCH)
 
 
 def test_numbers_that_are_none_do_not_differ() -> None:
     played = [traced(entry(0, ("seen", float("nan"))), entry(1)) for _ in range(2)]
-    assert BothPlayer(*map(Playing, played)).process(BATCH) is played[0]
+    assert BothEngines(*map(Playing, played)).process(BATCH) is played[0]
     error = told(*(traced(*trace.trace, entry(number)) for number, trace in enumerate(played)))
     assert "entry 2: on_event" in str(error)

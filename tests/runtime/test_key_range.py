@@ -12,7 +12,7 @@ from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
 
@@ -54,7 +54,7 @@ def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, 
     for records, reached in batches:
         key_range = KeyRange(stored)
         played = key_range.process(operator, chunks(records, GROUPS), watermark)
-        alone = operator.process(state, [chunk for _, chunk in chunks(records, 1)], watermark)
+        alone = operator.process(GroupBatch(state, [chunk for _, chunk in chunks(records, 1)], watermark))
 
         assert all(processed.counts.events or processed.counts.timers_fired for processed in played.values())
         assert outputs(*played.values()) == outputs(alone)
@@ -103,7 +103,7 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next(
     job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
     keying = Keying(job, "records", job.handler.key_event, 3)
     brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
-    keys = {group: Operator(job).process(None, [chunk], None).counts.keys for group, chunk in brought}
+    keys = {group: Operator(job).process(GroupBatch(None, [chunk], None)).counts.keys for group, chunk in brought}
     first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
     key_range = KeyRange(None)
     assert key_range.process(first, brought, None).keys() == {0, 1, 2}
@@ -138,7 +138,7 @@ def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_late
 
 
 def test_state_of_another_release_is_told() -> None:
-    with pytest.raises(StateDecodeError, match="this release reads version 4"):
+    with pytest.raises(StateDecodeError, match="this release reads only version 4"):
         KeyRange(pack_compressed([1, {}]))
 
 

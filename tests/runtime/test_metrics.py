@@ -209,12 +209,12 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     names = [metric.name for metric in metrics]
     assert [[read[name] for name in names] for read in reports.read] == [[None] * 4 + [at, None] for at in (0, 1)]
     assert [record.getMessage().splitlines()[0] for record in caplog.records] == [
-        f"the metric {name} of the plugin {__name__}.Registering failed, and is left out from now on: {why}"
+        f"the metric {name} of the plugin {__name__}.Registering failed and is omitted for the rest of the run: {why}"
         for name, why in {
             "broken": "ZeroDivisionError: integer division or modulo by zero",
-            "wordy": "TypeError: it gave 'many', which is no number",
-            "single": "TypeError: it gave 1, which are no numbers by port",
-            "mixed": "TypeError: it gave {'out': 'many'}, which are no numbers by port",
+            "wordy": "TypeError: it returned 'many', not a number",
+            "single": "TypeError: it returned 1, not a mapping of port to numbers",
+            "mixed": "TypeError: it returned {'out': 'many'}, not a mapping of port to numbers",
         }.items()
     ]
 
@@ -224,9 +224,9 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     [
         (
             [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
-            "amadou_events is that of the plugin metrics",
+            "the plugin metrics already has amadou_events",
         ),
-        (["events"], "it gave 'events', which is no amadou.Metric"),
+        (["events"], "it returned 'events', not an amadou.Metric"),
         (None, "TypeError: 'NoneType' object is not iterable"),
         ((1 / nothing for nothing in [0]), "ZeroDivisionError: division by zero"),
     ],
@@ -248,7 +248,7 @@ def test_what_is_held_and_what_is_down_is_told(caplog: pytest.LogCaptureFixture)
     assert reports.read[-1]["amadou_held"] == {"in": 1}
     assert reports.read[-1]["amadou_dependency_down"] == {"other": 1}
     assert "; held: 1 of in; " in str(summary)
-    assert "job: events of in wait for a source that is down (1), and go with this run" in caplog.text
+    assert "job job: held events of in were lost (1): a source is down. To keep them, use Spark" in caplog.text
     assert reports.batches[0].callback_calls["on_dependency_down"] == 1
     expected = f"job job: source other is down (its newest event: {at(0)}; in is at {at(60)}). Holding events beyond"
     assert expected in caplog.text

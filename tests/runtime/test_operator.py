@@ -11,7 +11,7 @@ from amadou.errors import CallbackError
 from amadou.event_time import to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
@@ -42,13 +42,13 @@ class Forgetful(Recorder):
 @pytest.mark.rule(16)
 def test_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
     operator = Operator(job(Forgetful()))
-    brought = operator.process(None, [chunk("events", 1, 5)], None)
+    brought = operator.process(GroupBatch(None, [chunk("events", 1, 5)], None))
     gone = to_micros(at(1)) + 480_000_000
     assert brought.next_timer is not None
     assert gone <= brought.next_timer < gone + 60_000_000
-    before = operator.process(brought.state, [], brought.next_timer - 60_000_000)
+    before = operator.process(GroupBatch(brought.state, [], brought.next_timer - 60_000_000))
     assert (before.state, before.next_timer) == (brought.state, brought.next_timer)
-    assert operator.process(brought.state, [], brought.next_timer).state is None
+    assert operator.process(GroupBatch(brought.state, [], brought.next_timer)).state is None
 
 
 def figures(processed: ProcessedGroup) -> tuple[int, ...]:
@@ -60,9 +60,13 @@ def test_a_batch_is_counted() -> None:
     for late_events, delivered in (("deliver", 3), ("drop", 2)):
         operator = Operator(job(TimerSetter(), late_events=late_events))
         events = [field for seconds in (9, 10, 20) for field in ("k", at(seconds), [5, 30, (30, "tag")])]
-        first = operator.process(None, [Chunk("events", b"", pack_events(["other", at(1), [10, 40]]))], None)
+        first = operator.process(
+            GroupBatch(None, [Chunk("events", b"", pack_events(["other", at(1), [10, 40]]))], None)
+        )
         assert figures(first) == (1, 0, 0, 1, 2)
-        second = operator.process(first.state, [Chunk("events", b"", pack_events(events))], to_micros(at(10)))
+        second = operator.process(
+            GroupBatch(first.state, [Chunk("events", b"", pack_events(events))], to_micros(at(10)))
+        )
         assert figures(second) == (3, 1, 1, 2, 3)
         assert len(second.outputs["answers"]) == 3 * delivered
 

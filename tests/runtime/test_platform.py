@@ -21,7 +21,7 @@ def java(directory: Path, version: str) -> None:
 def test_no_java_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(PlatformError, match=r"Java 17 or 21 and there is none: install Java 17 or 21 .*JAVA_HOME"):
+    with pytest.raises(PlatformError, match=r"no Java was found, but Spark needs Java 17 or 21: install .*JAVA_HOME"):
         check_java()
 
 
@@ -32,7 +32,7 @@ def test_a_wrong_java_is_told_with_its_version(
     java(tmp_path, version)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    with pytest.raises(PlatformError, match=f"Java 17 or 21, and .* is {shown}: install"):
+    with pytest.raises(PlatformError, match=f"is version {shown}, but Spark needs Java 17 or 21: install"):
         check_java()
 
 
@@ -42,7 +42,7 @@ def test_the_java_of_java_home_comes_first(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     check_java()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    with pytest.raises(PlatformError, match="does not run"):
+    with pytest.raises(PlatformError, match="cannot be started"):
         check_java()
 
 
@@ -63,4 +63,4 @@ def test_without_pyspark_a_run_says_how_to_install_it(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 1
-    assert ended.stderr.strip() == "pyspark not installed: run pip install 'amadou[spark]'"
+    assert ended.stderr.strip() == "the Spark engine needs pyspark: run pip install 'amadou[spark]'"

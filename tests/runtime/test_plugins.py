@@ -183,8 +183,8 @@ class Answering:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (lambda job: attrs.evolve(job, sinks={}), "no sink serves the port 'doubled'"),
-        (lambda job: 5, "it gave 5, which is no amadou.Job"),
+        (lambda job: attrs.evolve(job, sinks={}), "the port 'doubled' of Doubling has no sink"),
+        (lambda job: 5, "it returned 5, not an amadou.Job"),
         (lambda job: job.nothing, "AttributeError: 'Job' object has no attribute 'nothing'"),
     ],
 )
@@ -239,14 +239,14 @@ def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureF
             return {"lines": MemorySource}
 
     assert Plugins([Taking()]).sources()["lines"] is LinesSource
-    assert "the source 'lines' is that of the plugin connectors" in caplog.text
+    assert "the plugin connectors already has the source 'lines'" in caplog.text
 
 
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        ({"odd": MemorySource()}, "'odd' must be a class of sources, not MemorySource"),
-        ({1: MemorySource}, "the name of a source must be a text, not 1"),
+        ({"odd": MemorySource()}, "'odd' must be a source class, not MemorySource"),
+        ({1: MemorySource}, "the name of a source must be a string, not 1"),
     ],
 )
 def test_what_is_no_class_of_connectors_is_left_out(given: Any, why: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -280,7 +280,7 @@ def test_a_port_may_name_its_codec() -> None:
     class Unknown(Doubling):
         doubled = SinkSpec(int, codec="xml")
 
-    with pytest.raises(JobError, match=r"'doubled' wants the codec 'xml', which no plugin has \(there are: json\)"):
+    with pytest.raises(JobError, match="'doubled' uses the codec 'xml', but no plugin registers it: use one of json"):
         run(attrs.evolve(written, handler=Unknown()), engine="embedded")
 
 
@@ -318,7 +318,7 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
     assert problems["good_plugin"] is None
     assert "good" in plugins.codecs()
     assert "the plugin broken_plugin cannot be loaded: ZeroDivisionError: division by zero" in caplog.text
-    assert "from broken_plugin 1.5; AMADOU_PLUGINS_OFF=broken_plugin turns it off" in caplog.text
+    assert "from broken_plugin 1.5; turn the plugin off with AMADOU_PLUGINS_OFF=broken_plugin" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -326,13 +326,16 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
     [
         (
             "@hookimpl\ndef amadou_run_over(): pass\n",
-            "there is no hook amadou_run_over .the hooks are: amadou_",
+            "unknown hook amadou_run_over .known hooks: amadou_",
         ),
         ("@hookimpl\ndef amadou_run_failed(mistake): pass\n", "mistake"),
         ("", "it has no function marked with hookimpl"),
         ("raise SystemError('no')\n", "SystemError: no"),
         ("raise SystemExit('no licence')\n", "SystemExit: no licence"),
-        ("@hookimpl(wrapper=True)\ndef amadou_run_ended(): return (yield)\n", "amadou_run_ended is a wrapper"),
+        (
+            "@hookimpl(wrapper=True)\ndef amadou_run_ended(): return (yield)\n",
+            "amadou_run_ended is a hook wrapper: write a hook without wrapper=True",
+        ),
     ],
 )
 def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: str) -> None:
@@ -344,7 +347,7 @@ def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: s
 
 @pytest.mark.parametrize(
     ("plugin", "why"),
-    [(None, "it is None: name a module"), ("my plug!", "name a module, or an object in it as module:attribute")],
+    [(None, "it is None: use a module name"), ("my plug!", "not a plugin reference: use a module name, or module:")],
 )
 def test_what_can_be_no_plugin_is_refused(plugin: Any, why: str) -> None:
     with pytest.raises(PluginError, match=why):
@@ -381,7 +384,7 @@ def test_what_is_turned_off_must_be_there(
     installed("quiet_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
     monkeypatch.setenv("AMADOU_PLUGINS_OFF", "quite_plugin")
     Plugins()
-    assert "AMADOU_PLUGINS_OFF names quite_plugin, which is not installed (it takes: all, quiet_plugin" in caplog.text
+    assert "AMADOU_PLUGINS_OFF contains unknown plugins: quite_plugin (known: all, quiet_plugin" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "0", "false"])
@@ -432,7 +435,7 @@ def test_a_command_whose_name_is_taken_stays_that_of_the_first(caplog: pytest.Lo
     app = typer.Typer()
     Plugins([Taking()]).register_commands(app)
     assert "connectors" in CliRunner().invoke(app, ["plugins"]).stdout
-    assert "the command 'plugins' is that of the plugin commands" in caplog.text
+    assert "the plugin commands already has the command 'plugins'" in caplog.text
 
 
 def test_a_plugin_that_cannot_add_its_command_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:

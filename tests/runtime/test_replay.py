@@ -97,15 +97,18 @@ def test_letters_that_were_noted_are_left_out_and_those_that_say_the_same_are_to
 
 def test_letters_of_late_events_and_those_without_a_record_are_counted_and_left_out() -> None:
     told = plan(letter("late_events", "left", ("a", 1)), event("a", 1), letter("key_event", "left", None))
-    lacking = "key_event without records, which could not be carried"
+    lacking = "key_event (record could not be encoded)"
     assert (told.others, len(told.steps)) == ({"late_events": 1, lacking: 1}, 1)
 
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (event("a", 1, "gone"), "of the source 'gone', which the job lacks"),
-        (letter("on_event", "left", ("a", 1), job="other"), "the letters are of the job 'other'"),
+        (event("a", 1, "gone"), "a dead letter needs the source 'gone': add a source with this name to the job"),
+        (
+            letter("on_event", "left", ("a", 1), job="other"),
+            "the dead letters are from the job 'other': replay them with that job",
+        ),
     ],
 )
 def test_letters_that_cannot_be_replayed_are_told(wrong: Letter, told: str) -> None:

@@ -121,7 +121,7 @@ def test_letters_of_one_error_from_one_line_become_one_test(letters: Path, tmp_p
     letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
     assert command("reproduce", str(letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
-    assert "# the first of 3 letters with this error from this line" in text
+    assert "# first of 3 dead letters with this error, raised on the same line" in text
 
 
 def test_a_directory_of_letters_is_taken_whole(letters: Path, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_letters_of_several_jobs_are_told(letters: Path, tmp_path: Path) -> None
     (tmp_path / "other.jsonl").write_text(json.dumps(letter | {"job": "the shed"}) + "\n")
     told = command("reproduce", "all.jsonl", "other.jsonl")
     assert told.returncode == 1
-    assert "the letters are of several jobs (the fence, the shed)" in told.stderr
+    assert "the dead letters are from multiple jobs (the fence, the shed): pass one job's files" in told.stderr
 
 
 def test_the_tests_pass_when_the_handler_is_mended(letters: Path, tmp_path: Path) -> None:
@@ -159,11 +159,11 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["nowhere.jsonl"], "cannot be read"),
-        (["fence_job.py"], "line 1 is no dead letter"),
-        (["empty.jsonl"], "holds no dead letters"),
-        (["all.jsonl", "--line", "99"], "and no line 99"),
-        (["all.jsonl", "empty.jsonl", "--line", "1"], "name that file alone"),
-        (["out"], "holds no files dead_letters-"),
+        (["fence_job.py"], "line 1: not a dead letter"),
+        (["empty.jsonl"], "contains no dead letters"),
+        (["all.jsonl", "--line", "99"], "line 99 does not exist: the file has "),
+        (["all.jsonl", "empty.jsonl", "--line", "1"], "a line number requires a single file: pass only one file"),
+        (["out"], "the directory contains no dead_letters-"),
         (["all.jsonl", "--output", "boards.txt"], "use --force"),
         (["all.jsonl", "--job", "other.py"], "does not exist"),
     ],

@@ -68,63 +68,63 @@ CASES: dict[str, tuple[Any, Any, str]] = {
     "a new field": (
         ValueSpec(Point),
         ValueSpec(Placed),
-        "Give the new field a default; or give kept version=1 and migrate=; or change kept back",
+        "Give the new field a default; or set version=1 and migrate= on kept; or change kept back",
     ),
     "a new field and another type": (
         ListSpec(Point),
         ListSpec(Text),
-        "Give kept version=1 and migrate=; or change kept back",
+        "Set version=1 and migrate= on kept; or change kept back",
     ),
     "a new field, of a later version": (
         ValueSpec(Point, version=3, migrate=migrated),
         ValueSpec(Placed, version=3, migrate=migrated),
-        "Give the new field a default; or give kept version=4 and migrate=; or change kept back",
+        "Give the new field a default; or set version=4 and migrate= on kept; or change kept back",
     ),
-    "another type": (ValueSpec(int), ValueSpec(str), "Give kept version=1 and migrate=; or change kept back"),
+    "another type": (ValueSpec(int), ValueSpec(str), "Set version=1 and migrate= on kept; or change kept back"),
     "an older version": (
         ValueSpec(int, version=2, migrate=migrated),
         ValueSpec(int, version=1, migrate=migrated),
-        "Give kept version=2 and its migrate= again, since newer code has stored it; or change kept back",
+        "Set version=2 and migrate= on kept again (newer code stored the state); or change kept back",
     ),
     "another kind of spec": (
         ValueSpec(int),
         MapSpec(str, int, version=1, migrate=migrated),
-        "Change kept back; or give the new state another name, and remove the old: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new state another name and drop the old state: Job(retired={'kept': \"drop\"})",
     ),
     "other keys": (
         MapSpec(str, int),
         MapSpec(bytes, int),
-        "Change kept back; or give the new state another name, and remove the old: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new state another name and drop the old state: Job(retired={'kept': \"drop\"})",
     ),
     "another size": (
         window(Sum()),
         window(Sum(), 2 * HOUR, version=1, migrate=migrated),
-        "Change kept back; or give the new window another name, and leave kept as it was, without adding to it, until "
-        "nothing of it is open, or give up what is: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
+        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
     ),
     "another kind of window": (
         window(Sum()),
         session(Sum()),
-        "Change kept back; or give the new window another name, and leave kept as it was, without adding to it, until "
-        "nothing of it is open, or give up what is: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
+        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
     ),
     "parts kept otherwise": (
         session({"n": Count()}),
         session({"n": Count(), "all": Collect()}),
-        "Change kept back; or give the new window another name, and leave kept as it was, without adding to it, until "
-        "nothing of it is open, or give up what is: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
+        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
     ),
     "a join": (
         joining(1),
         joining(2),
-        "Change kept back; or give the new join another name, and leave kept as it was, without adding to it, until "
-        "nothing of it is open, or give up what is: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new join another name. Then either keep kept with its old settings, without "
+        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
     ),
-    "another aggregate": (window(Sum()), window(Max()), "Give kept version=1 and migrate=; or change kept back"),
+    "another aggregate": (window(Sum()), window(Max()), "Set version=1 and migrate= on kept; or change kept back"),
     "an aggregate of a mapping": (
         RunningSpec({"n": Count(), "of": Sum()}),
         RunningSpec({"n": Count(), "of": Mean()}),
-        "Give kept version=1 and migrate=; or give the changed aggregate another name in the mapping; or change kept "
+        "Set version=1 and migrate= on kept; or give the changed aggregate another name in the mapping; or change kept "
         "back",
     ),
 }
@@ -150,7 +150,7 @@ def test_each_spec_that_does_not_fit_has_a_hint() -> None:
     problem = state_problem(after, with_structures({}, described(before)), described(after))
     assert problem is not None
     assert "a was ValueSpec int and is now ValueSpec str; b was TumblingWindow(size=1:00:00, Sum()) and" in problem
-    assert ". Give a version=1 and migrate=; or change a back. Change b back; or give the new window" in problem
+    assert ". Set version=1 and migrate= on a; or change a back. Change b back; or give the new window" in problem
 
 
 KNOWN = with_structures({}, described(job_of(per_minute=window(Sum()), total=ValueSpec(int))))
@@ -162,8 +162,8 @@ def test_a_retired_name_that_is_misspelt_is_told(misspelt: str) -> None:
     problem = state_problem(after, KNOWN, described(after))
     meant = "total" if misspelt == "totals" else "per_minute"
     assert problem == (
-        f"retired names {misspelt!r}, of which nothing is known, and not {meant!r}, which 'conformance' no longer "
-        f"declares: correct the name, or retire {meant!r}, too"
+        f"retired contains {misspelt!r}, but no earlier run declared this name. 'conformance' no longer "
+        f"declares the similar name {meant!r}: correct the name, or also add {meant!r} to retired"
     )
 
 

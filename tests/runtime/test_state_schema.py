@@ -178,9 +178,9 @@ UNREADABLE: list[tuple[Any, Any, Any, str]] = [
     (Tree, Tree3, TREE, "Tree3.depth is new and has no default"),
     (Point | Named, Point | int, Named(1, "a"), ""),
     (Point, Open | Point, Point(1), ""),
-    (More, Color, More.GREEN, "Color no longer takes 'green'"),
+    (More, Color, More.GREEN, "Color no longer allows 'green'"),
     (Color, Color | str, Color.RED, ""),
-    (Literal["a", "b"], Literal["a"], "b", "no longer takes 'b'"),
+    (Literal["a", "b"], Literal["a"], "b", "no longer allows 'b'"),
     (list[Point], list[Named], [Point(1)], "Named.name is new"),
 ]
 
@@ -352,7 +352,7 @@ def test_aggregates_by_name_may_come_and_go_and_none_may_change() -> None:
     assert "the aggregate['more']['n'] was Count() and is now Mean()" in told
     assert problems(RunningSpec(Sum()), RunningSpec({"sum": Sum()})) == [
         "kept was RunningSpec(Sum()) and is now RunningSpec({'sum': Sum()}): "
-        "the aggregate was Sum() and is now several by name"
+        "the aggregate was Sum() and is now a mapping of aggregates"
     ]
 
 

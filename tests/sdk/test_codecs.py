@@ -513,20 +513,20 @@ def test_a_subclass_of_a_scalar_goes_through_as_the_scalar() -> None:
 def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded: Any) -> None:
     with pytest.raises(StateDecodeError) as caught:
         codec_for(type_).decode(encoded)
-    assert "expected is" in str(caught.value)
-    assert str(caught.value).count("Nothing was changed") == 1
+    assert ", expected " in str(caught.value)
+    assert str(caught.value).count("The state is unchanged") == 1
 
 
 @pytest.mark.parametrize(
     ("type_", "told"),
     [
         (Plain, "attrs class"),
-        (list[Plain], "Plain in it"),
-        (dict[str, list[Plain | None]], "Plain in it"),
-        (WithPlain, "Plain in it"),
-        (Box[Plain], "Plain in it"),
+        (list[Plain], "it contains tests.sdk.test_codecs.Plain: use str"),
+        (dict[str, list[Plain | None]], "it contains tests.sdk.test_codecs.Plain: use str"),
+        (WithPlain, "it contains tests.sdk.test_codecs.Plain: use str"),
+        (Box[Plain], "it contains tests.sdk.test_codecs.Plain: use str"),
         (Callable[[int], int], "functions cannot be stored"),
-        (list[int] | list[str], "look alike"),
+        (list[int] | list[str], "more than one member is a list: use different classes"),
         (Literal[Color.RED], "Literal"),
         (complex, "attrs class"),
         (5, "not a type"),
@@ -560,7 +560,7 @@ def test_a_failed_value_leaves_nothing_in_what_is_packed_next() -> None:
 
 
 def test_unknown_extensions_are_told() -> None:
-    with pytest.raises(StateDecodeError, match="extension 99"):
+    with pytest.raises(StateDecodeError, match="extension type 99 is unknown"):
         unpack(msgpack.packb(msgpack.ExtType(99, b"")))
 
 
@@ -710,7 +710,7 @@ def test_converters_and_validators_do_not_run_when_a_value_is_read(slots: bool, 
     read = codec_for(converted).decode(older)
     assert (read.is_new, read.told, read.later) == (False, "NOON 4", [])
     del older["at"]
-    with pytest.raises(StateDecodeError, match="'at' is missing in it"):
+    with pytest.raises(StateDecodeError, match="'at' is missing"):
         codec_for(converted).decode(older)
 
 
@@ -757,5 +757,5 @@ def test_a_field_that_a_class_makes_itself_of_what_cannot_be_stored_is_refused()
     class Locked:
         plain: Plain = field(init=False, default_factory=Plain)
 
-    with pytest.raises(UnsupportedTypeError, match="Plain in it"):
+    with pytest.raises(UnsupportedTypeError, match=r"it contains tests.sdk.test_codecs.Plain: use str"):
         codec_for(Locked)

@@ -114,122 +114,135 @@ def test_a_handler_with_the_callback_has_timers() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"name": ""}, "the name must be a text, not ''"),
-        ({"name": 5}, "the name must be a text, not 5"),
-        ({"handler": Counter}, "the handler is the class Counter: give an instance, Counter()"),
+        ({"name": ""}, "the name must be a non-empty string, not ''"),
+        ({"name": 5}, "the name must be a non-empty string, not 5"),
+        ({"handler": Counter}, "the handler is the class Counter: pass an instance, Counter()"),
         ({"handler": "counter"}, "the handler must be an instance of a subclass of amadou.Handler, not 'counter'"),
-        ({"sources": {}}, "there is no source"),
+        ({"sources": {}}, "the job has no source: add one to sources"),
         ({"sources": {"in": "file"}}, "sources['in'] must be an amadou.Source, not 'file'"),
-        ({"sources": {"": MemorySource()}}, "sources: the name must be a text, not ''"),
-        ({"sources": MemorySink()}, "sources must be a mapping of names to amadou.Sources, not MemorySink(0 records)"),
+        ({"sources": {"": MemorySource()}}, "sources: the name must be a non-empty string, not ''"),
+        ({"sources": MemorySink()}, "sources must be a mapping from names to amadou.Source, not MemorySink(0 records)"),
         ({"sinks": {"sums": MemorySource()}}, "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)"),
-        ({"sinks": {"sums": []}}, "sinks['sums'] is empty: give the port one sink at least"),
+        ({"sinks": {"sums": []}}, "sinks['sums'] is empty: add at least one sink"),
         (
             {"sinks": {"sums": [MemorySink(), MemorySource()]}},
             "sinks['sums'][1] must be an amadou.Sink, not MemorySource(0 records)",
         ),
-        ({"sinks": {"sums": [_SINK, _SINK]}}, "sinks['sums'] has MemorySink(0 records) twice: take one out"),
-        ({"sinks": {}}, "no sink serves the port 'sums' of Counter: add it to sinks"),
+        ({"sinks": {"sums": [_SINK, _SINK]}}, "sinks['sums'] contains MemorySink(0 records) twice: remove one"),
+        ({"sinks": {}}, "the port 'sums' of Counter has no sink: add one to sinks"),
         (
             {"sinks": {"sums": MemorySink(), "sum": MemorySink()}},
-            "the sink 'sum' serves no port of Counter (its ports: sums)",
+            "Counter has no port for the sink 'sum': name the sink after a port (sums)",
         ),
-        ({"watermark_delay": -1}, "watermark_delay must be a timedelta or seconds, not below zero, not "),
-        ({"watermark_delay": "5"}, "watermark_delay must be a timedelta or seconds, not below zero, not '5'"),
-        ({"watermark_delay": True}, "watermark_delay must be a timedelta or seconds, not below zero, not True"),
-        ({"watermark_delay": float("nan")}, "watermark_delay must be a timedelta or seconds, not below zero, not nan"),
-        ({"key_groups": 0}, "key_groups must be a whole number from 1 to 32768, not 0"),
-        ({"key_groups": 1.5}, "key_groups must be a whole number from 1 to 32768, not 1.5"),
+        ({"watermark_delay": -1}, "watermark_delay must be a non-negative timedelta or number of seconds, not "),
+        ({"watermark_delay": "5"}, "watermark_delay must be a non-negative timedelta or number of seconds, not '5'"),
+        ({"watermark_delay": True}, "watermark_delay must be a non-negative timedelta or number of seconds, not True"),
+        (
+            {"watermark_delay": float("nan")},
+            "watermark_delay must be a non-negative timedelta or number of seconds, not nan",
+        ),
+        ({"key_groups": 0}, "key_groups must be an integer from 1 to 32768, not 0"),
+        ({"key_groups": 1.5}, "key_groups must be an integer from 1 to 32768, not 1.5"),
         ({"late_events": "lose"}, 'late_events must be "deliver", "drop" or "divert", not \'lose\''),
         ({"on_error": "ignore"}, 'on_error must be "fail" or "dead_letter", not \'ignore\''),
         (
             {"handler": handler_with(remind=lambda self, subject: [subject.set_timer(time) for time in ()])},
-            "Odd.remind sets a timer, and Odd does not define on_timer_expired(self, subject, timestamp)",
+            "Odd.remind sets a timer, but Odd does not define on_timer_expired(self, subject, timestamp)",
         ),
         (
             {"handler": handler_with(__module__="nowhere")},
-            "the module nowhere of Odd has no file, so that workers cannot import it: put Odd into one",
+            "workers cannot import Odd, because the module nowhere has no file: move Odd to a file",
         ),
-        ({"handler": handler_with(on_event=waiting)}, "Odd.on_event is async: callbacks are plain functions"),
+        ({"handler": handler_with(on_event=waiting)}, "Odd.on_event is async: make it a plain function"),
         ({"handler": handler_with(on_dependency_down=waiting)}, "Odd.on_dependency_down is async"),
         ({"handler": handler_with(on_dependency_recovered=yielding)}, "Odd.on_dependency_recovered has a yield"),
         (
             {"handler": handler_with(on_dependency_down=lambda self, source, since: None)},
-            "Odd.on_dependency_down does not take one DependencyChange: define on_dependency_down(self, change)",
+            "Odd.on_dependency_down must take one argument, the change: define on_dependency_down(self, change)",
         ),
         (
             {"handler": handler_with(on_event=yielding)},
-            "Odd.on_event has a yield, so that calling it does nothing: collect values with "
+            "Odd.on_event has a yield, so calling it does nothing: collect values with "
             "self.<port>.collect(subject, value)",
         ),
         ({"handler": handler_with(on_timer_expired=yielding)}, "Odd.on_timer_expired has a yield"),
-        ({"idle_timeout": 0}, "idle_timeout must be a timedelta or seconds, above zero, or None, not "),
-        ({"idle_timeout": {"in": 0}}, "idle_timeout['in'] must be a timedelta or seconds, above zero, or None, not "),
-        ({"watermark_delay": {"in": -1}}, "watermark_delay['in'] must be a timedelta or seconds, not below zero, "),
-        ({"watermark_delay": {"view": 1}}, "watermark_delay names 'view', which is none of the sources"),
-        ({"max_ahead": -1}, "max_ahead must be a timedelta or seconds, above zero, or None, not "),
+        ({"idle_timeout": 0}, "idle_timeout must be a positive timedelta or number of seconds, or None, not "),
+        (
+            {"idle_timeout": {"in": 0}},
+            "idle_timeout['in'] must be a positive timedelta or number of seconds, or None, not ",
+        ),
+        (
+            {"watermark_delay": {"in": -1}},
+            "watermark_delay['in'] must be a non-negative timedelta or number of seconds, not ",
+        ),
+        ({"watermark_delay": {"view": 1}}, "watermark_delay: the job has no source 'view': correct the name"),
+        ({"max_ahead": -1}, "max_ahead must be a positive timedelta or number of seconds, or None, not "),
         (
             {"sinks": {"sums": MemorySink(), "dead_letters": MemorySink()}},
-            "nothing goes to the sink 'dead_letters': give the job on_error=\"dead_letter\"",
+            "the sink 'dead_letters' receives no values: set on_error=\"dead_letter\" on the job",
         ),
         (
             {
                 "handler": handler_with(late_events=SinkSpec(int)),
                 "sinks": {"sums": MemorySink(), "late_events": MemorySink()},
             },
-            "Odd.late_events: amadou has a port 'late_events' of its own; use another name",
+            "Odd.late_events: the port name 'late_events' is reserved: use another name",
         ),
         (
             {"handler": handler_with(key_event=Handler.key_event)},
-            "nothing turns the records of the source 'in' into events: define Odd.key_event(self, record) "
-            "or give the source a key_event=",
+            "no function turns the records of the source 'in' into events: define Odd.key_event(self, record) "
+            "or set key_event= on the source",
         ),
         ({"handler": handler_with(on_event=Handler.on_event)}, "Odd does not define on_event(self, subject, event)"),
         ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
-        ({"handler": handler_with(odd=ValueSpec(complex))}, "a named tuple, or give the spec a codec="),
+        ({"handler": handler_with(odd=ValueSpec(complex))}, "a named tuple, or set codec= on the spec"),
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
-        ({"handler": handler_with(odd=MapSpec(complex, int))}, "a named tuple, or give the spec a key_codec="),
+        ({"handler": handler_with(odd=MapSpec(complex, int))}, "a named tuple, or set key_codec= on the spec"),
         ({"handler": handler_with(odd=MapSpec(list[int], int))}, "the keys of a map must be hashable"),
         ({"handler": handler_with(odd=ValueSpec(int, "x"))}, "Odd.odd: cannot store 'x' (str) as int"),
         (
             {"handler": handler_with(odd=ValueSpec(int, ttl=timedelta(0)))},
-            "Odd.odd: ttl must be a timedelta above zero",
+            "Odd.odd: ttl must be a positive timedelta",
         ),
-        ({"handler": handler_with(odd=ListSpec(int, ttl=60))}, "ttl must be a timedelta above zero, or None, not 60"),  # type: ignore[arg-type]
-        ({"handler": handler_with(odd=ValueSpec(int, version=-1))}, "version must be a whole number from 0 on, not -1"),
+        ({"handler": handler_with(odd=ListSpec(int, ttl=60))}, "ttl must be a positive timedelta or None, not 60"),  # type: ignore[arg-type]
+        (
+            {"handler": handler_with(odd=ValueSpec(int, version=-1))},
+            "version must be a non-negative integer, not -1",
+        ),
         ({"handler": handler_with(odd=ValueSpec(int, version=1))}, "version= and migrate= go together"),
         ({"handler": handler_with(odd=MapSpec(int, int, migrate=max))}, "version= and migrate= go together"),
         ({"handler": handler_with(sums=SinkSpec(complex))}, "Odd.sums: the type complex is not supported: "),
         (
             {"handler": Shared(), "sinks": {"port": MemorySink()}},
-            "the name 'same' is used by 2 specs of Shared (first, second): state and ports need a name each",
+            "the name 'same' is used by 2 specs of Shared (first, second): use a different name for each spec",
         ),
         ({"dependencies": "weather"}, "dependencies must be a list of amadou.DependsOn, not 'weather'"),
         (
             {"dependencies": [DependsOn("in", on="weather")]},
-            "dependencies name 'weather', which is none of the sources (in)",
+            "dependencies refers to 'weather', but the job has no source with this name (sources: in): "
+            "correct the name, or add the source",
         ),
         ({"dependencies": [DependsOn("in", on="in")]}, "a source cannot depend on itself"),
-        ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): give the names of two sources"),  # type: ignore
+        ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): pass the names of two sources"),  # type: ignore
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=timedelta(0) - timedelta(1))]},
-            "DependsOn('in', on='other'): threshold must be a timedelta or seconds, not below zero",
+            "DependsOn('in', on='other'): threshold must be a timedelta or seconds, zero or more",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=float("inf"))]},
-            "threshold must be a timedelta or seconds, not below zero, not inf",
+            "threshold must be a timedelta or seconds, zero or more, not inf",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", max_held=0)]},
-            "DependsOn('in', on='other'): max_held must be a whole number above zero, not 0",
+            "DependsOn('in', on='other'): max_held must be a positive integer, not 0",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other"), DependsOn("in", on="other", threshold=5)]},
-            "'in' is said to depend on 'other' twice",
+            "DependsOn('in', on='other') is listed 2 times: keep one",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other"), DependsOn("other", on="in")]},
-            "sources depend on each other in a circle: in → other → in",
+            "sources depend on each other in a cycle: in → other → in: remove one DependsOn",
         ),
     ],
     ids=shown,
@@ -242,7 +255,7 @@ def test_a_mistake_is_named(settings: dict[str, Any], told: str) -> None:
 def test_a_nameless_spec_of_an_instance_is_named_by_its_attribute() -> None:
     handler = Counter()
     handler.extra = ValueSpec(int)  # type: ignore[attr-defined]
-    assert problems_of(handler) == ("Counter.extra has no name: a spec that is made at run time needs a name=",)
+    assert problems_of(handler) == ("Counter.extra has no name: pass name= to a spec that is created at run time",)
 
 
 def test_a_port_and_a_state_cannot_share_a_name() -> None:
@@ -261,7 +274,7 @@ def test_a_handler_without_anything_is_told_what_to_define() -> None:
     problems = problems_of(Silent(), sinks={})
     assert [problem.partition("define")[2] for problem in problems] == [
         " on_event(self, subject, event)",
-        " Silent.key_event(self, record) or give the source a key_event=",
+        " Silent.key_event(self, record) or set key_event= on the source",
     ]
 
 
@@ -321,7 +334,7 @@ def test_parameters_may_be_values_of_a_mapping() -> None:
     filled: Any = made.with_params({"LIMIT": "5"}).handler
     assert filled.limits == {"a": 5, "b": 2}
     assert isinstance(made.handler.limits["a"], Param)  # type: ignore[attr-defined]
-    with pytest.raises(ParamError, match="LIMIT is not given"):
+    with pytest.raises(ParamError, match="LIMIT is not set"):
         made.with_params()
 
 
@@ -330,13 +343,19 @@ def test_missing_unreadable_and_unknown_parameters_are_told_at_once() -> None:
     with pytest.raises(ParamError) as caught:
         made.with_params({"GROUPS": "many", "GROUP": "5"})
     unknown, *others = caught.value.problems
-    assert unknown == "the job 'counter' takes no parameter GROUP (it takes: DELAY, GROUPS)"
-    assert sorted(problem.split()[2] for problem in others) == ["DELAY", "GROUPS"]
+    assert unknown == "the job 'counter' has no parameter GROUP (its parameters: DELAY, GROUPS)"
+    assert sorted(problem.removeprefix("the ").split()[1] for problem in others) == ["DELAY", "GROUPS:"]
 
 
 def test_a_parameter_is_checked_like_any_setting() -> None:
     with pytest.raises(JobError, match="key_groups must be"):
         job(key_groups=Param("GROUPS", type=int)).with_params({"GROUPS": "0"})
+
+
+def test_a_name_of_a_source_that_is_not_a_string_is_a_mistake_beside_others() -> None:
+    with pytest.raises(JobError, match="the name must be a non-empty string, not 1") as caught:
+        job(sources={1: MemorySource()}, dependencies=[DependsOn("a", on="b")])
+    assert "(sources: 1)" in str(caught.value)
 
 
 def test_dependencies_take_parameters() -> None:

@@ -113,7 +113,7 @@ def test_an_untouched_list_is_not_written(subject: Subject) -> None:
     assert again._batch.tables["numbers"].unstored() == []
 
 
-@pytest.mark.parametrize(("encoded", "told"), [({}, "stored is no list"), (["one"], "'one'")])
+@pytest.mark.parametrize(("encoded", "told"), [({}, "found {}, expected list"), (["one"], "'one'")])
 def test_stored_items_of_another_type_are_told(encoded: Any, told: str) -> None:
     subject = new_subject(encoded_values={"numbers": encoded})
     with pytest.raises(StateDecodeError, match=told) as caught:

@@ -303,13 +303,13 @@ def test_a_key_or_value_that_does_not_fit_names_spec_and_key(counts: MapState[st
 @pytest.mark.parametrize("touch", [lambda m: m["a"], lambda m: m.get("a"), lambda m: m.pop("a"), lambda m: m.popitem()])
 def test_a_stored_value_that_cannot_be_read_stays(touch: Callable[[Any], Any]) -> None:
     subject = new_subject(encoded_values={"counts": {"a": "one"}})
-    with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': stored is 'one', expected is int"):
+    with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': found 'one', expected int"):
         touch(Handler.counts.state_for(subject))
     assert stored(subject) == {"counts": {"a": "one"}}
 
 
 def test_stored_state_that_is_no_map_is_told() -> None:
-    with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': stored is 5"):
+    with pytest.raises(StateDecodeError, match="state 'counts' of key 'k': found 5, expected dict"):
         Handler.counts.state_for(new_subject(encoded_values={"counts": 5}))
 
 

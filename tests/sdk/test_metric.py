@@ -14,10 +14,13 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
     [
         ({"name": "late events"}, "late events"),
         ({"name": "9lives"}, "9lives"),
-        ({"name": "events_total"}, "'events_total' goes without _total, which Prometheus adds to counters"),
+        (
+            {"name": "events_total"},
+            "the metric name 'events_total' ends in _total, which Prometheus adds to counters: remove _total",
+        ),
         ({"kind": "histogram"}, "histogram"),
         ({"label": "the port"}, "the port"),
-        ({"label": "job"}, "the label 'job' is the name of the job that is run"),
+        ({"label": "job"}, "the label 'job' is reserved for the name of the job: use another label"),
     ],
 )
 def test_a_metric_that_prometheus_would_refuse_is_refused(given: dict[str, Any], why: str) -> None:

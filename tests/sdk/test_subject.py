@@ -92,14 +92,14 @@ def test_timers_behave_as_a_set_of_times_and_tags(script: list[tuple[bool, int, 
 @pytest.mark.parametrize("timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), 5])
 def test_a_timers_time_must_be_an_aware_datetime(timestamp: Any) -> None:
     for method in (new_subject().set_timer, new_subject().delete_timer):
-        with pytest.raises(NaiveTimestampError, match="give an aware datetime"):
+        with pytest.raises(NaiveTimestampError, match="use an aware datetime"):
             method(timestamp)
 
 
 @pytest.mark.parametrize("tag", [5, b"tag", None, ["tag"]])
 def test_a_timers_tag_must_be_a_text(tag: Any) -> None:
     subject = new_subject()
-    with pytest.raises(TypeError, match="a timer's tag is a str"):
+    with pytest.raises(TypeError, match="a timer's tag must be a str"):
         subject.set_timer(START, tag)
     assert subject.timers() == []
 

@@ -79,7 +79,7 @@ def test_truncate_needs_a_positive_step(step: timedelta) -> None:
 @pytest.mark.parametrize("function", [lambda timestamp: truncate(timestamp, MINUTE), to_millis])
 @pytest.mark.parametrize("timestamp", [datetime(2025, 1, 1), date(2025, 1, 1), "2025-01-01", None])
 def test_what_is_no_aware_datetime_is_refused(function: Callable[[Any], Any], timestamp: Any) -> None:
-    with pytest.raises(NaiveTimestampError, match="give an aware datetime") as caught:
+    with pytest.raises(NaiveTimestampError, match="use an aware datetime") as caught:
         function(timestamp)
     assert caught.value.timestamp == timestamp
 
@@ -105,7 +105,7 @@ def test_millis_come_back(millis: int) -> None:
 )
 def test_a_time_that_utc_does_not_have_is_refused(timestamp: datetime) -> None:
     for function in (to_micros, lambda timestamp: truncate(timestamp, MINUTE)):
-        with pytest.raises(TimestampRangeError, match="outside the years 1 to 9999") as caught:
+        with pytest.raises(TimestampRangeError, match=r"out of range: .* must be within the years 1 to 9999") as caught:
             function(timestamp)
         assert caught.value.timestamp == timestamp
 
@@ -116,5 +116,5 @@ def test_the_first_and_the_last_time_come_back() -> None:
 
 
 def test_a_step_that_begins_before_all_time_is_refused() -> None:
-    with pytest.raises(TimestampRangeError, match="the beginning of its step of 7 days"):
+    with pytest.raises(TimestampRangeError, match="the timestamp rounded down to a multiple of 7 days"):
         truncate(datetime.min.replace(tzinfo=UTC), timedelta(weeks=1))

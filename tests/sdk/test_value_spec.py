@@ -110,7 +110,7 @@ def test_a_value_that_does_not_fit_names_spec_and_key(subject: Subject) -> None:
 def test_stored_state_that_does_not_fit_names_spec_key_and_both_types() -> None:
     subject = new_subject(encoded_values={"count": "five"})
     state = Handler.count.state_for(subject)
-    with pytest.raises(StateDecodeError, match="state 'count' of key 'k': stored is 'five', expected is int") as caught:
+    with pytest.raises(StateDecodeError, match="state 'count' of key 'k': found 'five', expected int") as caught:
         _ = state.value
     assert (caught.value.spec, caught.value.key, caught.value.stored, caught.value.type) == ("count", "k", "five", int)
     assert stored(subject) == {"count": "five"}

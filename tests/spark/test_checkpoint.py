@@ -154,7 +154,7 @@ def test_a_source_that_went_and_comes_back_is_refused(play: Callable[..., list[A
     with pytest.raises(CheckpointError, match="key_groups"):
         play("a", "c", key_groups=8)
     assert play("a", "c") == [("c", 1)]
-    with pytest.raises(CheckpointError, match="earlier runs read the source 'more', which a later run did without"):
+    with pytest.raises(CheckpointError, match="earlier runs read the source 'more', but the last run did not have it"):
         play("a", "c", more_sources=more)
     assert sorted(play("a", "c", more_sources={"more again": MemorySource("ab")})) == [("a", 3), ("b", 2)]
 
@@ -192,7 +192,7 @@ def test_a_failed_batch_leaves_nothing_and_is_played_again(play: Callable[..., l
     ("options", "told"),
     [
         ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
-        ({"key_groups": 8}, "key_groups=256, which cannot change"),
+        ({"key_groups": 8}, "the first run set key_groups=256, but the job sets 8: change it back"),
         ({"handler": TextCounter()}, "count was ValueSpec int and is now ValueSpec str"),
         ({"handler": MapCounter()}, "count was ValueSpec int and is now MapSpec str → int"),
     ],
@@ -308,7 +308,7 @@ def test_a_class_that_cannot_read_what_is_stored_is_refused_with_its_field(play:
 def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]], tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "metadata").write_text('{"id":"x"}')
-    with pytest.raises(CheckpointError, match="was not made by amadou"):
+    with pytest.raises(CheckpointError, match="was not created by amadou"):
         play("a")
 
 
@@ -324,12 +324,13 @@ def test_a_broken_file_of_spark_is_told(play: Callable[..., list[Any]], tmp_path
     commits = tmp_path / "checkpoint" / "commits"
     (commits / ".1.crc").unlink()
     (commits / "1").write_text("v1\n{}")
-    with pytest.raises(CheckpointError, match="Spark's files of batch 1 cannot be read"):
+    with pytest.raises(CheckpointError, match="Spark's files for batch 1 cannot be read"):
         play("a")
 
 
 @pytest.mark.parametrize(
-    ("content", "told"), [(None, "clock/1 is missing"), ("{", "clock/1 cannot be read"), ("{}", "'watermark'")]
+    ("content", "told"),
+    [(None, "the progress file clock/1 is missing"), ("{", "clock/1 cannot be read"), ("{}", "'watermark'")],
 )
 def test_a_checkpoint_that_lost_how_far_the_run_had_come_is_refused(
     play: Callable[..., list[Any]], tmp_path: Path, content: str | None, told: str

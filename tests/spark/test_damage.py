@@ -47,7 +47,9 @@ def test_a_state_file_cut_short_is_told_each_time(spark: Any, tmp_path: Path) ->
     for file in files:
         file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     for _ in range(2):
-        with pytest.raises(RunError, match=r"(?s)batch 2 of 'counter' failed in Spark: .*state.*because: .*changelog"):
+        with pytest.raises(
+            RunError, match=r"(?s)batch 2 of 'counter' failed in Spark: .*state.*caused by: .*changelog"
+        ):
             play(spark, tmp_path / "checkpoint", "a", "b", "c")
 
 

@@ -110,7 +110,7 @@ def test_events_that_are_dropped_are_warned_of_and_named_in_the_summary(
         summary = run(job, checkpoint=str(tmp_path / "checkpoint"), trigger="available-now")
     assert (summary.counts.late, summary.counts.dropped) == (1, 1)
     assert "late: 1 (1 dropped)" in str(summary)
-    assert "job lateness: 1 of 2 events (50.0 %) were dropped because they came too late" in caplog.text
+    assert "job lateness: 1 of 2 events (50.0 %) were dropped because they arrived too late" in caplog.text
 
 
 class Lateness(Handler):

@@ -21,11 +21,10 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "tumbling_window"
 PATIENCE = 300
 
 
-@pytest.fixture
-def views(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six files of views, one for each batch; the third holds the event at which the job waits."""
-    directory = tmp_path / "views"
-    directory.mkdir()
+    directory = tmp_path_factory.mktemp("views")
     drawn = random.Random(7)
     begin = datetime(2025, 1, 1, tzinfo=UTC)
     for number in range(6):
@@ -44,13 +43,20 @@ def views(tmp_path: Path) -> Path:
     return directory
 
 
-def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(views: Path, tmp_path: Path) -> None:
-    undisturbed, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    (tmp_path / "here").write_text("never wait")
-    with run(views, undisturbed, tmp_path / "here") as process:
+@pytest.fixture(scope="module")
+def undisturbed(views: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that nothing interrupted."""
+    directory = tmp_path_factory.mktemp("undisturbed")
+    (directory / "here").write_text("never wait")
+    with run(views, directory, directory / "here") as process:
         assert process.wait(PATIENCE) == 0
+    return directory
 
-    (tmp_path / "here").unlink()
+
+def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(
+    views: Path, undisturbed: Path, tmp_path: Path
+) -> None:
+    killed = tmp_path / "killed"
     with run(views, killed, tmp_path / "here") as process:
         wait_for(tmp_path / "here", process)
         os.killpg(process.pid, signal.SIGKILL)
@@ -66,7 +72,7 @@ def test_a_run_killed_in_the_middle_of_a_batch_ends_with_the_same_output_files(v
     assert contents(killed) == contents(undisturbed)
 
 
-def test_the_first_ctrl_c_ends_a_run_after_the_batch_in_hand(views: Path, tmp_path: Path) -> None:
+def test_the_first_ctrl_c_ends_a_run_after_the_batch_in_hand(views: Path, undisturbed: Path, tmp_path: Path) -> None:
     (tmp_path / "here").write_text("never wait")
     with run(views, tmp_path / "run", tmp_path / "here", once=False) as process:
         wait_for_lines(tmp_path / "run", 20, process)
@@ -74,9 +80,7 @@ def test_the_first_ctrl_c_ends_a_run_after_the_batch_in_hand(views: Path, tmp_pa
         assert process.wait(PATIENCE) == 0
     with run(views, tmp_path / "run", tmp_path / "here") as process:
         assert process.wait(PATIENCE) == 0
-    with run(views, tmp_path / "undisturbed", tmp_path / "here") as process:
-        assert process.wait(PATIENCE) == 0
-    assert lines_of(tmp_path / "run") == lines_of(tmp_path / "undisturbed")
+    assert lines_of(tmp_path / "run") == lines_of(undisturbed)
 
 
 @contextmanager

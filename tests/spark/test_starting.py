@@ -55,7 +55,7 @@ def test_a_job_that_runs_shows_how_far_it_is(spark: Any, tmp_path: Path) -> None
 def test_a_run_that_goes_on_without_a_checkpoint_says_so(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = "echo: this run has no checkpoint, so it cannot be resumed"
+    told = "job echo: this run has no checkpoint: it cannot be resumed"
     with caplog.at_level(logging.WARNING, "amadou"):
         start(job(LinesSource(tmp_path)), spark).stop()
         assert told in caplog.text
@@ -89,7 +89,7 @@ def test_what_spark_refuses_at_the_start_comes_without_its_plans(spark: Any, tmp
     with pytest.raises(RunError) as caught:
         start(job(Wrong(tmp_path)), spark)
 
-    assert str(caught.value).startswith("Spark does not start the source 'in' of 'echo': ")
+    assert str(caught.value).startswith("Spark cannot start the source 'in' of 'echo': ")
     assert "nothing" in str(caught.value)
     assert "Project" not in shown(caught.value)
 

@@ -7,5 +7,5 @@ def _values_per_event(batch: BatchReport) -> float | None:
 
 
 VALUES_PER_EVENT = Metric(
-    "sqlite_values_per_event", "How many values each event of the last batch became.", "gauge", _values_per_event
+    "sqlite_values_per_event", "Number of values per event in the last batch.", "gauge", _values_per_event
 )

@@ -1,4 +1,4 @@
-"""What amadou loads: the entry point in `pyproject.toml` names this module."""
+"""The module that amadou loads, as declared by the entry point in `pyproject.toml`."""
 
 from collections.abc import Iterable, Mapping
 

@@ -13,9 +13,9 @@ from amadou_plugins.connectors import JsonCodec
 
 @attrs.frozen
 class SqliteSink(Sink):
-    """Rows of a SQLite database: a table for each port, a row with JSON for each value. Exactly-once.
+    """Writes values to a SQLite database, exactly once: one table per port, and one row with JSON per value.
 
-    :param path: the database; made where it is missing
+    :param path: path of the database file; a missing file is created
     """
 
     guarantee = "exactly-once"
@@ -30,7 +30,7 @@ class SqliteSink(Sink):
             self._prepare(database, port)
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
-        return BufferingWriter()  # the values come to `commit`, which is called where the database is
+        return BufferingWriter()  # collects the values for `commit`, which runs on the driver
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
         rows = [(line.decode(),) for part in parts for line in part]
@@ -51,7 +51,9 @@ class SqliteSink(Sink):
         try:
             return sqlite3.connect(str(self.path))
         except sqlite3.Error as error:
-            raise SinkError(f"SqliteSink({str(self.path)!r}): {error}: give a path that can be written") from error
+            raise SinkError(
+                f"cannot open the database {str(self.path)!r}: pass SqliteSink a writable path ({error})"
+            ) from error
 
 
 def _quoted(name: str) -> str:

@@ -1,22 +1,22 @@
-"""Aggregates of the events of a window, or of a key.
+"""Aggregates for the events of a window or a key.
 
-Most take `of`, the value to aggregate: the name of a field of the event's value (a mapping's key, else an attribute), a
-function of the event, or nothing for the event's value itself::
+Most aggregates have a parameter `of`, which selects the value to aggregate. `of` is the name of a field of the event's
+value (a mapping key or an attribute), a function of the event, or `None` for the event's value itself::
 
     Sum("price")
     Mean(lambda event: event.value.price * event.value.quantity)
     CompositeAggregate({"n": Count(), "p99": Quantiles("ms", [0.99])})
 
-`None` and NaN are missing values, and every aggregate skips them; only `Count()` counts every event.
+`None` and NaN are missing values. Every aggregate skips them; only `Count()` counts every event.
 
-A result does not depend, to the last bit, on the order of the events or on how accumulators were merged: sums of floats
-are exact and rounded once. Aggregates that do depend on the stream's order set `ordered`.
+Results are the same to the last bit, regardless of the order in which events are added and accumulators are merged.
+Sums of floats are exact and rounded once. Only aggregates that set `ordered` depend on the order of the events.
 
-A fixed order of values decides ties: numbers by size, then texts, then bytes, then times, then dates, then durations,
-then anything else by its content; equal numbers of different types by the names of their types.
+Ties are broken by a fixed order of values: numbers by size, then strings, bytes, aware datetimes, dates, durations, and
+finally all other values, by a canonical string. Equal numbers of different types are ordered by type name.
 
-Your own aggregate needs the methods `create`, `add`, `result` and, unless it sets `mergeable = False`, `merge`. The
-base class `Aggregate` documents each, and has defaults for the rest.
+A custom aggregate needs the methods `create`, `add`, `result` and, unless it sets `mergeable = False`, `merge`. The
+base class `Aggregate` documents these methods and has defaults for the others.
 """
 
 from amadou_plugins.aggregates._aggregate import Aggregate

@@ -18,13 +18,14 @@ _COLUMN_METHODS = frozenset(
 
 
 class Aggregate(ABC, Generic[A, R]):
-    """Aggregates the events of a window, or of a key.
+    """Aggregates the events of a window or a key.
 
-    Events are added to an accumulator, which is kept between batches. An accumulator may hold whatever an event's value
-    may: `None`, numbers, texts, bytes, lists, dicts with keys of text or integers, and the like. An equal copy may
-    replace it at any time. The aggregate itself holds only its settings, and does not change.
+    Events are added to an accumulator, which is stored between batches. An accumulator can contain anything that an
+    event's value can contain: `None`, numbers, strings, bytes, lists, dicts with string or integer keys, and so on.
+    amadou can replace the accumulator with an equal copy at any time. The aggregate contains only settings and does not
+    change.
 
-    An aggregate for the longest text::
+    An aggregate that returns the longest string::
 
         class Longest(Aggregate[str, str]):
             def create(self):
@@ -43,8 +44,8 @@ class Aggregate(ABC, Generic[A, R]):
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """Reset the column methods of a class that overrides methods for one accumulator: inherited column methods
-        would ignore the overrides, so the class gets the general form.
+        """Reset the column methods of a class that overrides a method for single accumulators. Inherited column methods
+        would ignore the override, so the class gets the column methods of `Aggregate`.
         """
         super().__init_subclass__()
         if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
@@ -55,83 +56,88 @@ class Aggregate(ABC, Generic[A, R]):
             cls.has_kinds = False
 
     mergeable: bool = True
-    """True if accumulators can be merged, as windows that grow together need."""
+    """`True` if accumulators can be merged, for example when two sessions are merged."""
 
     ordered: bool = False
-    """True if the result depends on the order of the events in the stream."""
+    """`True` if the result depends on the order of the events in the stream."""
 
     has_kinds: bool = False
-    """True if values of different kinds cannot be merged; `kind` then returns the kind."""
+    """`True` if accumulators with values of different kinds cannot be merged; `kind` then returns the kind."""
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """Fields of an event's value that are read; `None` where this cannot be known."""
+        """Fields of an event's value that the aggregate reads; `None` if unknown."""
         return None
 
     @abstractmethod
     def create(self) -> A:
-        """Return a new accumulator, of no events."""
+        """Return a new accumulator without any events."""
 
     @abstractmethod
     def add(self, accumulator: A, event: KeyedEvent[Any]) -> A:
-        """Add an event and return a new accumulator, or the same one, changed."""
+        """Add an event, and return the changed accumulator or a new one."""
 
     def add_all(self, accumulator: A, events: Sequence[KeyedEvent[Any]]) -> A:
-        """Add events, with the same result as `add` for each; override it where this can be faster."""
+        """Add several events, with the same result as `add` for each event. Override this method if events can be added
+        faster in bulk.
+        """
         for event in events:
             accumulator = self.add(accumulator, event)
         return accumulator
 
     def merge(self, left: A, right: A) -> A:
-        """Return the accumulator of the events of both; may reuse `left`, must not change `right`.
+        """Return an accumulator for the events of both accumulators. The method may change `left`, but must not change
+        `right`.
 
-        Where the aggregate is `ordered`, the events of `left` come first.
+        If the aggregate is `ordered`, the events of `left` come first.
         """
-        hint = ": define merge, or say mergeable = False" if self.mergeable else ""
+        hint = ": define merge, or set mergeable = False" if self.mergeable else ""
         raise AggregateError(repr(self), f"cannot merge accumulators{hint}")
 
     def kind(self, accumulator: A) -> Any:
-        """Return the kind of an accumulator's values, as a text or as a dict of kinds by name; `None` where it has
-        none. Accumulators of two kinds cannot be merged: a window refuses the event that brings the second kind.
+        """Return the kind of an accumulator's values, as a string or as a dict of kinds by name; `None` if the
+        accumulator has no kind. Accumulators of different kinds cannot be merged. A window rejects an event that would
+        add a second kind.
         """
         return None
 
     def are_alike(self, columns: Sequence[Any]) -> bool:
-        """Return true if all accumulators of some columns are of at most one kind."""
+        """Return true if all accumulators in these columns have the same kind."""
         if not self.has_kinds:
             return True
         return are_alike(self.kind(accumulator) for column in columns for accumulator in self.accumulators(column))
 
     @abstractmethod
     def result(self, accumulator: A) -> R:
-        """Return the result of the events so far; more events can be added afterwards."""
+        """Return the result for the events in an accumulator. Events can be added to the accumulator afterwards."""
 
-    # Windows keep many accumulators as a column: a list, unless the aggregate has a faster form.
+    # Windows store many accumulators as a column. By default, a column is a list; an aggregate can define a faster
+    # layout.
 
     @property
     def layout(self) -> Any:
-        """Form of a column: `None` for a list of accumulators, a name for the aggregate's own form."""
+        """Name of the layout of a column; `None` if a column is a list of accumulators."""
         kind: Any = type(self)
         return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
 
     def column(self, accumulators: Iterable[A]) -> Any:
-        """Return accumulators as a column that plain msgpack carries."""
+        """Return accumulators as a column that plain msgpack can encode."""
         return list(accumulators)
 
     def accumulators(self, column: Any) -> list[A]:
-        """Return the accumulators of a column."""
+        """Return the accumulators in a column."""
         return list(column)
 
     def extend(self, column: Any, number: int) -> None:
-        """Append a number of new accumulators to a column."""
+        """Append `number` new accumulators to a column."""
         column.extend(self.create() for _ in range(number))
 
     def taken(self, column: Any, at: Iterable[int]) -> Any:
-        """Return a column of the accumulators at some positions of another column, which is not used again."""
+        """Return a column of the accumulators at these positions. The caller does not use the original column again."""
         return list(map(column.__getitem__, at))
 
     def add_each(self, column: Any, at: Sequence[int], events: EventColumns) -> None:
-        """Add each event to the accumulator at its position, with the same result as `add` for each."""
+        """Add each event to the accumulator at the given position, with the same result as `add` for each event."""
         grouped: dict[int, list[KeyedEvent[Any]]] = {}
         for position, event in zip(at, events.each(), strict=True):
             grouped.setdefault(position, []).append(event)
@@ -139,7 +145,7 @@ class Aggregate(ABC, Generic[A, R]):
             column[position] = self.add_all(column[position], some)
 
     def merge_each(self, column: Any, at: Sequence[int], other: Any) -> None:
-        """Merge each accumulator of another column into the one at its position."""
+        """Merge each accumulator of another column into the accumulator at the given position of this column."""
         for position, accumulator in zip(at, other, strict=True):
             column[position] = self.merge(column[position], accumulator)
 
@@ -151,5 +157,7 @@ class Aggregate(ABC, Generic[A, R]):
         return f"{type(self).__name__}({', '.join(settings(self))})"
 
     def structure(self) -> Any:
-        """Return the aggregate's identity in a checkpoint: a text, or texts by name; names may be added and removed."""
+        """Return the aggregate's identity in checkpoints: a string, or a dict of identities by name. Entries can be
+        added or removed between runs.
+        """
         return shown_aggregate(self)

@@ -14,11 +14,11 @@ Accumulators: TypeAlias = dict[str, Any]
 
 
 def aggregate_of(value: Any) -> Aggregate[Any, Any]:
-    """Return an aggregate as it is, and a mapping of names to aggregates as one aggregate.
+    """Convert an aggregate, or a mapping of names to aggregates, into an `Aggregate`.
 
-    Any object with the methods of an aggregate is one, whatever its class.
+    Any object with the methods of an aggregate is accepted, regardless of its class.
 
-    :raises NotAnAggregateError: the value is neither
+    :raises NotAnAggregateError: the value is neither an aggregate nor a mapping of names to aggregates
     """
     if isinstance(value, Aggregate):
         return value
@@ -28,32 +28,35 @@ def aggregate_of(value: Any) -> Aggregate[Any, Any]:
     if not missing:
         if isinstance(value, type):
             name = value.__name__
-            raise NotAnAggregateError(name, f"is a class: give an aggregate, such as {name}()")
+            raise NotAnAggregateError(name, f"is a class: pass an instance, such as {name}()")
         return Foreign(value)
     given = f"{value!r} ({type(value).__name__})"
     if {"create", "add", "result"}.issubset(missing):
         raise NotAnAggregateError(
-            given, "is no aggregate: give one, such as Count(), or a mapping of names to aggregates"
+            given, "is not an aggregate: pass one, such as Count(), or a mapping of names to aggregates"
         )
-    told = [f"{name} (or say mergeable = False)" if name == "merge" else name for name in missing]
-    raise NotAnAggregateError(given, f"is no aggregate: define {' and '.join(told)}, as the base class Aggregate tells")
+    methods = [f"{name} (or set mergeable = False)" if name == "merge" else name for name in missing]
+    raise NotAnAggregateError(
+        given, f"is not an aggregate: define {' and '.join(methods)} (see the base class Aggregate)"
+    )
 
 
 def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
     if not isinstance(value, Mapping):
-        raise NotAnAggregateError(f"{value!r} ({type(value).__name__})", "is no mapping of names to aggregates")
+        raise NotAnAggregateError(f"{value!r} ({type(value).__name__})", "is not a mapping of names to aggregates")
     if not value:
-        raise NotAnAggregateError("an empty mapping", "of names to aggregates gives no results")
+        raise NotAnAggregateError("an empty mapping", "of names to aggregates has no results: add an aggregate")
     for name in value:
         if not isinstance(name, str):
-            raise NotAnAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is no text")
+            raise NotAnAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is not a string")
     return {name: aggregate_of(part) for name, part in value.items()}
 
 
 def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, number: int) -> list[Any]:
-    """Return the accumulators of a column that another aggregate stored.
+    """Return the accumulators in a column that another aggregate stored.
 
-    :param aggregate: aggregate that continues; of several by name, removed and new ones do not matter
+    :param aggregate: aggregate that continues from the accumulators; the names in this aggregate can differ from those
+        in the column
     :param layout: `layout` of the other aggregate
     :param number: number of accumulators
     :raises AggregateError: only the class of the other aggregate can read the column
@@ -71,27 +74,30 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
         if known.layout == layout:
             return known.accumulators(column)
     raise AggregateError(
-        repr(aggregate), f"cannot read accumulators in the form of {layout}: only the class that made it can"
+        repr(aggregate), f"cannot read accumulators in the layout {layout}: use the aggregate class that stored them"
     )
 
 
 def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
-    """Remove the entries of removed names from an accumulator: a name that comes back begins anew.
+    """Remove the accumulators of removed aggregates from a composite's accumulator. An aggregate that is added again
+    under the same name then starts empty.
 
-    :returns: true if there were any
+    :returns: `True` if an entry was removed
     """
     if not isinstance(aggregate, CompositeAggregate) or not isinstance(accumulator, dict):
         return False
-    gone = accumulator.keys() - aggregate.aggregates.keys()
-    for name in gone:
+    removed = accumulator.keys() - aggregate.aggregates.keys()
+    for name in removed:
         del accumulator[name]
     forgotten = [forget_removed(aggregate.aggregates[name], part) for name, part in accumulator.items()]
-    return bool(gone) or any(forgotten)
+    return bool(removed) or any(forgotten)
 
 
 @cache
 def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
-    """Return a function that makes dicts with these keys, in a third of the time of `zip`; all results need it."""
+    """Return a function that converts each row into a dict with these keys. The function is three times as fast as
+    `zip`.
+    """
     items = ", ".join(f"{name!r}: row[{position}]" for position, name in enumerate(names))
     return eval(f"lambda rows: [{{{items}}} for row in rows]")  # type: ignore[no-any-return]
 
@@ -100,11 +106,12 @@ def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, 
 class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     """Several aggregates of the same events; the result is a dict of their results by name.
 
-    It is mergeable if each part is, and ordered if any part is. State follows the names: an aggregate with a new name
-    starts empty, and the state of a removed name is dropped.
+    The composite is mergeable if all its aggregates are mergeable, and ordered if any of them is ordered. The state is
+    stored by name: an aggregate with a new name starts empty, and the state of a removed aggregate is dropped.
 
-    :param aggregates: mapping of names to aggregates or to such mappings
-    :raises NotAnAggregateError: a part is not an aggregate
+    :param aggregates: mapping of names to aggregates or to nested mappings
+    :raises NotAnAggregateError: the mapping is empty, a name is not a string, or a value is neither an aggregate nor a
+        mapping
     """
 
     aggregates: Mapping[str, Aggregate[Any, Any]] = attrs.field(converter=_aggregates)
@@ -150,7 +157,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     def merge(self, left: Accumulators, right: Accumulators) -> Accumulators:
         if not self.mergeable:
             stuck = ", ".join(name for name, part in self.aggregates.items() if not part.mergeable)
-            raise AggregateError(repr(self), f"cannot merge accumulators, for {stuck}")
+            raise AggregateError(repr(self), f"cannot merge accumulators of {stuck}")
         self._fit(left)
         for name, part in self.aggregates.items():
             if name in right:
@@ -173,9 +180,9 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
         return {name: part.result(accumulator[name]) for name, part in self.aggregates.items()}
 
     def __repr__(self) -> str:
-        return f"Several({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
+        return f"CompositeAggregate({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
 
-    # A column is a dict of one column for each name: msgpack carries it twice as fast as a list of dicts.
+    # A column is a dict with one column for each name: msgpack encodes it twice as fast as a list of dicts.
 
     @property
     def layout(self) -> Any:

@@ -9,9 +9,10 @@ from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 @attrs.frozen(repr=False)
 class Count(OneValue[int, int]):
-    """The number of events, or of events that have a value.
+    """The number of events; with `of`, the number of events that have this value.
 
-    :param of: field or function whose value must be present; without it every event counts
+    :param of: the value; events in which this value is `None` or NaN are not counted. By default, every event is
+        counted
     """
 
     @property

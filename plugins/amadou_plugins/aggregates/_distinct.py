@@ -14,7 +14,7 @@ from amadou_plugins.aggregates._reading import OneValue
 from amadou_plugins.aggregates._sketches import sketches
 
 Distinct: TypeAlias = dict[int | str, bool] | bytes
-"""The identities as the keys of a dict, or a sketch of them."""
+"""An accumulator: a dict with the values' identities as keys, or a sketch of the identities."""
 
 _LOG_REGISTERS = 12
 """2**12 registers: 4 KiB, and a standard error of 1.04 / sqrt(4096)."""
@@ -22,17 +22,18 @@ _LOG_REGISTERS = 12
 
 @attrs.frozen(repr=False)
 class DistinctCount(OneValue[Distinct, int]):
-    """The number of different values.
+    """The number of distinct values.
 
-    Values of different types differ: 1, "1", b"1" and `True` are four values. Equal numbers count as one: 1, 1.0 and
-    `Decimal("1.00")` are a single value.
+    Equal numbers count as one value: 1, 1.0 and `Decimal("1.00")`. All other values of different types are distinct: 1,
+    "1", b"1" and `True` are four values.
 
-    The approximate count is a HyperLogLog sketch: at most 4 KiB of state, however many values, and a standard error of
-    1.6 %; up to 384 values it is as good as exact. It needs ``pip install 'amadou[sketches]'``.
+    The approximate count uses a HyperLogLog sketch: at most 4 KiB of state, regardless of the number of values, and a
+    standard error of 1.6 %. For up to 384 values, the estimate is practically exact. The approximate count requires
+    ``pip install 'amadou[sketches]'``.
 
-    :param of: the values, of any type that an event's value may hold; `None` and NaN are skipped
-    :param approximate: true for an estimate; without it the state grows with each different value
-    :raises AggregateError: the library for estimates is not installed
+    :param of: the values, of any type that an event's value can contain; `None` and NaN are skipped
+    :param approximate: `True` for an approximate count; an exact count stores every distinct value
+    :raises AggregateError: the library for approximate counts is not installed
     """
 
     approximate: bool = attrs.field(default=False, kw_only=True)
@@ -68,12 +69,13 @@ class DistinctCount(OneValue[Distinct, int]):
         if isinstance(left, dict) and isinstance(right, dict):
             left.update(right)
             return left
-        raise AggregateError(repr(self), "cannot merge an exact count with an approximate one")
+        raise AggregateError(repr(self), "cannot merge exact and approximate counts: use the same approximate=")
 
     def result(self, accumulator: Distinct) -> int:
         if isinstance(accumulator, dict):
             return len(accumulator)
-        # A sketch alone gives an estimate that depends on the order of its values; a union, even with itself, does not.
+        # A sketch's estimate depends on the order in which values were added. The estimate of a union does not depend
+        # on the order, so the sketch is merged with itself.
         return round(_union(accumulator, accumulator).get_estimate()) if accumulator else 0
 
 
@@ -111,7 +113,7 @@ def _leaf(value: Any) -> str:
 
 
 def _number(value: Any) -> int | str | None:
-    """Return an identity that equal numbers share, whatever their types."""
+    """Return the identity that equal numbers share, regardless of type; `None` if the value is not a number."""
     number = None if type(value) is bool else plain_number(value)
     if number is None or isinstance(number, int):
         return number

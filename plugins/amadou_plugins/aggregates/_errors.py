@@ -5,7 +5,7 @@ from amadou.text import shown_value
 
 
 class AggregateError(AmadouError):
-    """An aggregate cannot be made, or cannot go on.
+    """An aggregate cannot be created, or an operation on it failed.
 
     :param aggregate: `repr` of the aggregate
     :param why: the problem, and advice
@@ -20,13 +20,13 @@ class AggregateError(AmadouError):
 class NotAnAggregateError(AggregateError, TypeError):
     """A value is neither an aggregate nor a mapping of names to aggregates.
 
-    :param aggregate: the value
+    :param aggregate: the value that is not an aggregate
     :param why: the problem, and advice
     """
 
 
 class MissingFieldError(AggregateError):
-    """An event's value has no such field.
+    """An event's value does not have a field that an aggregate reads.
 
     :param aggregate: `repr` of the aggregate
     :param field: the missing field
@@ -38,23 +38,23 @@ class MissingFieldError(AggregateError):
         self.field = field
         self.type = type_
         self.fields = fields
-        there = f"its fields are {', '.join(fields)}" if fields else "it has no fields"
+        there = f"the value's fields are {', '.join(fields)}" if fields else "the value has no fields"
         super().__init__(
             aggregate,
-            f"found no field {field!r} in a value of type {type_}: {there}. Correct the name, or give a function of "
-            "the event that returns None where there is nothing",
+            f"found no field {field!r} in a value of type {type_}: {there}. Correct the name, or pass a function of "
+            "the event that returns None for a missing value",
         )
 
 
 class ValueKindError(AggregateError):
-    """A value is of a kind that the aggregate does not take.
+    """A value is of a kind that the aggregate does not accept.
 
     :param aggregate: `repr` of the aggregate
     :param value: the value
-    :param takes: kinds that the aggregate takes
+    :param takes: kinds that the aggregate accepts
     """
 
     def __init__(self, aggregate: str, value: Any, takes: str) -> None:
         self.value = value
         self.takes = takes
-        super().__init__(aggregate, f"cannot take {shown_value(value, 200)} ({type(value).__name__}): it takes {takes}")
+        super().__init__(aggregate, f"got {shown_value(value, 200)} ({type(value).__name__}), but accepts only {takes}")

@@ -1,8 +1,8 @@
 """Exact sums of floats and integers: nothing is rounded, so order and merging do not change the result.
 
-An exact sum is a list that begins with `[floats, whole, shift]`; its value is `sum(floats) + whole / 2**shift`. Floats
-are collected, and summed now and then: `fsum` gives the float nearest to the sum, then the float nearest to the rest,
-and so on until no rest is left.
+An exact sum is a list that begins with `[floats, whole, shift]`; the sum is `sum(floats) + whole / 2**shift`. Floats
+are collected, and summed when there are more than `FEW`. `fsum` returns the float nearest to the sum, then the float
+nearest to the remainder, and so on until the remainder is zero.
 """
 
 from collections.abc import Iterable
@@ -11,14 +11,14 @@ from typing import Any, Final, TypeAlias
 
 ExactSum: TypeAlias = list[Any]
 Dyadic: TypeAlias = tuple[int, int]
-"""A numerator, and the power of two that is the denominator."""
+"""A fraction: the numerator, and the exponent of the denominator, which is a power of two."""
 
 FEW: Final = 16
-"""Most floats that wait to be summed: a longer list takes more state, a shorter one more time."""
+"""Maximum number of floats in the list of an exact sum. Longer lists need more state; shorter lists need more time."""
 
 SMALL: Final = 1e-140
 LARGE: Final = 1e150
-"""Between `SMALL` and `LARGE` the product of two floats, and its rounding error, are floats (Dekker 1971)."""
+"""For floats between `SMALL` and `LARGE`, the rounding error of a product is itself a float (Dekker 1971)."""
 
 _SPLITTER: Final = 2.0**27 + 1
 
@@ -28,7 +28,7 @@ def new_sum() -> ExactSum:
 
 
 def shrink(total: ExactSum) -> None:
-    """Make the list of floats as short as possible, but not empty: the sum must show that it had a float."""
+    """Make the list of floats as short as possible, but not empty: an empty list marks a sum without floats."""
     rest = total[0].copy()
     floats = []
     try:
@@ -111,7 +111,7 @@ def is_infinite(value: float | int) -> bool:
 
 
 def infinite(total: ExactSum) -> float | None:
-    """Return the value of an infinite sum, NaN for infinities of both signs; else `None`."""
+    """Return the value of an infinite sum, or NaN for infinities of both signs; `None` if the sum is finite."""
     floats = total[0]
     value = sum(floats)
     if isfinite(value):
@@ -141,7 +141,7 @@ def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) ->
 
 
 def ratio(numerator: int, denominator: int) -> float:
-    """Return the float nearest to a fraction; infinite beyond the largest float."""
+    """Return the float nearest to a fraction; infinity if the fraction is beyond the largest float."""
     try:
         return numerator / denominator
     except OverflowError:
@@ -159,6 +159,6 @@ def root(numerator: int, denominator: int) -> float:
         denominator <<= -2 * half
     whole, rest = divmod(numerator, denominator)
     floor = isqrt(whole)
-    # with at least 55 bits, an odd last bit marks a remainder, which is all that rounding needs to know
+    # with at least 55 bits, an odd last bit marks a remainder, which is enough for correct rounding
     floor = 2 * floor + (rest > 0 or floor * floor != whole)
     return ratio(floor, 2 << half) if half >= 0 else ratio(floor << -half, 2)

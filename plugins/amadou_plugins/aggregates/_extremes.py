@@ -35,7 +35,7 @@ class _Extreme(OneValue[Any, Any]):
     def are_alike(self, columns: Sequence[list[Any]]) -> bool:
         if len(set[type]().union(*(map(type, column) for column in columns)) - {type(None)}) < 2:
             return True
-        some = {type(value): value for column in columns for value in column}  # all values of one type are of one kind
+        some = {type(value): value for column in columns for value in column}  # values of one type have the same kind
         return are_alike(map(kind_name, some.values()))
 
     def result(self, accumulator: Any) -> Any:
@@ -58,9 +58,10 @@ class _Extreme(OneValue[Any, Any]):
 
 @attrs.frozen(repr=False)
 class Min(_Extreme):
-    """The least value; `None` without values. Of equal numbers of several types, the first in the fixed order.
+    """The smallest value; `None` if there are no values. If equal smallest numbers have different types, such as 1 and
+    1.0, the result is the first of them in the fixed order of values; see `amadou_plugins.aggregates`.
 
-    :param of: values of one kind: numbers, texts, bytes, aware datetimes, dates or `timedelta`; `None` and NaN are
+    :param of: values of one kind: numbers, strings, bytes, aware datetimes, dates or `timedelta`; `None` and NaN are
         skipped
     """
 
@@ -69,7 +70,8 @@ class Min(_Extreme):
 
 @attrs.frozen(repr=False)
 class Max(_Extreme):
-    """The greatest value; `None` without values. Of equal numbers of several types, the last in the fixed order.
+    """The largest value; `None` if there are no values. If equal largest numbers have different types, such as 1 and
+    1.0, the result is the last of them in the fixed order of values; see `amadou_plugins.aggregates`.
 
     :param of: values as for `Min`; `None` and NaN are skipped
     """
@@ -79,7 +81,7 @@ class Max(_Extreme):
 
 @attrs.frozen(repr=False)
 class _ArgExtreme(Aggregate[list[Any] | None, Any]):
-    """Keeps `[by, timestamp, of]` of the best event."""
+    """Stores `[by, timestamp, of]` of the best event."""
 
     has_kinds = True
     _beats: ClassVar[Any]
@@ -128,12 +130,13 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class ArgMin(_ArgExtreme):
-    """One value of the event where another is least; `None` without events.
+    """The `of` value of the event with the smallest `by` value; `None` if there are no events.
 
-    Of several such events the earliest counts; of several of the same time, the value that is first in the fixed order.
+    If several events have the smallest value, the earliest event wins. If several of these events are equally early,
+    the result is the `of` value that comes first in the fixed order of values; see `amadou_plugins.aggregates`.
 
-    :param of: the value; events where it is `None` or NaN are skipped
-    :param by: the compared value, as for `Min`; `None` and NaN are skipped
+    :param of: the value to return; events in which this value is `None` or NaN are skipped
+    :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped
     """
 
     _beats = lt
@@ -141,12 +144,13 @@ class ArgMin(_ArgExtreme):
 
 @attrs.frozen(repr=False)
 class ArgMax(_ArgExtreme):
-    """One value of the event where another is greatest; `None` without events.
+    """The `of` value of the event with the largest `by` value; `None` if there are no events.
 
-    Of several such events the earliest counts; of several of the same time, the value that is first in the fixed order.
+    If several events have the largest value, the earliest event wins. If several of these events are equally early,
+    the result is the `of` value that comes first in the fixed order of values; see `amadou_plugins.aggregates`.
 
-    :param of: the value; events where it is `None` or NaN are skipped
-    :param by: the compared value, as for `Min`; `None` and NaN are skipped
+    :param of: the value to return; events in which this value is `None` or NaN are skipped
+    :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped
     """
 
     _beats = gt

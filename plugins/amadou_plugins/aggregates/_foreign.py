@@ -10,7 +10,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AggregateLike(Protocol[R_co]):
-    """An aggregate of any class, as type checkers see it: the common methods, and the type of its result."""
+    """A protocol for type checkers: an aggregate of any class that returns results of type `R_co`."""
 
     def create(self) -> Any: ...
 
@@ -21,9 +21,9 @@ class AggregateLike(Protocol[R_co]):
 
 @attrs.frozen(repr=False)
 class Foreign(Aggregate[Any, Any]):
-    """An aggregate whose class is not derived from `Aggregate`.
+    """Adapts an aggregate whose class does not inherit from `Aggregate`.
 
-    :param of: object with the methods that `missing_methods` looks for
+    :param of: object that has the methods of an aggregate; see `missing_methods`
     """
 
     of: Any
@@ -59,6 +59,6 @@ def is_mergeable(value: Any) -> bool:
 
 
 def missing_methods(value: Any) -> list[str]:
-    """Return the methods of an aggregate that a value lacks."""
+    """Return the names of the required aggregate methods that an object does not have."""
     names = ["create", "add", *(["merge"] if is_mergeable(value) else []), "result"]
     return [name for name in names if not callable(getattr(value, name, None))]

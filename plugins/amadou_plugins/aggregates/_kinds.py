@@ -1,11 +1,15 @@
-"""Kinds of values, of which an aggregate may take only one."""
+"""Kinds of values: some aggregates accept only values of a single kind."""
 
 from collections.abc import Iterable
 from typing import Any
 
 
 def different(kind: Any, other: Any) -> tuple[str, str] | None:
-    """Return two kinds that cannot be merged, given the `Aggregate.kind` of two accumulators; `None` where they can."""
+    """Return the two kinds that prevent two accumulators from being merged; `None` if the accumulators can be merged.
+
+    :param kind: `Aggregate.kind` of the first accumulator
+    :param other: `Aggregate.kind` of the second accumulator
+    """
     if isinstance(kind, dict) and isinstance(other, dict):
         found = (different(kind[name], other[name]) for name in kind.keys() & other.keys())
         return next((each for each in found if each is not None), None)
@@ -24,7 +28,7 @@ def are_alike(kinds: Iterable[Any]) -> bool:
 
 
 def joined(kinds: Iterable[Any]) -> Any:
-    """Return the kind of a merge of accumulators of these kinds."""
+    """Return the kind of the accumulator that results from merging accumulators of these kinds."""
     whole: Any = None
     for kind in kinds:
         if isinstance(kind, dict) and isinstance(whole, dict):

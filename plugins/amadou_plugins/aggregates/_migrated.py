@@ -1,4 +1,4 @@
-"""Checks that an aggregate can go on from the accumulator that `migrate=` returned."""
+"""Checks that an aggregate can continue from the accumulator that `migrate=` returned."""
 
 from copy import deepcopy
 from typing import Any, Final
@@ -13,13 +13,13 @@ from amadou_plugins.aggregates._times import Earliest, Latest
 
 _OURS: Final = f"{__package__.partition('.')[0]}."
 _ENTRIES: Final[dict[type, int]] = {Earliest: 2, Latest: 2, ArgMin: 3, ArgMax: 3}
-"""Length of the accumulators, other than `None`, of aggregates that keep an entry of one event."""
+"""Length of an accumulator that is not `None`, for aggregates that store an entry for a single event."""
 
 
 def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Refuse an accumulator that an aggregate cannot go on from.
+    """Reject an accumulator that an aggregate cannot use.
 
-    :raises AggregateError: the accumulator does not fit; the message says which one does
+    :raises AggregateError: the aggregate cannot use the accumulator
     """
     if isinstance(aggregate, CompositeAggregate):
         _check_names(aggregate, accumulator)
@@ -30,7 +30,7 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
     if new is None and accumulator is not None and type(aggregate) in _ENTRIES:
         new = [None] * _ENTRIES[type(aggregate)]
     if (accumulator is None and new is not None) or (_is_ours(aggregate) and not _is_like(new, accumulator)):
-        raise _refused(aggregate, accumulator, f"it needs one like {new!r}")
+        raise _refused(aggregate, accumulator, f"return an accumulator like {new!r}")
     if accumulator == new:  # some aggregates have no result without events
         return
     try:
@@ -42,19 +42,21 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
 def _check_names(aggregate: CompositeAggregate, accumulator: Any) -> None:
     names = ", ".join(map(repr, aggregate.aggregates))
     if not isinstance(accumulator, dict):
-        raise _refused(aggregate, accumulator, f"it needs a mapping with accumulators of {names}")
+        raise _refused(aggregate, accumulator, f"return a mapping with accumulators of {names}")
     lacking = [name for name in aggregate.aggregates if name not in accumulator]
     if lacking:
-        told = f"it lacks {', '.join(map(repr, lacking))}: give the create() of an aggregate that is to begin anew"
-        raise _refused(aggregate, accumulator, told)
+        problem = f"the mapping lacks {', '.join(map(repr, lacking))}: use create() for an aggregate that starts empty"
+        raise _refused(aggregate, accumulator, problem)
 
 
 def _refused(aggregate: Aggregate[Any, Any], accumulator: Any, why: str) -> AggregateError:
-    return AggregateError(repr(aggregate), f"cannot go on from {accumulator!r:.200}, which migrate= gave: {why}")
+    return AggregateError(repr(aggregate), f"cannot continue from {accumulator!r:.200}, which migrate= returned: {why}")
 
 
 def _is_ours(aggregate: Aggregate[Any, Any]) -> bool:
-    """Return true if a new accumulator shows the form of all; that of `Reduce` depends on its function."""
+    """Return true if all accumulators of the aggregate have the same structure as a new accumulator. User code
+    determines the accumulators of `Reduce` and `Foreign`.
+    """
     return type(aggregate).__module__.startswith(_OURS) and not isinstance(aggregate, Reduce | Foreign)
 
 
@@ -69,7 +71,7 @@ def _is_like(new: Any, accumulator: Any) -> bool:
 
 
 def _try_out(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Use copies of an accumulator in every way that the aggregate uses accumulators."""
+    """Try all operations of the aggregate on copies of an accumulator."""
     aggregate.result(deepcopy(accumulator))
     aggregate.kind(accumulator)
     if aggregate.mergeable:

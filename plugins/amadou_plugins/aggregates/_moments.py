@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import attrs
 
@@ -28,7 +28,7 @@ from amadou_plugins.aggregates._numbers import number
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 Moments: TypeAlias = list[Any]
-"""The number of values, the exact sums, then the exact sums of products."""
+"""An accumulator: the number of values, followed by the exact sums and the exact sums of products."""
 
 _NAN = float("nan")
 
@@ -36,6 +36,7 @@ _NAN = float("nan")
 @attrs.frozen(repr=False)
 class _OfSquares(OneValue[Moments, float | None]):
     ddof: int = attrs.field(default=1, kw_only=True)
+    _rounded: ClassVar[Any]
 
     def __attrs_post_init__(self) -> None:
         _check_ddof(self, self.ddof)
@@ -66,6 +67,9 @@ class _OfSquares(OneValue[Moments, float | None]):
     def merge(self, left: Moments, right: Moments) -> Moments:
         return _merged(left, right)
 
+    def result(self, accumulator: Moments) -> float | None:
+        return _spread(accumulator, self.ddof, type(self)._rounded)
+
     def _take(self, moments: Moments, value: Any) -> None:
         if type(value) is not float or value != value:
             if is_missing(value):
@@ -79,32 +83,30 @@ class _OfSquares(OneValue[Moments, float | None]):
 
 @attrs.frozen(repr=False)
 class Variance(_OfSquares):
-    """The variance of a sample, the nearest float to the exact one; `None` with too few values.
+    """The variance of a sample, as the float nearest to the exact variance; `None` if there are too few values.
 
-    An infinite value makes it NaN.
+    If a value is infinite, the result is NaN.
 
     :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
-    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is not a whole number
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
+    :raises AggregateError: `ddof` is not an integer
     """
 
-    def result(self, accumulator: Moments) -> float | None:
-        return _spread(accumulator, self.ddof, ratio)
+    _rounded = ratio
 
 
 @attrs.frozen(repr=False)
 class StdDev(_OfSquares):
-    """The standard deviation of a sample, the nearest float to the exact one; `None` with too few values.
+    """The standard deviation of a sample, as the float nearest to the exact value; `None` if there are too few values.
 
-    An infinite value makes it NaN.
+    If a value is infinite, the result is NaN.
 
     :param of: values as for `Variance`; `None` and NaN are skipped
-    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is not a whole number
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
+    :raises AggregateError: `ddof` is not an integer
     """
 
-    def result(self, accumulator: Moments) -> float | None:
-        return _spread(accumulator, self.ddof, root)
+    _rounded = root
 
 
 @attrs.frozen(repr=False)
@@ -144,14 +146,14 @@ class _OfPairs(Aggregate[Moments, float | None]):
 
 @attrs.frozen(repr=False)
 class Covariance(_OfPairs):
-    """The covariance of two values of each event, the nearest float to the exact one; `None` with too few events.
+    """The covariance of two values of each event, as the float nearest to the exact covariance.
 
-    An infinite value makes it NaN.
+    The result is `None` if there are too few events, and NaN if a value is infinite.
 
-    :param x: first value, as for `Variance`; an event where either value is `None` or NaN is skipped
-    :param y: second value, likewise
-    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for a whole population
-    :raises AggregateError: `ddof` is not a whole number
+    :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
+    :param y: second value, as for `Variance`
+    :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
+    :raises AggregateError: `ddof` is not an integer
     """
 
     ddof: int = attrs.field(default=1, kw_only=True)
@@ -177,12 +179,13 @@ class Covariance(_OfPairs):
 
 @attrs.frozen(repr=False)
 class Correlation(_OfPairs):
-    """Pearson's correlation of two values of each event, the nearest float to the exact one.
+    """The Pearson correlation of two values of each event, as the float nearest to the exact correlation.
 
-    It is `None` with fewer than two events, or if one of the values is always the same. An infinite value makes it NaN.
+    The result is `None` if there are fewer than two events, or if one of the two values is constant. The result is NaN
+    if a value is infinite.
 
-    :param x: first value, as for `Variance`; an event where either value is `None` or NaN is skipped
-    :param y: second value, likewise
+    :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
+    :param y: second value, as for `Variance`
     """
 
     def create(self) -> Moments:
@@ -211,7 +214,7 @@ class Correlation(_OfPairs):
 def _check_ddof(aggregate: Any, ddof: int) -> None:
     if type(ddof) is not int:
         raise AggregateError(
-            repr(aggregate), "needs ddof to be a whole number, such as 1 for a sample or 0 for a whole population"
+            repr(aggregate), "needs an integer as ddof, such as 1 for a sample or 0 for an entire population"
         )
 
 

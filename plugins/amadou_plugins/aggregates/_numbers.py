@@ -6,7 +6,7 @@ from amadou_plugins.aggregates._errors import ValueKindError
 
 
 def plain_number(value: Any) -> float | int | Decimal | None:
-    """Return a number as one of Python's own types, `None` for anything else."""
+    """Return a number as a `float`, an `int` or a `Decimal`; `None` if the value is not a number."""
     kind = type(value)
     if kind is float or kind is int or kind is Decimal:
         return value  # type: ignore[no-any-return]
@@ -18,7 +18,7 @@ def plain_number(value: Any) -> float | int | Decimal | None:
 
 
 def number(aggregate: Any, value: Any) -> float | int:
-    """Return a number, a `Decimal` as the nearest float."""
+    """Return a number as an `int` or a `float`; a `Decimal` becomes the nearest float."""
     kind = type(value)
     if kind is float or kind is int:
         return value  # type: ignore[no-any-return]

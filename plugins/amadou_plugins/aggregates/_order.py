@@ -1,4 +1,4 @@
-"""The fixed order of values, which decides ties the same way in each process."""
+"""The fixed order of values, which breaks ties the same way in every process."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -13,11 +13,11 @@ Rank: TypeAlias = tuple[int, Any, str]
 
 KINDS = ("numbers", "texts", "bytes", "times", "dates", "durations")
 
-_TAKES = "numbers, or texts, or bytes, or aware datetimes, or dates, or durations"
+_TAKES = "numbers, or strings, or bytes, or aware datetimes, or dates, or durations"
 
 
 def kind_of(value: Any) -> int:
-    """Return the kind of a value: values of one kind can be compared, except those of the last kind."""
+    """Return the number of a value's kind. Values of the same kind can be compared; values of kind 6 cannot."""
     if isinstance(value, (int, float, Decimal)):
         return 0
     if isinstance(value, str):
@@ -34,7 +34,7 @@ def kind_of(value: Any) -> int:
 
 
 def kind_name(value: Any) -> str | None:
-    """Return the `Aggregate.kind` of a value, `None` for a missing one."""
+    """Return the `Aggregate.kind` of a value; `None` for a missing value."""
     return None if value is None else KINDS[kind_of(value)]
 
 
@@ -45,19 +45,21 @@ def rank(value: Any) -> Rank:
 
 
 def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
-    """Return a value that can be compared with another one of the aggregate; numbers in Python's own types."""
+    """Check that a value can be compared with the aggregate's other values, and return the value. A number is returned
+    as a `float`, an `int`, a `bool` or a `Decimal`.
+    """
     kind = kind_of(value)
     if kind == 6:
         raise ValueKindError(repr(aggregate), value, _TAKES)
     if other is not None and kind_of(other) != kind:
         raise ValueKindError(
-            repr(aggregate), value, f"values that can be compared, and has seen {other!r} ({type(other).__name__})"
+            repr(aggregate), value, f"values that can be compared with the earlier {other!r} ({type(other).__name__})"
         )
     return value if kind or type(value) is bool else plain_number(value)
 
 
 def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
-    """Return a text that equal values share in each process; the `repr` of a set depends on the hash seed."""
+    """Return a string that is the same for equal values in every process. A `repr` could depend on the hash seed."""
     kind = type(value)
     if isinstance(value, tuple | list):
         inside = [text_of(part, leaf) for part in value]

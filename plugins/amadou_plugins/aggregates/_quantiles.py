@@ -8,11 +8,10 @@ from typing import Any
 import attrs
 
 from amadou import KeyedEvent
-from amadou_plugins.aggregates._aggregate import Aggregate
 from amadou_plugins.aggregates._errors import AggregateError
 from amadou_plugins.aggregates._exact import is_infinite, ratio
 from amadou_plugins.aggregates._numbers import number, plain_number
-from amadou_plugins.aggregates._reading import Of, OneValue, Reader, is_missing, reader
+from amadou_plugins.aggregates._reading import OneValue, is_missing
 from amadou_plugins.aggregates._sketches import sketches
 
 
@@ -26,32 +25,30 @@ def _is_share(value: Any) -> bool:
 
 
 @attrs.frozen(repr=False)
-class Quantiles(Aggregate[list[Any], list[float | None]]):
-    """Quantiles by a DDSketch, as a list in the requested order; each is `None` without values.
+class Quantiles(OneValue[list[Any], list[float | None]]):
+    """Approximate quantiles from a DDSketch, as a list in the requested order. Each quantile is `None` if there are no
+    values.
 
-    The exact quantile is the value of rank `quantile * (count - 1)`, rounded down; the result's relative error is at
-    most the accuracy. The state grows with the range of the values: 1 ms to 1 h needs at most 755 counters at an
-    accuracy of 1 %. Numbers nearer to 0 than about 1e-307 count as 0, and those beyond 1e308 as about 1e308.
+    The exact quantile is the sorted value at the rounded-down index `quantile * (count - 1)`. The result's relative
+    error is at most `accuracy`. The state grows with the range of the values: values from 1 ms to 1 h need at
+    most 755 counters at an accuracy of 1 %. Numbers closer to 0 than about 1e-307 are treated as 0. Numbers beyond
+    1e308 are treated as about 1e308.
 
-    Needs ``pip install 'amadou[sketches]'``.
+    Requires ``pip install 'amadou[sketches]'``.
 
     :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
     :param quantiles: numbers from 0 to 1
-    :param accuracy: the largest relative error, between 0 and 1
-    :raises AggregateError: there is no quantile, a quantile or the accuracy is out of range, or the library is not
+    :param accuracy: maximum relative error, between 0 and 1
+    :raises AggregateError: `quantiles` is empty, a quantile or the accuracy is out of range, or the library is not
         installed
     """
 
-    of: Of = None
     quantiles: Sequence[float] = attrs.field(default=(), converter=_as_tuple)
     accuracy: float = attrs.field(default=0.01, kw_only=True)
-    read: Reader = attrs.field(
-        init=False, eq=False, default=attrs.Factory(lambda self: reader(self, self.of), takes_self=True)
-    )
 
     def __attrs_post_init__(self) -> None:
         if type(self.quantiles) is not tuple or not self.quantiles or not all(map(_is_share, self.quantiles)):
-            raise AggregateError(repr(self), "needs one quantile or more, from 0 to 1, as in quantiles=[0.5, 0.99]")
+            raise AggregateError(repr(self), "needs at least one quantile from 0 to 1, as in quantiles=[0.5, 0.99]")
         if not _is_share(self.accuracy) or self.accuracy in (0, 1):
             raise AggregateError(repr(self), "needs an accuracy between 0 and 1, as in accuracy=0.01")
         sketches(repr(self), "ddsketch")
@@ -91,9 +88,9 @@ class Quantiles(Aggregate[list[Any], list[float | None]]):
 
 @attrs.frozen(repr=False)
 class Median(OneValue[list[float | int], float | None]):
-    """The median, the nearest float to the exact one; `None` without values.
+    """The median, as the float nearest to the exact median; `None` if there are no values.
 
-    It keeps every value: for many values use `Quantiles`.
+    The state contains every value. For many values, use `Quantiles` instead.
 
     :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
     """
@@ -128,7 +125,7 @@ class Median(OneValue[list[float | int], float | None]):
 
 @cache
 def _mapping(accuracy: float) -> Any:
-    """Return the mapping between values and counters."""
+    """Return the mapping that assigns values to counters."""
     return sketches("Quantiles", "ddsketch").LogarithmicMapping(accuracy)
 
 

@@ -26,7 +26,7 @@ _NEVER_MISSING: Final = frozenset({int, str, bytes, bool, list, dict, tuple})
 def reader(aggregate: Any, of: Of, keyword: str = "of") -> Reader:
     """Return a function that reads an aggregate's value from an event.
 
-    :param keyword: name of the aggregate's parameter
+    :param keyword: name of the aggregate's parameter, for error messages
     """
     if of is None:
         return itemgetter(KeyedEvent._fields.index("value"))
@@ -35,13 +35,13 @@ def reader(aggregate: Any, of: Of, keyword: str = "of") -> Reader:
     if callable(of):
         return of
     raise AggregateError(
-        type(aggregate).__name__, f"cannot read {keyword}={of!r}: give the name of a field, or a function of the event"
+        type(aggregate).__name__, f"cannot read {keyword}={of!r}: pass a field name or a function of the event"
     )
 
 
 @attrs.frozen(repr=False)
 class OneValue(Aggregate[A, R]):
-    """An aggregate of one value of each event."""
+    """The base class of aggregates that read one value from each event."""
 
     of: Of = None
     read: Reader = attrs.field(
@@ -67,7 +67,7 @@ class OneValue(Aggregate[A, R]):
 
 
 def fields_read(*read: Of) -> frozenset[str] | None:
-    """Return the names of the fields that are read; `None` if not only fields are."""
+    """Return the names of the fields that an aggregate reads; `None` if the aggregate reads anything else."""
     names = [of for of in read if isinstance(of, str)]
     return frozenset(names) if len(names) == len(read) else None
 
@@ -94,7 +94,7 @@ def _read_field(name: str, aggregate: Any, event: KeyedEvent[Any]) -> Any:
     except (KeyError, AttributeError):
         fields = _fields(value)
         if name in fields:
-            raise  # a property's own error
+            raise  # an error inside a property
         raise MissingFieldError(repr(aggregate), name, type(value).__name__, fields) from None
 
 

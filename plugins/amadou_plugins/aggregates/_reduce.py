@@ -12,15 +12,15 @@ from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
 
 @attrs.frozen(repr=False)
 class Reduce(Aggregate[Any, Any]):
-    """Combines the values with a function, one by one in the order of the stream, on which the result depends.
+    """Combines the values with a function, one by one in stream order. The result depends on the order of the events.
 
-    :param function: function of the result so far and a value that returns the new result
+    :param function: function that is called with the current result and a value, and returns the new result
     :param of: the values; `None` and NaN are skipped
-    :param initial: result before the first value; without it the first value is the first result, and the result
-        without values is `None`
-    :param mergeable: true if the function can combine the results of earlier and of later values; `initial` must then
-        be neutral, as 0 is in a sum
-    :raises AggregateError: `function` is not a function
+    :param initial: result before the first value; by default, the first value is the first result, and the result is
+        `None` if there are no values
+    :param mergeable: `True` if the function can also combine a result of earlier values with a result of later values;
+        `initial` must then be a neutral element, such as 0 for a sum
+    :raises AggregateError: `function` cannot be called
     """
 
     ordered = True
@@ -37,7 +37,7 @@ class Reduce(Aggregate[Any, Any]):
         if not callable(self.function):
             raise AggregateError(
                 repr(self),
-                "needs a function of what has been made so far and a value, as in Reduce(function=max, of='score')",
+                "needs a function of the current result and a value; for example Reduce(function=max, of='score')",
             )
 
     def create(self) -> Any:

@@ -24,16 +24,16 @@ class RunningState(Generic[R]):
 
     @property
     def value(self) -> R:
-        """Result of the events so far; without events, the aggregate's result of none."""
+        """Result for all events that have been added; the result of an empty accumulator if none have been added."""
         return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
 
     @property
     def exists(self) -> bool:
-        """True if an event was added since the beginning or since `clear`."""
+        """`True` if an event has been added since the state was created or cleared."""
         return self._kept.exists
 
     def clear(self) -> None:
-        """Remove the events."""
+        """Reset the aggregate, as if no event had been added."""
         self._kept.clear()
 
     def __repr__(self) -> str:
@@ -41,7 +41,7 @@ class RunningState(Generic[R]):
 
 
 class RunningSpec(ValueSpec[Any], Generic[R]):
-    """State that aggregates all events of a key so far: a running total, a moving average, a top ten.
+    """State that aggregates all events of a key, without windows; for example a running total or a moving average.
 
     ::
 
@@ -51,15 +51,17 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         def on_event(self, subject, event):
             self.balances.collect(subject, Balance(subject.key, self.total.add(subject, event)))
 
-    `state_for(subject)` has a read-only `value`, `exists` and `clear()`. The stored state is the aggregate's
-    accumulator: `TestRun.set_state` takes one, and traces show it.
+    `state_for(subject)` returns an object with the read-only properties `value` and `exists`, and the method `clear()`.
+    The stored state is the aggregate's accumulator. `TestRun.set_state` expects an accumulator, and traces show
+    accumulators.
 
-    :param value: an aggregate, or several by name, which give a mapping
-    :param ttl: event time without an event after which the state expires
-    :param name: name that the state is stored under; the attribute's name without it
-    :param version: version of the aggregate; above zero with `migrate`
-    :param migrate: function from an accumulator that an older version stored, and that version, to an accumulator
-    :raises NotAnAggregateError: a part is not an aggregate
+    :param value: an aggregate, or a mapping of names to aggregates
+    :param ttl: maximum event time between events of a key; after this time without an event, the key's state expires
+    :param name: name that the state is stored under; defaults to the attribute's name
+    :param version: version of the aggregate; must be positive if `migrate` is set
+    :param migrate: function that converts an older accumulator: it is called with the accumulator and its version, and
+        returns an accumulator of the current version
+    :raises NotAnAggregateError: `value` is neither an aggregate nor a mapping of names to aggregates
     """
 
     noun = "running value"
@@ -129,7 +131,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         return super().encode_part(value)
 
     def result(self, subject: Subject) -> R:
-        """Return the result of the events so far."""
+        """Return the result for all events that have been added."""
         return self.state_for(subject).value
 
     def structure(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""Aggregates and their settings as texts that are the same in each process: checkpoints identify a job by them.
+"""Strings by which checkpoints identify aggregates and their settings. The strings are the same in every process.
 
-A function is shown by its name alone, plain data by its value, anything else by its class.
+A function is shown by its name only, plain data by its value, and anything else by its class.
 """
 
 from collections import deque
@@ -20,12 +20,13 @@ from amadou.fields import fields_of, has_fields
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
 _LIMIT: Final = 300
-"""Length from which a text is cut and ends in a digest of the whole: each key group stores one."""
+"""Maximum length of a string, because every key group stores a copy. A longer string is truncated to this length, and a
+digest of the string is appended."""
 _DIGITS: Final = 16
 
 
 def shown_aggregate(aggregate: Any) -> str:
-    """Return an aggregate of any class, with its settings, as a text."""
+    """Return an aggregate of any class, with its settings, as a string."""
     text = f"{type(aggregate).__name__}({', '.join(settings(aggregate))})"
     if len(text) <= _LIMIT:
         return text
@@ -33,7 +34,7 @@ def shown_aggregate(aggregate: Any) -> str:
 
 
 def shown(setting: Any) -> str:
-    """Return a setting as a text without memory addresses, set order, or anything that a function captures."""
+    """Return a setting as a string that does not depend on memory addresses, set order or captured values."""
     kind: Any = type(setting)
     if all(callable(getattr(kind, method, None)) for method in ("create", "add", "result")):
         return shown_aggregate(setting)
@@ -59,8 +60,8 @@ def shown(setting: Any) -> str:
 
 
 def settings(aggregate: Any) -> list[str]:
-    """Return the settings of an aggregate as its constructor takes them; attrs classes and dataclasses without their
-    defaults.
+    """Return an aggregate's settings in the form of constructor arguments. For attrs classes and dataclasses, settings
+    with default values are omitted.
     """
     found: list[str] = []
     is_named = False
@@ -74,7 +75,7 @@ def settings(aggregate: Any) -> list[str]:
 
 
 def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
-    """Yield the name, the default, true if it is keyword-only, and the value of each setting."""
+    """Yield each setting as a tuple `(name, default, is_keyword_only, value)`."""
     kind = type(aggregate)
     if has_fields(kind):
         for field in fields_of(kind):
@@ -86,7 +87,7 @@ def _fields(aggregate: Any) -> Iterator[tuple[str, Any, bool, Any]]:
 
 
 def _attributes(aggregate: Any) -> dict[str, Any]:
-    """Return the attributes of an object, in its `__dict__` or in slots, without its cached properties."""
+    """Return an object's attributes, from its `__dict__` and its slots, without cached properties."""
     kind = type(aggregate)
     found = dict(getattr(aggregate, "__dict__", {}))
     for base in kind.__mro__:

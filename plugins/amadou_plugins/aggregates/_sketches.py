@@ -5,10 +5,10 @@ from amadou_plugins.aggregates._errors import AggregateError
 
 
 def sketches(aggregate: str, library: str) -> Any:
-    """Import a library of sketches when an aggregate first needs it."""
+    """Import a sketch library when an aggregate needs it, and return the module."""
     try:
         return importlib.import_module(library)
     except ImportError as error:
         raise AggregateError(
-            aggregate, f"needs the library {library}, which is not there: pip install 'amadou[sketches]'"
+            aggregate, f"needs the library {library}, which is not installed: run pip install 'amadou[sketches]'"
         ) from error

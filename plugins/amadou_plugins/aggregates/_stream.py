@@ -9,16 +9,22 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 
 @attrs.frozen(repr=False)
-class First(OneValue[Any, Any]):
-    """The first value in the order of the stream, on which it depends; `None` without values.
-
-    :param of: the value; `None` and NaN are skipped
-    """
-
+class _InOrder(OneValue[Any, Any]):
     ordered = True
 
     def create(self) -> Any:
         return None
+
+    def result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
+@attrs.frozen(repr=False)
+class First(_InOrder):
+    """The first value in stream order; `None` if there are no values. The result depends on the order of the events.
+
+    :param of: the value; `None` and NaN are skipped
+    """
 
     def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
         if accumulator is not None:
@@ -29,21 +35,13 @@ class First(OneValue[Any, Any]):
     def merge(self, left: Any, right: Any) -> Any:
         return right if left is None else left
 
-    def result(self, accumulator: Any) -> Any:
-        return accumulator
-
 
 @attrs.frozen(repr=False)
-class Last(OneValue[Any, Any]):
-    """The last value in the order of the stream, on which it depends; `None` without values.
+class Last(_InOrder):
+    """The last value in stream order; `None` if there are no values. The result depends on the order of the events.
 
     :param of: the value; `None` and NaN are skipped
     """
-
-    ordered = True
-
-    def create(self) -> Any:
-        return None
 
     def add(self, accumulator: Any, event: KeyedEvent[Any]) -> Any:
         value = self.read(event)
@@ -52,17 +50,15 @@ class Last(OneValue[Any, Any]):
     def merge(self, left: Any, right: Any) -> Any:
         return left if right is None else right
 
-    def result(self, accumulator: Any) -> Any:
-        return accumulator
-
 
 @attrs.frozen(repr=False)
 class Collect(OneValue[list[Any], list[Any]]):
-    """The list of the values in the order of the stream, on which it depends.
+    """A list of the values in stream order. The result depends on the order of the events.
 
     :param of: the values; `None` and NaN are skipped
-    :param limit: number of first values to keep; without it the state grows with each event
-    :raises AggregateError: `limit` is not a whole number from 0
+    :param limit: maximum number of values; further values are ignored. Unlimited by default, so the state grows with
+        each event
+    :raises AggregateError: `limit` is not a non-negative integer
     """
 
     ordered = True
@@ -71,7 +67,7 @@ class Collect(OneValue[list[Any], list[Any]]):
 
     def __attrs_post_init__(self) -> None:
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
-            raise AggregateError(repr(self), "needs its limit to be a whole number from 0")
+            raise AggregateError(repr(self), "needs a non-negative integer as limit; for example Collect(limit=100)")
 
     def create(self) -> list[Any]:
         return []

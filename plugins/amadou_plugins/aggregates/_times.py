@@ -10,7 +10,7 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 @attrs.frozen(repr=False)
 class _ByTime(OneValue[list[Any] | None, Any]):
-    """Keeps `[timestamp, value]`."""
+    """Stores `[timestamp, value]`."""
 
     _beats: ClassVar[Any]
 
@@ -35,11 +35,12 @@ class _ByTime(OneValue[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class Earliest(_ByTime):
-    """The value of the event with the least timestamp; `None` without events.
+    """The value of the event with the earliest timestamp; `None` if there are no events.
 
-    Of several with the same timestamp, the value that is first in the fixed order.
+    If several events have this timestamp, the result is the value that comes first in the fixed order of values;
+    see `amadou_plugins.aggregates`.
 
-    :param of: the value; events where it is `None` or NaN are skipped
+    :param of: the value; events in which this value is `None` or NaN are skipped
     """
 
     _beats = lt
@@ -47,11 +48,12 @@ class Earliest(_ByTime):
 
 @attrs.frozen(repr=False)
 class Latest(_ByTime):
-    """The value of the event with the greatest timestamp; `None` without events.
+    """The value of the event with the latest timestamp; `None` if there are no events.
 
-    Of several with the same timestamp, the value that is last in the fixed order.
+    If several events have this timestamp, the result is the value that comes last in the fixed order of values;
+    see `amadou_plugins.aggregates`.
 
-    :param of: the value; events where it is `None` or NaN are skipped
+    :param of: the value; events in which this value is `None` or NaN are skipped
     """
 
     _beats = gt

@@ -11,12 +11,12 @@ from amadou_plugins.aggregates._order import comparable, kind_name, rank
 from amadou_plugins.aggregates._reading import Of, Reader, fields_read, is_missing, reader
 
 Entry = list[Any]
-"""`[value]`, or `[rank, timestamp, given]` if the results are not the ranks themselves."""
+"""An accumulator's entry: `[value]` if the results are the ranks themselves; otherwise `[rank, timestamp, result]`."""
 
 
 def _checked(k: int) -> int:
     if type(k) is not int or k < 1:
-        raise AggregateError("TopK", f"needs k to be a whole number from 1, not {k!r}, as in TopK(k=3, of='score')")
+        raise AggregateError("TopK", f"needs a positive integer as k, not {k!r}; for example TopK(k=3, of='score')")
     return k
 
 
@@ -30,30 +30,31 @@ def _several(give: Any) -> Any:
 
 @attrs.frozen(repr=False)
 class TopK(Aggregate[list[Entry], list[Any]]):
-    """The greatest values, or other values of the events that have them; the greatest first.
+    """The `k` largest values in descending order, or results from the events that contain these values.
 
     ::
 
         TopK(10, "price")                                         # prices
-        TopK(10, by="price", give="item")                         # the items that cost most
+        TopK(10, by="price", give="item")                         # the most expensive items
         TopK(10, by="price", give=("item", "price"))              # pairs of item and price
         TopK(10, by="price")                                      # the events' values
         TopK(10, by="price", give=lambda event: event)            # the events, with key and time
 
-    If the results are not the ranks themselves, events of the same rank come in time order, and those of the same time
-    in the fixed order of their results.
+    Events are sorted by rank, highest first. If the results are not the ranks themselves, events with the same rank are
+    sorted by time, earliest first. Events with the same rank and time are sorted by their results, in the fixed order
+    of values; see `amadou_plugins.aggregates`.
 
-    :param k: largest number of values
-    :param of: the rank if there is no `by`, and the result if there is no `give`
-    :param by: the rank: a value as for `Min`
-    :param give: the result: the name of a field, several names for a tuple, or a function of the event. Events whose
-        rank or result is `None` or NaN are skipped
-    :raises AggregateError: `k` is not a whole number from 1, or `of`, `by` and `give` are all given
+    :param k: maximum number of results
+    :param of: the rank if `by` is not set, and the result if `give` is not set
+    :param by: the rank; values as for `Min`
+    :param give: the result: a field name, a list of field names (read as a tuple), or a function of the event. Events
+        whose rank or result is `None` or NaN are skipped
+    :raises AggregateError: `k` is not a positive integer, or `of`, `by` and `give` are all set
     """
 
     has_kinds = True
 
-    k: int = attrs.field(converter=_checked)  # checked before `of`, which is easily confused with it
+    k: int = attrs.field(converter=_checked)  # checked before `of`, because the two are easily swapped
     of: Of = None
     by: Of = None
     give: Of | Sequence[str] = attrs.field(default=None, kw_only=True, converter=_several)
@@ -73,12 +74,12 @@ class TopK(Aggregate[list[Entry], list[Any]]):
             return None if self.by is None else reader(self, self.of)
         if self.of is not None and self.by is not None:
             raise AggregateError(
-                repr(self), "has by= for what ranks and give= for what is given: leave of= out, which would be either"
+                repr(self), "has by= for the rank and give= for the result: remove of=, which would not be used"
             )
         if not isinstance(self.give, tuple):
             return reader(self, self.give, "give")  # type: ignore[arg-type]
         if not self.give or not all(isinstance(name, str) for name in self.give):
-            raise AggregateError(repr(self), "needs give= to be the name of a field, several names, or a function")
+            raise AggregateError(repr(self), "needs give= to be a field name, a list of field names, or a function")
         return partial(_read_several, [reader(self, name, "give") for name in self.give])
 
     @property

@@ -15,9 +15,9 @@ from amadou_plugins.aggregates._numbers import plain_number
 from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 Total: TypeAlias = list[Any]
-"""An exact sum, then a sum of Decimals or `None`, then the unit, then the number of values.
+"""An accumulator: an exact sum, followed by a sum of Decimals or `None`, the unit, and the number of values.
 
-Durations are whole microseconds. The unit is `None` while all values are floats."""
+Durations are stored as integer microseconds. The unit is `None` while all values are floats."""
 
 Value: TypeAlias = int | float | Decimal | timedelta
 
@@ -58,8 +58,9 @@ class _OfTotal(OneValue[Total, Any]):
             return None
         return "durations" if accumulator[_UNIT] == _DURATIONS else "numbers"
 
-    # A column has the count and the whole sum of each accumulator, and by position those of other values than
-    # whole numbers: most are whole, and msgpack carries two lists of numbers four times as fast as many lists.
+    # A column contains two lists, of the accumulators' counts and integer sums. Accumulators with other values are
+    # stored separately, by position. Most sums are integers, and msgpack encodes two lists of integers four times as
+    # fast as a list per accumulator.
 
     def column(self, accumulators: Iterable[Total]) -> list[Any]:
         counts: list[int] = []
@@ -118,7 +119,9 @@ class _OfTotal(OneValue[Total, Any]):
         return are_alike((*kinds, *("numbers" for column in columns if any(column[0]))))
 
     def _with_others(self, column: list[Any], found: list[Any]) -> list[Any]:
-        """Return the results of whole numbers, completed by those of other values."""
+        """Insert the results of the accumulators with other values into the results of the integer sums, and return
+        all results.
+        """
         for position, total in column[2].items():
             found[position] = self.result(total)
         return found
@@ -126,13 +129,14 @@ class _OfTotal(OneValue[Total, Any]):
 
 @attrs.frozen(repr=False)
 class Sum(_OfTotal):
-    """The sum; 0 without values.
+    """The sum; 0 if there are no values.
 
-    Integers give an `int`, Decimals and integers a `Decimal`, durations a `timedelta`, all exact. With a float among
-    them the sum is the float nearest to the exact sum: infinite beyond the largest float, NaN for infinities of both
-    signs.
+    The sum of integers is an `int`, the sum of Decimals and integers is a `Decimal`, and the sum of durations is a
+    `timedelta`. These sums are exact. If any value is a float, the result is the float nearest to the exact sum. This
+    float is infinite if the sum is beyond the largest float, and NaN if the values contain infinities of both signs.
 
-    :param of: `int`, `float`, `Decimal`, `bool` (as 0 and 1), or nothing but `timedelta`; `None` and NaN are skipped
+    :param of: `int`, `float`, `Decimal`, `bool` (as 0 and 1), or `timedelta` without any other type; `None` and NaN are
+        skipped
     """
 
     def result(self, accumulator: Total) -> Any:
@@ -150,10 +154,10 @@ class Sum(_OfTotal):
 
 @attrs.frozen(repr=False)
 class Mean(_OfTotal):
-    """The arithmetic mean; `None` without values.
+    """The arithmetic mean; `None` if there are no values.
 
-    It is the float nearest to the exact mean; for Decimals and integers a `Decimal` of 28 digits, for durations a
-    `timedelta`.
+    The mean of integers and floats is the float nearest to the exact mean. The mean of Decimals and integers is a
+    `Decimal` with up to 28 digits, and the mean of durations is a `timedelta`.
 
     :param of: values as for `Sum`; `None` and NaN are skipped
     """
@@ -187,7 +191,7 @@ def mean_of(aggregate: Any, total: Total) -> Value | None:
 
 
 def _other(column: list[Any], position: int) -> Total:
-    """Return the accumulator at a position of a column, and move it to those of other values than whole numbers."""
+    """Move the accumulator at this position to the column's accumulators with other values, and return it."""
     counts, wholes, others = column
     total: Total | None = others.get(position)
     if total is None:
@@ -249,7 +253,7 @@ def _add_decimal(aggregate: Any, total: Total, value: Decimal) -> None:
         total[_DECIMAL] = value if total[_DECIMAL] is None else _EXACTLY.add(total[_DECIMAL], value)
     except Inexact:
         raise AggregateError(
-            repr(aggregate), f"cannot add {value} exactly: the sum would have more than {_DIGITS} digits"
+            repr(aggregate), f"cannot add {value}, as an exact sum would exceed {_DIGITS} digits: round the values"
         ) from None
 
 
@@ -273,4 +277,4 @@ def _duration(aggregate: Any, microseconds: int) -> timedelta:
     try:
         return timedelta(microseconds=microseconds)
     except OverflowError:
-        raise AggregateError(repr(aggregate), "is beyond what a timedelta can be: sum up seconds instead") from None
+        raise AggregateError(repr(aggregate), "is beyond the range of a timedelta: sum seconds instead") from None

@@ -1,4 +1,4 @@
-from typing import Any
+from typing import Any, ClassVar
 
 import attrs
 
@@ -7,42 +7,38 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 
 @attrs.frozen(repr=False)
-class AnyOf(OneValue[bool, bool]):
-    """`True` if the value of any event is true; `False` without values.
-
-    :param of: the value, such as the result of a predicate; `None` and NaN are skipped
-    """
+class _Truth(OneValue[bool, bool]):
+    _without_values: ClassVar[bool]
 
     def create(self) -> bool:
-        return False
+        return self._without_values
 
     def add(self, accumulator: bool, event: KeyedEvent[Any]) -> bool:
         value = self.read(event)
-        return accumulator or (not is_missing(value) and bool(value))
+        return accumulator if accumulator is not self._without_values or is_missing(value) else bool(value)
 
     def merge(self, left: bool, right: bool) -> bool:
-        return left or right
+        return right if left is self._without_values else left
 
     def result(self, accumulator: bool) -> bool:
         return accumulator
 
 
 @attrs.frozen(repr=False)
-class AllOf(OneValue[bool, bool]):
-    """`True` if the value of each event is true; `True` without values.
+class AnyOf(_Truth):
+    """`True` if the value of at least one event is true; `False` if there are no values.
 
     :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """
 
-    def create(self) -> bool:
-        return True
+    _without_values = False
 
-    def add(self, accumulator: bool, event: KeyedEvent[Any]) -> bool:
-        value = self.read(event)
-        return accumulator and (is_missing(value) or bool(value))
 
-    def merge(self, left: bool, right: bool) -> bool:
-        return left and right
+@attrs.frozen(repr=False)
+class AllOf(_Truth):
+    """`True` if the value of every event is true, and also if there are no values.
 
-    def result(self, accumulator: bool) -> bool:
-        return accumulator
+    :param of: the value, such as the result of a predicate; `None` and NaN are skipped
+    """
+
+    _without_values = True

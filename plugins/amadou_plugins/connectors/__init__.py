@@ -1,7 +1,7 @@
 """Sources, which read records, and sinks, which write the values of a port.
 
-`LinesSource` and `JsonLinesSink` read and write files, `ConsoleSink` prints, `MemorySource` and `MemorySink` are for
-tests and notebooks.
+For example, `LinesSource` reads files, `JsonLinesSink` writes files, and `ConsoleSink` prints values. `MemorySource`
+and `MemorySink` are for tests and notebooks.
 """
 
 from amadou import MemorySink, MemorySource

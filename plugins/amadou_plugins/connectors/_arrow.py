@@ -1,4 +1,4 @@
-"""Values of a port as rows of Arrow tables."""
+"""Encodes the values of a port as rows of Arrow tables."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, timedelta
@@ -15,25 +15,27 @@ from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec
 
 VALUE = "value"
-"""The only column of a type without fields."""
+"""Name of the single column for values of a type without fields."""
 
 
 class ArrowCodec:
-    """Encodes the values of a port as rows: lists of cells that Arrow takes, in the order of the schema.
+    """Encodes the values of a port as rows: lists of cells that Arrow accepts, in the order of the columns.
 
-    An attrs class, dataclass or named tuple has a column for each field; any other type has one column `value`.
+    The fields of an attrs class, dataclass or named tuple become columns. A value of any other type is written to a
+    single column `value`.
 
     ===================================  ===================================================
     `str`, `bool`, `bytes`, `date`       ``string``, ``bool``, ``binary``, ``date32``
     `int`, `float`                       ``int64``, ``double``
     `datetime`, `timedelta`              ``timestamp[us, UTC]``, ``duration[us]``
-    `Decimal`, `UUID`                    ``string``: Arrow's decimals would have to round
-    `Enum`, `Literal`                    the type of its values where they have one; names of an enum otherwise
+    `Decimal`, `UUID`                    ``string``, because Arrow would round decimals
+    `Enum`, `Literal`                    the common type of the values; if there is none, ``string`` with the name of
+                                         the enum's member, or the literal's value as JSON
     `list`, `set`, `tuple` of any size   ``list``; sets are sorted
     `dict`                               ``map``
-    `tuple` of one size                  ``struct`` with the fields ``_1``, ``_2``, …
+    `tuple` of fixed size                ``struct`` with the fields ``_1``, ``_2``, …
     a class with fields                  ``struct``
-    `Optional`                           what is inside: all columns take nulls
+    `Optional`                           the inner type; all columns are nullable
     `Any`, other unions, bare `list` …   ``string`` with JSON; `None` is null
     ===================================  ===================================================
 
@@ -59,9 +61,9 @@ class ArrowCodec:
         """The `pyarrow.Schema` of the rows."""
 
     def encode(self, value: Any) -> list[Any]:
-        """Return a value as a row.
+        """Encode a value as a row.
 
-        :raises EncodeError: the value is not of the port's type, or Arrow cannot carry it
+        :raises EncodeError: the value is not of the port's type, or Arrow cannot represent the value
         """
         if not isinstance(value, self._class):
             raise EncodeError(value, self.type)
@@ -71,7 +73,7 @@ class ArrowCodec:
             raise EncodeError(value, self.type, error.why if error.value is value else str(error)) from error
 
     def decode(self, encoded: Any) -> dict[str, Any]:
-        """Return a row's cells by column."""
+        """Return a row as a dict of cells by column name."""
         return dict(zip(self.schema.names, encoded, strict=True))
 
     def table(self, encoded_values: Sequence[Any]) -> Any:
@@ -91,11 +93,11 @@ class _Column(NamedTuple):
 
 def _columns(type_: Any, fields: dict[str, Any], path: str, within: tuple[Any, ...]) -> dict[str, _Column]:
     if not fields:
-        raise SinkError(f"{_told(type_, path)} has no fields, so there is nothing to write: give it one")
+        raise SinkError(f"{_described(type_, path)} has no fields, so there is nothing to write: add a field")
     if type_ in within:
         raise SinkError(
-            f"{_told(type_, path)} holds itself, and a column has no end then: give the field the type Any, which is "
-            "written as JSON"
+            f"{_described(type_, path)} contains itself, so its column would be nested infinitely: declare the field "
+            "as Any, which is written as JSON"
         )
     return {name: _column(kind, f"{path}.{name}" if path else name, (*within, type_)) for name, kind in fields.items()}
 
@@ -162,14 +164,14 @@ def _fitting_text(value: Any) -> Any:
 def _fitting_int(value: Any) -> Any:
     number = _int(value)
     if not -(2**63) <= number < 2**63:
-        raise EncodeError(value, int, "it does not fit 64 bits")
+        raise EncodeError(value, int, "it does not fit in 64 bits")
     return number
 
 
 def _fitting_timedelta(value: Any) -> Any:
     length = _timedelta(value)
     if abs(length) > _LONGEST:
-        raise EncodeError(value, timedelta, "its microseconds do not fit 64 bits")
+        raise EncodeError(value, timedelta, "its length in microseconds does not fit in 64 bits")
     return length
 
 
@@ -196,7 +198,7 @@ def _list_encoder(type_: Any, class_: Any, encode: Callable[[Any], Any]) -> Call
             raise EncodeError(value, type_)
         cells = [encode(member) for member in value]
         if class_ in (set, frozenset):
-            # A set's own order differs between processes, and a replayed batch must give the same cells.
+            # The order of a set differs between processes, but a reprocessed batch must produce the same cells.
             cells.sort(key=repr if any(type(cell) in (dict, list, NoneType) for cell in cells) else None)
         return cells
 
@@ -210,8 +212,8 @@ def _map(type_: Any, path: str, within: tuple[Any, ...]) -> _Column:
     key_column = _chosen(key) if isinstance(key, type) and issubclass(key, Enum) else _leaf(key)
     if key_column is None:
         raise SinkError(
-            f"{_told(type_, path)} has keys that cannot be those of a map: let them be str, int or another single "
-            "type, or let the field be a list of pairs"
+            f"{_described(type_, path)} has keys of a type that Arrow maps do not support: use str, int or another "
+            "scalar type for the keys, or make the field a list of pairs"
         )
     column = _column(member, f"{path}{{}}", within)
 
@@ -240,7 +242,7 @@ def _struct(type_: Any, class_: Any, cells: Callable[[Any], tuple[Any, ...]], co
 
 
 def _chosen(type_: Any) -> _Column:
-    """Return the column of an enum or a `Literal`."""
+    """Return the column for an enum or a `Literal`."""
     checked = codec_for(type_).encode
     values = get_args(type_) or [member.value for member in type_]
     kinds = {type(value) for value in values}
@@ -265,6 +267,6 @@ def _getter(names: list[str]) -> Callable[[Any], tuple[Any, ...]]:
     return get if len(names) != 1 else lambda value: (get(value),)
 
 
-def _told(type_: Any, path: str) -> str:
+def _described(type_: Any, path: str) -> str:
     name = getattr(type_, "__qualname__", None) if get_origin(type_) is None else str(type_)
     return f"the field {path}: {name or type_}" if path else f"the type {name or type_}"

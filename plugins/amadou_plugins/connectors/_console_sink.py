@@ -10,7 +10,7 @@ from amadou_plugins.connectors._json import JsonCodec, json_lines
 @attrs.frozen
 class ConsoleSink(Sink):
     """Prints each value to standard output as ``port: {json}``, in the process that started the run. At-least-once: a
-    replayed batch is printed again.
+    reprocessed batch is printed again.
     """
 
     guarantee = "at-least-once"

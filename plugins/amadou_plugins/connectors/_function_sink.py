@@ -14,16 +14,18 @@ def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> An
 
 @attrs.frozen
 class FunctionSink(Sink):
-    """Calls a function with the values of each batch that has any, in the process that started the run. At-least-once:
-    a replayed batch is passed again, with the same `batch.run` and `batch.number`. A function that remembers these two
-    makes the sink exactly-once.
+    """Calls a function with the values of each batch, in the process that started the run. The function is not called
+    for a batch without values. At-least-once: the values of a reprocessed batch are passed again, with the same
+    `batch.run` and `batch.number`. The sink is exactly-once if the function records `batch.run` and `batch.number`, and
+    skips batches that it has already recorded.
 
-    The function stays in that process, so it may hold objects that cannot be sent to workers, such as a connection.
+    The function is not sent to workers, so it can use objects that cannot be pickled, such as a connection.
 
-    :param function: ``function(values, batch)``, or its name, ``module:function``. It gets the list of values, of the
-        port's type, and their `SinkBatch`. It must not be async, and its result is ignored. If it fails, the run ends;
-        a restarted run begins with this batch
-    :raises SinkError: there is no such function, or it takes other arguments
+    :param function: ``function(values, batch)``, or the function's name as ``module:function``. The function is called
+        with a list of values of the port's type, and the batch's `SinkBatch`. The function must not be async, and its
+        result is ignored. If the function raises an error, the run fails; after a restart, the job resumes with this
+        batch
+    :raises SinkError: the function does not exist, or does not accept two arguments
     """
 
     guarantee = "at-least-once"
@@ -49,4 +51,4 @@ class FunctionSink(Sink):
 
 
 def _left_behind(values: list[Any], batch: SinkBatch) -> None:
-    """Stand in for the function in workers."""
+    """Placeholder for the user's function on workers, where the function is never called."""

@@ -1,4 +1,4 @@
-"""User functions, given as functions or by name."""
+"""Loads user functions, which can be passed directly or by name."""
 
 import importlib
 import inspect
@@ -15,7 +15,7 @@ from amadou.errors import AmadouError
 
 @attrs.frozen(repr=False)
 class Function:
-    """A user's function, shown by its name.
+    """A user's function. Error messages show the function's name.
 
     :param call: the function itself
     """
@@ -29,11 +29,12 @@ class Function:
 
 
 def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
-    """Return a `Function` of two arguments; a parameter stays one until it has its value.
+    """Return a function as a `Function`, after checking that it accepts two arguments. Return a `Param` unchanged: its
+    value is checked later.
 
-    :param given: a function, or the text ``module:function``
-    :param needs: the connector's requirement, as "FunctionSink needs function(values, batch)", for errors
-    :raises AmadouError: there is no such function, or it takes other arguments
+    :param given: a function, or its name as ``module:function``
+    :param needs: beginning of the error messages, such as "FunctionSink needs function(values, batch)"
+    :raises AmadouError: the function does not exist, or does not accept two arguments
     """
     if isinstance(given, Function | Param):
         return given
@@ -45,7 +46,7 @@ def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
         if signature is not None:
             signature.bind(None, None)
     except TypeError:
-        raise error(f"{needs}, and {function} takes {signature}") from None
+        raise error(f"{needs}, but {function} takes {signature}") from None
     return function
 
 
@@ -58,7 +59,7 @@ def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
 def _imported(named: str, error: type[AmadouError]) -> Any:
     module, _, name = named.partition(":")
     if not module or not name:
-        raise error(f"{named!r} names no function: write module:function")
+        raise error(f"{named!r} is not the name of a function: use the form module:function")
     try:
         return attrgetter(name)(importlib.import_module(module))
     except Exception as cause:  # importing runs the module's code

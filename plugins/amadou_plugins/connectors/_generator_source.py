@@ -17,22 +17,22 @@ def _loaded(function: Callable[[int, random.Random], Any] | str | Param) -> Any:
 
 @attrs.frozen
 class GeneratorSource(Source):
-    """Generates each record with a function of its number: for demonstrations and load tests.
+    """Generates records for demonstrations and load tests, by calling a function with each record's number.
 
-    A number's record is the same on each engine, however records are cut into batches, and after a restart, as long as
-    the function depends only on its arguments: best derive timestamps from the number, too.
+    If the function depends only on its arguments, the same number always produces the same record: on either engine,
+    with any batch size, and after a restart. So derive timestamps from the number, too.
 
-    On Spark the records of a `rate` become due by the clock: a large batch follows a slow one. The clock starts with
-    each run, so no records become due while the job does not run. The embedded engine has no clock and takes all
-    records at once.
+    On Spark, records become due at the `rate` in wall-clock time, so a slow batch is followed by a large batch. No
+    records become due while the job is stopped. The embedded engine ignores the `rate`: all records are due
+    immediately.
 
-    :param function: ``function(number, random)``, which returns a record, or its name, ``module:function``. Numbers
-        begin at 0; `random` is a `random.Random` that depends on `seed` and number
-    :param rate: records a second; without it all are due at once
-    :param count: number of records; without it the source does not end
+    :param function: function ``function(number, random)`` that returns a record; or the function's name, as
+        ``module:function``. Numbers begin at 0; `random` is a `random.Random`, seeded with `seed` and the number
+    :param rate: records per second; by default all records are due immediately
+    :param count: number of records; by default the source is unbounded
     :param seed: seed of the random numbers
-    :param key_event: function that turns records into events, instead of the handler's own
-    :raises SourceError: a setting is invalid, or neither `rate` nor `count` is given
+    :param key_event: function that converts records into events; by default, the handler's `key_event`
+    :raises SourceError: a setting is invalid, or neither `rate` nor `count` is set
     """
 
     function: Function | Param = attrs.field(converter=_loaded)
@@ -44,12 +44,12 @@ class GeneratorSource(Source):
     def __attrs_post_init__(self) -> None:
         rate, count = self.rate, self.count
         if not isinstance(rate, Param | None) and not _is_rate(rate):
-            raise SourceError(f"rate must be a number of records a second, above zero, not {rate!r}")
+            raise SourceError(f"rate must be a positive number of records per second, not {rate!r}")
         check_count(SourceError, "count", count, optional=True)
         if not isinstance(self.seed, Param) and type(self.seed) is not int:
-            raise SourceError(f"seed must be a whole number, not {self.seed!r}")
+            raise SourceError(f"seed must be an integer, not {self.seed!r}")
         if rate is None and count is None:
-            raise SourceError("GeneratorSource needs a rate or a count: it would make endless records at once")
+            raise SourceError("GeneratorSource needs a rate or a count: otherwise, infinitely many records are due")
 
     @property
     def bounded(self) -> bool:
@@ -58,8 +58,8 @@ class GeneratorSource(Source):
     def records(self) -> Iterator[Any]:
         if self.count is None:
             raise SourceError(
-                "the embedded engine plays all records at once, and this GeneratorSource has no end: give it a count, "
-                "or run the job with engine='spark'"
+                "the embedded engine reads all records of a source, but this GeneratorSource is unbounded: set "
+                "count, or run the job with engine='spark'"
             )
         assert isinstance(self.count, int)
         return self._made(range(self.count))
@@ -75,7 +75,7 @@ class GeneratorSource(Source):
         return reader.load().selectExpr("struct(start, end) AS record", "'' AS partition", "start AS position")
 
     def to_records(self, cells: Any) -> Iterable[Any]:
-        """Yield the records of ranges of numbers."""
+        """Yield the records for ranges of numbers."""
         for part in cells.to_pylist():
             yield from self._made(range(part["start"], part["end"]))
 
@@ -88,8 +88,8 @@ class GeneratorSource(Source):
             try:
                 record = function(number, seeded)
             except Exception as error:
-                told = f"{type(error).__name__}: {error}"
-                raise SourceError(f"{self.function} made no record of number {number}: {told}") from error
+                cause = f"{type(error).__name__}: {error}"
+                raise SourceError(f"{self.function} failed for record number {number}: {cause}") from error
             yield record
 
 

@@ -1,5 +1,5 @@
-"""Spark's half of `GeneratorSource`: ranges of numbers, as they become due. Spark requests them in a process of its
-own; the ranges become records where records become events.
+"""Spark data source behind `GeneratorSource`: plans ranges of record numbers as the records become due. The planning
+runs in a separate process. The tasks that turn records into events generate the records of each range.
 """
 
 import time
@@ -9,15 +9,17 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-# The names of methods are Spark's.
+# Spark defines the method names.
 # ruff: noqa: N802
 
 _SMALLEST_PART = 1000
-"""Fewest records that are worth a task."""
+"""Maximum number of records in a batch with a single task."""
 
 
 class GeneratorStream(DataSource):
-    """Options: `parts`, the largest number of tasks of a batch, and, if set, `rate` and `count`."""
+    """A streaming data source for Spark. Options: `parts` (maximum number of tasks per batch); optionally, `rate` and
+    `count`.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -40,21 +42,21 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parts = parts
         self._began: tuple[int, float] | None = None
         self._awaited: int | None = None
-        """Number of all records, in a run that ends by itself."""
+        """Total number of records that a run with the available-now trigger reads; `None` with any other trigger."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"records": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
         if self._count is None:
-            raise ValueError("a GeneratorSource without a count never ends: give it one, or the run another trigger")
+            raise ValueError("a GeneratorSource without a count never ends: set count, or use another trigger")
         self._awaited = self._count
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:
         first = start["records"]
         end = self._due(first)
         while self._awaited is not None and end == first < self._awaited:
-            # Spark ends such a run when there are no new records.
+            # With this trigger, Spark ends the run as soon as there are no new records.
             assert self._rate is not None
             time.sleep(min(1 / self._rate, 0.1))
             end = self._due(first)
@@ -70,7 +72,10 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter([tuple(partition.value)])
 
     def _due(self, start: int) -> int:
-        """Return the number up to which records are due, given the number up to which they were read."""
+        """Return the number of the first record that is not due yet, or `start` if `start` is greater.
+
+        :param start: number of the first unread record
+        """
         if self._began is None:
             self._began = start, time.monotonic()
         first, began = self._began

@@ -24,38 +24,39 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
 _WARNING_INTERVAL = 5.0
 _READ_ANSWER = 1 << 16
-"""Largest answer after which a connection is reused."""
+"""Maximum number of bytes to read from a response. A connection is reused only if its response was read to the end."""
 _SHOWN_ANSWER = 300
 _HEADER_NAME = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 _HEADER_VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]*")
 _ADVICE = {
-    401: "check its token and headers",
-    403: "check its token and headers",
-    404: "check its address",
-    405: "check its address, which takes no POST",
-    413: "give it a lower max_values_per_request",
+    401: "check token= and headers=",
+    403: "check token= and headers=",
+    404: "check the url",
+    405: "check the url, which does not accept POST",
+    413: "lower max_values_per_request",
 }
 _logger = logging.getLogger("amadou")
 _warned: dict[str, float] = {}
-"""Time of the last warning, by `time.monotonic`, for each address."""
+"""Time of each sink's last warning (from `time.monotonic`), by the sink's label."""
 
 
 @attrs.frozen
 class HttpSink(Sink):
-    """Sends values to an address: each request is a POST of a JSON array. At-least-once.
+    """Sends values to a URL, in POST requests that each contain a JSON array. At-least-once.
 
-    The process that started the run sends the requests, one after another, when their batch is complete. A request
-    without an answer, or with status 429 or 5xx, is retried with growing pauses, or those of `Retry-After`, while the
-    run waits. Any other answer than 2xx ends the run. A replayed batch is sent again, each request with the same
-    `Idempotency-Key` as before: if the service takes each key once, each value arrives once.
+    The process that started the run sends the requests of a batch one by one, once the batch is complete. If a request
+    gets no response, or status 429 or 5xx, the run waits and retries the request. The pauses between retries grow; a
+    `Retry-After` header in the response can make a pause longer. Any other status except 2xx ends the run. A
+    reprocessed batch is sent again, and a request with the same values has the same `Idempotency-Key` header as before.
+    If the service accepts each key only once, such a request takes effect exactly once.
 
-    :param url: address that begins with ``http://`` or ``https://``; a `Secret` if knowing the address is enough to
-        send to it. A login belongs in `headers`, not here
-    :param headers: further headers of each request; their values may be `Secret`
-    :param token: token that is sent as ``Authorization: Bearer …``
-    :param max_values_per_request: largest number of values in a request's array
-    :param timeout: time to wait for an answer, and for its text
-    :param give_up_after: time for which a request is retried before it ends the run
+    :param url: URL that begins with ``http://`` or ``https://``; a `Secret` if the URL alone authorizes requests. Pass
+        a login in `headers`, not in the URL
+    :param headers: additional headers of each request; a value can be a `Secret`
+    :param token: bearer token, sent in the header ``Authorization: Bearer …``
+    :param max_values_per_request: maximum number of values in a request
+    :param timeout: maximum time to wait for a response, including its body
+    :param give_up_after: maximum time to retry a request; after this time, the run fails
     :raises SinkError: a setting is invalid
     """
 
@@ -85,8 +86,8 @@ class HttpSink(Sink):
         for name, value in self._headers().items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise SinkError(
-                    f"{self._told}: the header {name!r} cannot be sent: there is a line feed, or another character "
-                    "that headers do not take, in its name or value"
+                    f"{self._label}: the header {name!r} cannot be sent: its name or value contains a line feed or "
+                    "another character that is not allowed in headers. Remove this character"
                 )
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
@@ -99,14 +100,14 @@ class HttpSink(Sink):
         import urllib3
 
         if isinstance(self.url, Secret):
-            # This logger would show the address at debug level.
-            logging.getLogger("urllib3.connectionpool").addFilter(_is_no_detail)
+            # At debug level, this logger would show the secret URL.
+            logging.getLogger("urllib3.connectionpool").addFilter(_is_above_debug)
         assert isinstance(self.max_values_per_request, int)
         with urllib3.PoolManager() as pool:
             for first in range(0, len(values), self.max_values_per_request):
                 sent = values[first : first + self.max_values_per_request]
                 body = b"[%b]" % b",".join(sent)
-                # A replay may cut the batch in other places: a request with other values needs another key.
+                # A reprocessed batch may be split differently: a request with different values needs a different key.
                 digest = hashlib.blake2b(body, digest_size=8).hexdigest()
                 key = f"{batch.run}-{quote(batch.port, safe='')}-{batch.number}-{first}-{digest}"
                 self._deliver(pool, body, {**self._headers(), "Idempotency-Key": key})
@@ -120,11 +121,11 @@ class HttpSink(Sink):
                 return
             left = until - time.monotonic()
             if not failure.passes:
-                raise SinkError(f"{self._told}: {failure.told}. {_resumed(failure.advice)}")
+                raise SinkError(f"{self._label}: {failure.reason}. {_resumed(failure.advice)}")
             if left <= 0:
-                tried = f"tried again for {self.give_up_after.total_seconds():g} s (give_up_after)"
-                raise SinkError(f"{self._told}: {failure.told}; {tried}. {_resumed('see to the service')}")
-            self._warn(f"{self._told}: {failure.told}; the run waits, and tries again for another {left:.3g} s")
+                tried = f"retried for {self.give_up_after.total_seconds():g} s (give_up_after)"
+                raise SinkError(f"{self._label}: {failure.reason}; {tried}. {_resumed('check the service')}")
+            self._warn(f"{self._label}: {failure.reason}; the run waits and retries for another {left:.3g} s")
             time.sleep(min(left, max(failure.pause, _pause(attempt))))
 
     def _post(self, pool: Any, body: bytes, headers: Mapping[str, str]) -> "_Failure | None":
@@ -144,23 +145,23 @@ class HttpSink(Sink):
                 redirect=False,
                 preload_content=False,
             )
-        except urllib3.exceptions.NewConnectionError as error:  # urllib3 makes it a kind of timeout
+        except urllib3.exceptions.NewConnectionError as error:  # in urllib3 a subclass of TimeoutError
             return _Failure(f"no connection: {error}", passes=True)
         except urllib3.exceptions.TimeoutError:
-            return _Failure(f"no answer within {seconds:g} s", passes=True)
+            return _Failure(f"no response within {seconds:g} s", passes=True)
         except urllib3.exceptions.HTTPError as error:
-            return _Failure(f"no answer: {error}", passes=True)
+            return _Failure(f"no response: {error}", passes=True)
         text = _text(answer, until)
         if 200 <= answer.status < 300:
             return None
         shown = shortened(text, _SHOWN_ANSWER)
-        told = f"the answer is {answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
-        told += f": {shown}" if shown else ""
+        reason = f"the response is {answer.status} {http.client.responses.get(answer.status, '')}".rstrip()
+        reason += f": {shown}" if shown else ""
         if answer.status == 429 or answer.status >= 500:
-            return _Failure(told, passes=True, pause=_asked_pause(answer))
+            return _Failure(reason, passes=True, pause=_asked_pause(answer))
         if 300 <= answer.status < 400:
-            return _Failure(told, advice="give it the address that this one leads to")
-        return _Failure(told, advice=_ADVICE.get(answer.status, "see to what the answer names"))
+            return _Failure(reason, advice="set the url to the address that the response redirects to")
+        return _Failure(reason, advice=_ADVICE.get(answer.status, "fix the problem that the response describes"))
 
     def _headers(self) -> dict[str, str]:
         given = {name: str(revealed(value)) for name, value in self.headers.items()}
@@ -171,8 +172,8 @@ class HttpSink(Sink):
 
     def _warn(self, text: str) -> None:
         now = time.monotonic()
-        if now - _warned.get(self._told, -_WARNING_INTERVAL) >= _WARNING_INTERVAL:
-            _warned[self._told] = now
+        if now - _warned.get(self._label, -_WARNING_INTERVAL) >= _WARNING_INTERVAL:
+            _warned[self._label] = now
             _logger.warning("%s", SinkError(text))  # errors hide secrets
 
     def _check_url(self) -> None:
@@ -183,12 +184,12 @@ class HttpSink(Sink):
             is_usable = False
         if "@" in self._address.partition("://")[2].partition("/")[0]:
             raise SinkError(
-                "HttpSink takes no login in its address, which is shown: give it a token, or "
+                "HttpSink does not accept a login in its url, because logs and errors show the url: pass token=, or "
                 "headers={'Authorization': Secret('Basic …')}"
             )
         if not is_usable:
             shown = "this one" if isinstance(self.url, Secret) else repr(self.url)
-            raise SinkError(f"HttpSink needs an address such as https://host:port/path, not {shown}")
+            raise SinkError(f"HttpSink needs a url such as https://host:port/path, not {shown}")
 
     @property
     def _address(self) -> str:
@@ -199,7 +200,7 @@ class HttpSink(Sink):
         return urlsplit(self._address)
 
     @property
-    def _told(self) -> str:
+    def _label(self) -> str:
         parts = self._parts
         path = "/***" if isinstance(self.url, Secret) else parts.path
         return f"HttpSink({parts.scheme}://{parts.netloc}{path})"
@@ -207,23 +208,24 @@ class HttpSink(Sink):
 
 @attrs.frozen
 class _Failure:
-    told: str
+    reason: str
     advice: str = ""
     passes: bool = False
-    """True if the failure may pass by itself."""
+    """`True` if a retry can succeed."""
     pause: float = 0.0
-    """Pause that the answer asks for, in seconds."""
+    """Pause that the response requests, in seconds."""
 
 
 def _text(answer: Any, until: float) -> str:
-    """Return the text of an answer, as much as arrives in time. A fully read connection serves the next request.
+    """Return the part of a response's text that arrives in time. Reading a response to its end allows the connection
+    to be reused.
 
-    :param until: time by `time.monotonic` at which to stop waiting
+    :param until: time from `time.monotonic` at which to stop reading
     """
     import urllib3
 
     read, is_whole = b"", False
-    with suppress(urllib3.exceptions.HTTPError):  # the status is known, and decides
+    with suppress(urllib3.exceptions.HTTPError):  # only the status matters, and the status is already known
         while not is_whole and len(read) < _READ_ANSWER and time.monotonic() < until:
             piece = answer.read1(_READ_ANSWER - len(read))
             read += piece
@@ -231,12 +233,12 @@ def _text(answer: Any, until: float) -> str:
     answer.close()
     words = read.decode(errors="replace").split()
     if not is_whole and len(read) < _READ_ANSWER:
-        words = words[:-1]  # half a secret would not be hidden
+        words = words[:-1]  # a truncated secret would not be recognized and hidden
     return " ".join(words)
 
 
 def _pause(attempt: int) -> float:
-    """Return the seconds before another attempt. They vary, so that many clients do not retry at once."""
+    """Return the pause before the next attempt, in seconds. Jitter prevents clients from retrying simultaneously."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(attempt, 10)) * random.uniform(0.5, 1)
 
 
@@ -250,8 +252,8 @@ def _asked_pause(answer: Any) -> float:
 
 
 def _resumed(advice: str) -> str:
-    return f"{advice[0].upper()}{advice[1:]}, and start the run again: with its checkpoint it goes on with this batch"
+    return f"{advice[0].upper()}{advice[1:]}, and restart the job from its checkpoint. The job resumes with this batch"
 
 
-def _is_no_detail(record: logging.LogRecord) -> bool:
+def _is_above_debug(record: logging.LogRecord) -> bool:
     return record.levelno > logging.DEBUG

@@ -1,4 +1,4 @@
-"""Values as JSON text."""
+"""Encodes values as JSON."""
 
 import base64
 from collections.abc import Callable, Iterable, Sequence
@@ -21,9 +21,9 @@ _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 class JsonCodec:
     """Encodes the values of a port as JSON.
 
-    Attrs classes, dataclasses and named tuples become objects, timestamps ISO texts (UTC with a ``Z``), `timedelta`
-    seconds, `Decimal` and `UUID` texts, `bytes` base64, sets sorted lists, enums their values, and non-finite floats
-    ``null``.
+    Attrs classes, dataclasses and named tuples become objects; timestamps become ISO strings (UTC with a ``Z``);
+    `timedelta` becomes seconds; `Decimal` and `UUID` become strings; `bytes` become base64; sets become sorted lists;
+    enums become their values; non-finite floats become ``null``.
 
     :param type_: the port's type
     """
@@ -36,31 +36,31 @@ class JsonCodec:
         self._begin = b"{%b:" % orjson.dumps(names[0]) if names else b""
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as JSON.
+        """Encode a value as JSON.
 
-        :raises EncodeError: the value is not of the port's type, or JSON cannot carry it
+        :raises EncodeError: the value is not of the port's type, or cannot be written as JSON
         """
         if not isinstance(value, self._class):
             raise EncodeError(value, self.type)
         try:
-            fields = _objects.get(type(value))  # spares orjson a callback
+            fields = _objects.get(type(value))  # saves orjson a callback
             return _dumps(value if fields is None else fields(value))
         except TypeError as error:
-            why = f"it cannot be JSON: {error.__cause__ or error}"
+            why = f"it cannot be written as JSON: {error.__cause__ or error}"
             if "ecursion limit" in why:
-                why = "it is nested too deeply: JSON takes 254 levels of lists and objects"
+                why = "it is nested too deeply: JSON can have at most 254 levels of lists and objects"
             raise EncodeError(value, self.type, why) from error
 
     def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
-        """Return values of the type as JSON.
+        """Create values of the codec's type, and return them as JSON.
 
-        :param rows: arguments of the type, one tuple for each value
-        :raises EncodeError: JSON cannot carry a value
+        :param rows: constructor arguments, one tuple per value
+        :raises EncodeError: a value cannot be written as JSON
         """
         if self._fields is not None:
             with suppress(TypeError):
-                # One call for all takes half the time of a call for each. JSON has no line feeds of its own, and the
-                # replaced text ends an object and begins another: only nested objects can look the same.
+                # One call for all rows takes half as long as a call per row. The JSON itself contains no line feeds. If
+                # nested objects also contain the replaced text, the count differs, and rows are encoded one by one.
                 text = orjson.dumps(list(map(self._fields, rows)), _to_json, _OPTIONS)
                 encoded_values = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
                 if len(encoded_values) == len(rows):
@@ -68,26 +68,26 @@ class JsonCodec:
         return [self.encode(self.type(*row)) for row in rows]
 
     def decode(self, encoded: Any) -> Any:
-        """Return the JSON value: lists, dicts, texts and numbers."""
+        """Return the parsed JSON value, such as a dict or a list."""
         return orjson.loads(encoded)
 
 
 def _dumps(value: Any) -> bytes:
     try:
         return orjson.dumps(value, _to_json, _OPTIONS)
-    except TypeError:  # perhaps for keys that are not texts; always allowing them takes a third longer
+    except TypeError:  # possibly because of keys that are not strings; always allowing such keys takes a third longer
         return orjson.dumps(value, _to_json, _OPTIONS | orjson.OPT_NON_STR_KEYS)
 
 
 def json_lines(batch: SinkBatch, encoded_values: Sequence[Any]) -> Sequence[bytes]:
-    """Return the values of a batch as JSON, also if the port has a codec of its own."""
+    """Return the values of a batch as JSON, even if the port has a custom codec."""
     return (
         encoded_values if isinstance(batch.codec, JsonCodec) else [_ANY.encode(encoded) for encoded in encoded_values]
     )
 
 
 def class_of(type_: Any) -> Any:
-    """Return the class of a type's values."""
+    """Return the class, or the tuple of classes, for `isinstance` checks of a type's values."""
     checked = get_origin(type_) or type_
     if checked is float:
         return float, int
@@ -105,7 +105,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _object_of(kind: type) -> Callable[[Any], Any] | None:
-    # Half the time of a loop over getattr, and it is called for each collected value.
+    # Called for each collected value; takes half as long as a loop over getattr.
     if is_named_tuple(kind):
         return _made(f"{field.name!r}: value[{position}]" for position, field in enumerate(fields_of(kind)))
     if has_fields(kind):
@@ -118,7 +118,7 @@ def _made(items: Iterable[str]) -> Callable[[Any], Any]:
 
 
 def _sorted_list(values: Any) -> list[Any]:
-    # A set's own order differs between processes, and a replayed batch must give the same lines.
+    # The order of a set differs between processes, but a reprocessed batch must produce the same lines.
     try:
         return sorted(values)
     except TypeError:
@@ -126,7 +126,7 @@ def _sorted_list(values: Any) -> list[Any]:
 
 
 def _refuse(value: Any) -> Any:
-    raise TypeError(f"{type(value).__name__} has no form in JSON")
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")
 
 
 _LEAVES: dict[type, Callable[[Any], Any]] = {

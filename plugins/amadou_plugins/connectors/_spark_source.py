@@ -12,25 +12,26 @@ from amadou_plugins.connectors._settings import check_options, revealed
 
 def _expressions(select: str | Sequence[str] | Param) -> Any:
     if isinstance(select, Param):
-        raise SourceError("select takes no Param: a Param may stand in options and schema")
+        raise SourceError("select cannot be a Param: pass SQL expressions, and use Params in format, schema or options")
     return (select,) if isinstance(select, str) else tuple(select)
 
 
 @attrs.frozen
 class SparkSource(Source):
-    """Reads the rows of any streaming source of Spark, as dicts by column; nested structs and maps are dicts, too. The
-    embedded engine does not support it.
+    """Reads the rows of any Spark streaming source, as dicts by column name; nested structs and maps are also dicts.
+    The embedded engine does not support this source.
 
-    Rows come in the order of Spark's tasks by number, and within a task in the task's order.
+    Rows are ordered by the number of the Spark task that reads them. Within a task, rows stay in the order in which
+    they were read.
 
     :param format: Spark's name for the source, such as ``rate``, ``parquet``, ``delta``
-    :param options: the source's options; their values may be `Secret`, and must be if they contain a password
-    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``: file sources need it
-    :param select: columns of each record instead of the source's, in SQL, such as
-        ``["CAST(value AS STRING) AS text"]``
-    :param bounded: true if the source ends: the run reads the records that exist when it begins, and ends
-    :param key_event: function that turns records into events, instead of the handler's own
-    :raises SourceError: a setting is invalid, or would show a password
+    :param options: the source's options; a value that contains a password must be a `Secret`
+    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``; required for file sources
+    :param select: SQL expressions for the columns of each record, such as ``["CAST(value AS STRING) AS text"]``; by
+        default, all columns of the source
+    :param bounded: `True` if a run ends after reading the records that exist when the run starts
+    :param key_event: function that converts records into events; by default, the handler's `key_event`
+    :raises SourceError: a setting is invalid, or contains a password that logs would show
     """
 
     format: str | Param
@@ -45,8 +46,8 @@ class SparkSource(Source):
 
     def records(self) -> Iterable[Any]:
         raise SourceError(
-            f"SparkSource({self.format!r}): the embedded engine has no Spark: run the job with engine='spark', or try "
-            "it with records of your own (TestRun, MemorySource)"
+            f"SparkSource({self.format!r}): the embedded engine does not support this source: run the job with "
+            "engine='spark', or test the job with your own records (TestRun, MemorySource)"
         )
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
@@ -60,9 +61,9 @@ class SparkSource(Source):
             if self.select:
                 frame = frame.selectExpr(*self.select)
             return frame.selectExpr("struct(*) AS record", "CAST(NULL AS STRING) AS partition", "0L AS position")
-        except Exception as error:  # pyspark and py4j raise all kinds here; chained errors may show options
-            told = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
-            raise SourceError(f"{told}. Correct its options, schema or select") from None
+        except Exception as error:  # pyspark and py4j raise many types; chained errors may show options
+            problem = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
+            raise SourceError(f"{problem}. Correct the source's options, schema or select") from None
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[dict[str, Any]]:
@@ -72,16 +73,16 @@ class SparkSource(Source):
 
 @attrs.frozen
 class SparkSink(Sink):
-    """Appends each batch that has values to any output format of Spark. At-least-once: a replayed batch is appended
-    again.
+    """Appends the values of each batch to a target, in any of Spark's output formats. Batches without values are
+    skipped. At-least-once: a reprocessed batch is appended again.
 
-    Values have the same columns as in `ParquetSink`. They pass through the process that started the run, so a batch
-    must fit its memory. The sink needs a Spark session: the embedded engine has none of its own, and without one the
-    run ends with an error at the first value.
+    Values become rows with the same columns as in `ParquetSink`. All values of a batch pass through the process that
+    started the run, and must fit into the memory of this process. The sink needs a Spark session; the embedded engine
+    does not start one. Without a session, the run fails at the first value.
 
     :param format: Spark's name for the format, such as ``jdbc``, ``orc``, ``delta``
-    :param options: the format's options; their values may be `Secret`, and must be if they contain a password
-    :raises SinkError: an option would show a password
+    :param options: the format's options; a value that contains a password must be a `Secret`
+    :raises SinkError: an option contains a password that logs would show
     """
 
     guarantee = "at-least-once"
@@ -101,7 +102,7 @@ class SparkSink(Sink):
         except ImportError as error:
             raise SinkError("SparkSink needs pyspark and pyarrow: run pip install 'amadou[spark]'") from error
         except SinkError as error:
-            raise SinkError(f"SparkSink({self.format!r}) cannot write the port {port!r}: {error}") from error
+            raise SinkError(f"SparkSink({self.format!r}) cannot write the values of port {port!r}: {error}") from error
 
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         return BufferingWriter()
@@ -115,18 +116,18 @@ class SparkSink(Sink):
         spark = SparkSession.getActiveSession()
         if spark is None:
             raise SinkError(
-                f"SparkSink({self.format!r}): the embedded engine has no Spark: run the job with engine='spark', or "
-                "lead the port to another sink"
+                f"SparkSink({self.format!r}): there is no Spark session: run the job with engine='spark', or give the "
+                "port another sink"
             )
         assert isinstance(self.format, str)
         try:
             writer = spark.createDataFrame(_table(batch, encoded_values)).write.format(self.format)
             writer.options(**{name: revealed(value) for name, value in self.options.items()}).mode("append").save()
-        except Exception as error:  # pyspark and py4j raise all kinds here; chained errors may show options
-            told = f"SparkSink({self.format!r}) cannot write batch {batch.number} of the port {batch.port!r}"
+        except Exception as error:  # pyspark and py4j raise many types; chained errors may show options
+            problem = f"SparkSink({self.format!r}) cannot write batch {batch.number} of port {batch.port!r}"
             raise SinkError(
-                f"{told}: {_reason(error)}. Correct its options, or what is behind it, and start the run again: with "
-                "its checkpoint it goes on with this batch"
+                f"{problem}: {_reason(error)}. Correct the sink's options or target, and restart the job from its "
+                "checkpoint. The job resumes with this batch"
             ) from None
 
 

@@ -1,6 +1,6 @@
-"""Streams that depend on other streams: detects when a dependency goes down, and when it is back.
+"""Dependencies between streams: detects when a stream's dependency goes down or has recovered.
 
-In a job, `DependsOn` declares a source's dependency on another::
+In a job, `DependsOn` declares that a source depends on another source::
 
     job = Job(
         "enrich",
@@ -10,12 +10,12 @@ In a job, `DependsOn` declares a source's dependency on another::
         dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
     )
 
-While the weather is silent, events of the activities are held in the state, in their order, and other events are
-processed. A handler may define the callbacks of `amadou.dependencies.DependencyCallbacks`.
+While the source `weather` is down, activities are held in the state, in order. Events of other sources are processed
+as usual. A handler can react with the callbacks of `amadou.dependencies.DependencyCallbacks`.
 
-`Checkpoint` and `Dependency` apply the same rules without a job: in one process, to async iterables that `handle` and
-`stream` process, with a cache that outlives the process, such as `SqliteCache`. Synchronous code calls them through
-`run_sync`.
+`Checkpoint` and `Dependency` apply the same rules without a job, in a single process. `handle` and `stream` process
+async iterables. A cache such as `SqliteCache` preserves the progress across restarts of the process. Synchronous code
+can call coroutines through `run_sync`.
 """
 
 from amadou import DependsOn

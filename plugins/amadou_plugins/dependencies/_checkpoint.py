@@ -20,34 +20,36 @@ from amadou_plugins.dependencies._dependency import (
 from amadou_plugins.dependencies._errors import DependencyError, MarkerError
 
 STATE_NAME: Final = "state"
-"""Name of a checkpoint's state in a cache's entry and in its `repr`."""
+"""Name of a checkpoint's state in the checkpoint's cache entry and `repr`."""
 STATE_MARKER_NAME: Final = "state_marker"
-"""Name of a checkpoint's marker in the same places."""
+"""Name of a checkpoint's marker in the checkpoint's cache entry and `repr`."""
 CHECKPOINTS_NAME: Final = "checkpoints"
 """Name of a checkpoint's dependencies in its `repr`."""
 
 _KEPT: Final = {STATE_NAME: dict, STATE_MARKER_NAME: object}
 _checkpoints: "WeakSet[Checkpoint]" = WeakSet()
-# One lock for all: a checkpoint with its own lock could be neither copied nor pickled. The lock is reentrant, since an
-# abandoned call of check_pulse ends wherever Python collects it.
+# All checkpoints share one lock: a checkpoint with its own lock could not be copied or pickled. The lock is reentrant,
+# because the garbage collector can end an abandoned call of check_pulse at any time, even while the lock is held.
 _pausing = RLock()
 Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
 
 
 class Checkpoint:
-    """A dependent stream and its dependencies: reports when a dependency goes down, and when it is back.
+    """Tracks the progress of a dependent stream and its dependencies, and reports when a dependency goes down or has
+    recovered.
 
-    A dependency is down when its newest marker is behind that of the dependent stream by more than its threshold, and
-    back when it is ahead of the dependent stream. Each change is reported once; if the process dies meanwhile, the next
-    one reports it again. Errors of a callback or a check reach the caller after everything is recorded: the reported
-    change counts, and the dependent stream waits or goes on accordingly.
+    A dependency goes down when its newest marker is behind the dependent stream's newest marker by more than the
+    threshold. A dependency has recovered once its newest marker is ahead of the dependent stream's newest marker. Each
+    change is reported once, through a callback. If the process dies during the callback, the next process reports the
+    change again. If a callback or a check fails, all progress is recorded before the error is raised. The reported
+    change still takes effect: the dependent stream waits or continues accordingly.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
     ...         yield emoji
     >>> dependent, dependency = emoji(), emoji()
 
-    Names must not be changed later, since they identify checkpoint and dependency in the cache:
+    Do not change the names, because they identify the checkpoint and the dependency in the cache:
 
     >>> c = Checkpoint(
     ...     'dependent',
@@ -55,7 +57,7 @@ class Checkpoint:
     ...     dependencies=[Dependency('dependency', dependency)],
     ... )
 
-    With `handle` and `stream` the dependent stream is paused while a dependency is down:
+    With `handle` and `stream`, the dependent stream is paused while a dependency is down:
 
     >>> from amadou_plugins.dependencies import handle
     >>> @handle(dependent)
@@ -67,7 +69,7 @@ class Checkpoint:
     ...     await c.heartbeat(msg.value['event_timestamp'])
     ...     yield msg.key, msg.value
 
-    Before its first heartbeat, a dependency has the first marker of the dependent stream:
+    Until its first heartbeat, a dependency's marker is the first marker of the dependent stream:
 
     >>> from asyncio import run
     >>> from datetime import datetime
@@ -82,7 +84,7 @@ class Checkpoint:
     >>> run(c.check_pulse(marker=datetime(2025, 1, 1, 11), offset=9))
     datetime.timedelta(seconds=1800)
 
-    The dependency is back once it is ahead:
+    The dependency has recovered once its marker is ahead of the dependent stream's marker:
 
     >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 45)))  # doctest: +ELLIPSIS
     {'is_late': True, ...}
@@ -91,17 +93,18 @@ class Checkpoint:
 
     :param name: name of the checkpoint in the cache
     :param dependent: the dependent stream
-    :param dependencies: its dependencies, at least one, in any iterable
-    :param downtime_callback: function called for each dependency that goes down, may be async
-    :param recovery_callback: function called for each dependency that is back, may be async. The dependent stream goes
-        on once none is down
-    :param cache: cache that keeps everything over restarts; without it all begins anew with the process
-    :param cache_key_prefix: prefix of the cache's keys
-    :param pause_dependent: true if the dependent stream waits while a dependency is down
-    :raises DependencyError: there is no dependency, or two have the same name; the cache cannot be used or read, or has
-        something else at its keys
+    :param dependencies: iterable of the dependent stream's dependencies, at least one
+    :param downtime_callback: function that is called for each dependency that goes down; can be async
+    :param recovery_callback: function that is called for each dependency that has recovered; can be async. The
+        dependent stream continues when the callback has ended and no dependency is down
+    :param cache: cache that stores the progress across restarts; by default, each process starts from scratch
+    :param cache_key_prefix: prefix of the checkpoint's keys in the cache
+    :param pause_dependent: `True` if the dependent stream waits while a dependency is down
+    :raises DependencyError: the dependencies are missing, are not `Dependency` objects or have the same name; the cache
+        is not a mutable mapping or cannot be read; or an entry under one of the checkpoint's keys was not stored by a
+        `Checkpoint`
 
-    :ivar state: newest values of the arguments of `check_pulse`
+    :ivar state: latest values of the keyword arguments of `check_pulse`, by name
     :ivar state_marker: newest marker of the dependent stream; `None` before the first one
     :ivar dependencies: the dependencies by name
     """
@@ -122,12 +125,12 @@ class Checkpoint:
         given = list(dependencies) if isinstance(dependencies, Iterable) else [dependencies]
         for each in given:
             if not isinstance(each, Dependency):
-                raise DependencyError(f"{name}: dependencies are Dependency objects in a list, not {each!r:.100}")
+                raise DependencyError(f"{name}: dependencies must be Dependency objects in a list, not {each!r:.100}")
         self.dependencies = {dependency.name: dependency for dependency in given}
         if not given or len(self.dependencies) < len(given):
-            raise DependencyError(f"{name}: give at least one dependency, and each a name of its own")
+            raise DependencyError(f"{name}: pass at least one dependency, each with a different name")
         if cache is not None and not hasattr(cache, "__setitem__"):
-            raise DependencyError(f"{name}: a cache is a dict, a SqliteCache(path) or the like, not {cache!r:.100}")
+            raise DependencyError(f"{name}: cache must be a mutable mapping like SqliteCache(path), not {cache!r:.100}")
         self.pause_dependent = pause_dependent
         self.state: dict[str, Any] = {}
         self.state_marker: Any = None
@@ -148,13 +151,13 @@ class Checkpoint:
 
     @property
     def is_paused(self) -> bool:
-        """True if the dependent stream has to wait: `pause_dependent` is set, and a dependency is down or its recovery
-        callback is still running.
+        """`True` if the dependent stream has to wait: `pause_dependent` is set, and a dependency is down or its
+        recovery callback is still running.
         """
         return self._paused
 
     async def resumed(self) -> None:
-        """Wait until the dependent stream may go on; another thread may resume it."""
+        """Wait until the dependent stream can continue. A heartbeat in another thread can end the wait."""
         with _pausing:
             if not self._paused:
                 return
@@ -168,15 +171,17 @@ class Checkpoint:
     async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
         """Record the progress of a dependency.
 
-        :param marker: typically the event time of its message; compared with the dependent stream's markers
-        :param dependency_name: name of the dependency; required if there are several
-        :param kwargs: entries of the dependency's `checkpoint_state` that add to those of the state or replace them
-        :returns: `is_late`, true if the dependency is down and still has to catch up, `dependent_marker` and
-            `dependency_marker`
-        :raises DependencyError: there is no dependency of that name; or an argument cannot be copied, or be kept in the
-            cache, and nothing is recorded
-        :raises ValueError: there are several dependencies, and none is named; or the marker is `None`
-        :raises MarkerError: the marker does not fit the others
+        :param marker: typically the event time of the dependency's message; compared with the dependent stream's
+            markers
+        :param dependency_name: name of the dependency; required if there is more than one
+        :param kwargs: entries to add to the dependency's `checkpoint_state`, a copy of the checkpoint's `state`.
+            Existing entries with the same names are replaced
+        :returns: dict with `is_late` (`True` if the dependency is down and still has to catch up), `dependent_marker`
+            and `dependency_marker`
+        :raises DependencyError: there is no dependency with that name, or an argument cannot be copied or stored in the
+            cache. In both cases, nothing is recorded
+        :raises ValueError: there are multiple dependencies, but no name is passed; or the marker is `None`
+        :raises MarkerError: the marker cannot be compared with the other markers
         """
         dependency = self._named(dependency_name)
         _check_fits(marker, self.state_marker, [dependency])
@@ -196,13 +201,15 @@ class Checkpoint:
         """Record the progress of the dependent stream, and check that its dependencies keep up.
 
         :param marker: typically the event time of the message to process next
-        :param kwargs: data for correcting output that was sent while a dependency was down, such as an offset
-        :returns: the largest downtime of the dependencies that are down; `None` if none is down. Compare it with
-            `is not None`: the downtime is zero for a dependency that has caught up but is not ahead
-        :raises DependencyError: an argument cannot be copied, or be kept in the cache, and nothing is recorded; or a
-            threshold does not fit the markers
+        :param kwargs: values to store in `state`, such as the message's offset. Use them to find and correct output
+            that was sent while a dependency was down
+        :returns: the maximum downtime of the dependencies that are down; `None` if no dependency is down. Test for
+            `is not None`: the downtime is zero if a dependency has caught up with the dependent stream, but is not yet
+            ahead
+        :raises DependencyError: an argument cannot be copied or stored in the cache (then nothing is recorded), or a
+            threshold cannot be compared with the difference of two markers
         :raises ValueError: the marker is `None`
-        :raises MarkerError: the marker does not fit the others
+        :raises MarkerError: the marker cannot be compared with the other markers
         """
         _check_fits(marker, self.state_marker, self.dependencies.values())
         for dependency in self.dependencies.values():
@@ -229,7 +236,7 @@ class Checkpoint:
         return _longest(downtimes)
 
     async def _downtime(self, dependency: Dependency) -> Any | None:
-        """Return the downtime of a dependency that is down, and report it if it is new; `None` if it is not down."""
+        """Return the dependency's downtime, or `None` if the dependency is up. A new downtime is reported."""
         if dependency.checkpoint_marker is None:
             self._save(dependency, self.state_marker, {}, has_beaten=False)
         downtime = await answer(dependency.downtime_check(self, dependency))
@@ -238,13 +245,15 @@ class Checkpoint:
         return (downtime or dependency.behind(self.state_marker)) if dependency.is_down else None
 
     async def _went_down(self, dependency: Dependency) -> None:
-        """Record and report it. If the report is cancelled, nothing is recorded; the next pulse reports it again."""
+        """Record and report that a dependency went down. If the report is cancelled, the dependency counts as up again,
+        and the next `check_pulse` reports the downtime.
+        """
         dependency.is_down = True
         dependency.down_state = deepcopy(dependency.checkpoint_state)
         dependency.down_marker = dependency.checkpoint_marker
         self._note_pause()
         try:
-            await self._tell(self._downtime_callback, dependency)
+            await self._call_back(self._downtime_callback, dependency)
         except BaseException as error:
             if not isinstance(error, Exception):
                 dependency.is_down, dependency.down_state, dependency.down_marker = False, None, None
@@ -252,15 +261,15 @@ class Checkpoint:
             raise
         finally:
             if dependency.is_down:
-                self._change(dependency, {}, "that it is down")
+                self._change(dependency, {}, "the new status (down)")
 
     async def _recovered(self, dependency: Dependency) -> None:
-        """Report and record it. If the report is cancelled, the dependency stays down, and the next heartbeat reports
-        it again.
+        """Report and record that a dependency has recovered. If the report is cancelled, the dependency stays down, and
+        the next heartbeat reports the recovery again.
         """
         dependency.is_down = False
         try:
-            await self._tell(self._recovery_callback, dependency)
+            await self._call_back(self._recovery_callback, dependency)
         except BaseException as error:
             dependency.is_down = dependency.is_down or not isinstance(error, Exception)
             raise
@@ -268,14 +277,14 @@ class Checkpoint:
             self._note_pause()
             if not dependency.is_down:
                 dependency.down_state = dependency.down_marker = None
-                self._change(dependency, {}, "that it is back")
+                self._change(dependency, {}, "the new status (up)")
 
     def _named(self, name: str | None) -> Dependency:
         if name is not None:
             return self[name]
         if len(self.dependencies) > 1:
             names = ", ".join(self.dependencies)
-            raise ValueError(f"{self.name} has several dependencies: dependency_name must be provided ({names})")
+            raise ValueError(f"{self.name} has several dependencies: pass dependency_name, one of {names}")
         return next(iter(self.dependencies.values()))
 
     def _save(self, dependency: Dependency, marker: Any, state: dict[str, Any], has_beaten: bool) -> None:
@@ -300,17 +309,17 @@ class Checkpoint:
             self._paused = self.pause_dependent and any(each.is_down for each in self.dependencies.values())
             waiting = [] if self._paused else list(self._waiting)
         for each in waiting:
-            with suppress(RuntimeError):  # the event loop is closed, and nobody waits any more
+            with suppress(RuntimeError):  # the event loop is closed, so nothing is waiting
                 each.get_loop().call_soon_threadsafe(_wake, each)
 
-    async def _tell(self, callback: Callback | None, dependency: Dependency) -> None:
+    async def _call_back(self, callback: Callback | None, dependency: Dependency) -> None:
         if callback is not None:
             await answer(callback(self, dependency))
 
     def __getitem__(self, name: str) -> Dependency:
         if name not in self.dependencies:
             names = ", ".join(self.dependencies)
-            raise DependencyError(f"{self.name} has no dependency {name!r}: its dependencies are {names}")
+            raise DependencyError(f"{self.name} has no dependency {name!r}: use one of {names}")
         return self.dependencies[name]
 
     def __repr__(self) -> str:
@@ -325,7 +334,7 @@ def checkpoints_of(dependent: Any) -> list[Checkpoint]:
 
 
 async def answer(given: Any) -> Any:
-    """Return the result of a function that may be async."""
+    """Return a function's result; if the function is async, await the result."""
     return await given if inspect.isawaitable(given) else given
 
 
@@ -335,14 +344,14 @@ def _wake(waiting: Future[None]) -> None:
 
 
 def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> None:
-    """Check that a marker can be compared with another one, before anything is recorded.
+    """Check that two markers can be compared, before anything is recorded.
 
-    :param dependencies: dependencies that may compare the markers
+    :param dependencies: dependencies whose checks may compare the markers
     :raises ValueError: the marker is `None`
     :raises MarkerError: the markers cannot be compared
     """
     if marker is None:
-        raise ValueError("a marker must not be None: give the event time of what came")
+        raise ValueError("a marker must not be None: pass the event time of the message")
     comparing = [dependency.name for dependency in dependencies if dependency.compares]
     if other is not None and comparing:
         try:
@@ -352,7 +361,7 @@ def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> 
 
 
 def _is_older(marker: Any, newest: Any) -> bool:
-    """Return true if a marker is behind the newest one; false for markers that only the user's checks can compare."""
+    """Return `True` if a marker is behind the newest marker; `False` if only the user's checks can compare markers."""
     try:
         return newest is not None and bool(marker < newest)
     except TypeError:

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from amadou_plugins.dependencies._checkpoint import Checkpoint
 
 CHECKPOINT_STATE_NAME: Final = "checkpoint_state"
-"""Name of a dependency's `checkpoint_state` in a cache's entry and in its `repr`."""
+"""Name of a dependency's `checkpoint_state` in the dependency's cache entry and `repr`."""
 CHECKPOINT_MARKER_NAME: Final = "checkpoint_marker"
-"""Name of a dependency's `checkpoint_marker` in the same places."""
+"""Name of a dependency's `checkpoint_marker` in the dependency's cache entry and `repr`."""
 
 _KEPT: Final = {
     CHECKPOINT_STATE_NAME: object,
@@ -22,20 +22,20 @@ _KEPT: Final = {
     "down_state": object,
     "down_marker": object,
 }
-"""The kept attributes of a dependency, and their types."""
+"""The attributes of a dependency that the cache stores, with their types."""
 
 Cache: TypeAlias = MutableMapping[str, Any]
-"""A store in which checkpoints outlive the process: a `dict`, a `SqliteCache`, the `MapState` of a handler, or any
-similar object. An empty one counts, too.
+"""A mutable mapping that stores the progress of checkpoints: a `dict`, a `SqliteCache`, the `MapState` of a handler, or
+any similar object. An empty mapping is valid, too.
 """
 Check: TypeAlias = Callable[["Checkpoint", "Dependency"], Any | Awaitable[Any]]
 
 
 class Dependency:
-    """A stream that another one depends on, with its progress, and its status: down or not.
+    """A stream that another stream depends on, with its progress and its status (up or down).
 
-    The caller supplies markers: aware or naive datetimes, numbers, any values that can be compared and subtracted; 0 is
-    a marker, too. Markers do not go back: an older one changes nothing. There is no clock.
+    The caller supplies the markers; the clock is not read. Markers are aware or naive datetimes, numbers, or any other
+    values that can be compared and subtracted; 0 is a valid marker. A marker older than the newest one is ignored.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
@@ -43,22 +43,27 @@ class Dependency:
     >>> Dependency('emoji', emoji())
     {'checkpoint_state': None, 'checkpoint_marker': None}
 
-    :param name: name of the dependency in the cache; must not change
-    :param dependency: the stream itself, which is only kept
-    :param downtime_threshold: largest allowed distance behind the dependent stream, as a difference of markers: the
-        dependency is down when it is further behind, and not yet when it is exactly that far
-    :param downtime_check: function that decides instead, may be async: returns the downtime, or a false value
-    :param recovery_check: function that decides if a stream that is down has caught up, may be async; without it the
-        stream's marker must be greater than that of the dependent stream
+    :param name: name of the dependency in the cache; must not change between runs of the program
+    :param dependency: the stream itself, which is stored but not read
+    :param downtime_threshold: maximum distance behind the dependent stream, as a difference between markers. The
+        dependency goes down when the distance exceeds this threshold
+    :param downtime_check: function that replaces the threshold; can be async. The function returns the downtime, or a
+        falsy value if the dependency is up
+    :param recovery_check: function that returns `True` if a dependency that is down has recovered; can be async. By
+        default, the dependency's marker must be greater than the dependent stream's marker
 
-    :ivar checkpoint_state: state of the dependent stream at the last heartbeat: its progress with this dependency up to
-        date
-    :ivar checkpoint_marker: newest marker of its heartbeats; before the first heartbeat, the dependent stream's first
-    :ivar has_beaten: true if there was a heartbeat
-    :ivar is_down: true if the dependency is down
-    :ivar down_state: `checkpoint_state` when the dependency went down, also while the recovery is reported; else `None`
-    :ivar down_marker: `checkpoint_marker` at that time. From this marker to its own marker of that time, the dependent
-        stream was processed without the dependency's late messages
+    :ivar checkpoint_state: copy of the checkpoint's `state` at the last heartbeat, with the heartbeat's keyword
+        arguments; shows the progress of the dependent stream at that heartbeat. A heartbeat with a marker older
+        than an earlier heartbeat's marker does not count
+    :ivar checkpoint_marker: newest marker of a heartbeat; before the first heartbeat, the dependent stream's first
+        marker
+    :ivar has_beaten: `True` if there was a heartbeat
+    :ivar is_down: `True` if the dependency is down
+    :ivar down_state: copy of `checkpoint_state`, created when the dependency goes down and removed when the recovery
+        callback has ended; otherwise `None`
+    :ivar down_marker: copy of `checkpoint_marker`, created and removed together with `down_state`. When the dependency
+        went down, the dependent stream was already ahead of this marker. The dependent stream's messages between this
+        marker and the downtime were processed without the dependency's late messages
     """
 
     def __init__(
@@ -83,22 +88,22 @@ class Dependency:
 
     @property
     def downtime_check(self) -> Check:
-        """Function that returns the downtime, or a false value."""
+        """Function that returns the downtime, or a falsy value."""
         return self._downtime_check
 
     @property
     def recovery_check(self) -> Check:
-        """Function that returns true if the dependency has caught up."""
+        """Function that returns `True` if the dependency has recovered."""
         return self._recovery_check
 
     @property
     def compares(self) -> bool:
-        """True if its markers must be comparable: false if both checks are the user's."""
+        """`True` if the dependency's markers must be comparable; `False` if the user has supplied both checks."""
         return self._downtime_check is _downtime or self._recovery_check is _has_recovered
 
     def behind(self, marker: Any) -> Any:
-        """Return the distance behind a marker; `True` for markers without a difference, which the user's checks may
-        accept.
+        """Return the dependency's distance behind a marker; `True` if the markers cannot be subtracted. Such markers
+        are valid if the user has supplied a `downtime_check`.
         """
         try:
             return marker - self.checkpoint_marker
@@ -110,15 +115,15 @@ class Dependency:
 
         :param checkpoint_state: new `checkpoint_state`
         :param checkpoint_marker: new `checkpoint_marker`
-        :raises DependencyError: the cache does not take the entry, and the dependency is unchanged
+        :raises DependencyError: the cache cannot store the entry; the dependency is unchanged
         """
         changes = {CHECKPOINT_STATE_NAME: checkpoint_state, CHECKPOINT_MARKER_NAME: checkpoint_marker}
-        change(self, changes, cache, cache_key_prefix, f"{self.name}: what it is to save")
+        change(self, changes, cache, cache_key_prefix, f"{self.name}: its entry")
 
     def load(self, cache: Cache, cache_key_prefix: str) -> None:
-        """Load the saved entry; change nothing if there is none.
+        """Load the dependency's entry from a cache, if there is one.
 
-        :raises DependencyError: the cache cannot be read, or has something else there
+        :raises DependencyError: the cache cannot be read, or the entry was not stored by a `Checkpoint`
         """
         for name, value in (cached(cache, cache_key_prefix + self.name, _KEPT) or {}).items():
             setattr(self, name, value)
@@ -132,44 +137,44 @@ class Dependency:
 
 
 def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] | None:
-    """Return a copy of a cache's entry, `None` if there is none.
+    """Return a copy of a cache's entry; `None` if there is no entry.
 
-    :param kept: names in the entry, with the types of their values
-    :raises DependencyError: the cache cannot be read, or has something else there
+    :param kept: names that the entry must have, with the types of their values
+    :raises DependencyError: the cache cannot be read, or the entry was not stored by a `Checkpoint`
     """
     try:
         entry = cache[key]
     except KeyError:
         return None
     except Exception as error:
-        raise DependencyError(f"{key!r} cannot be read from {cache!r:.100}: {error}") from error
+        raise DependencyError(f"the entry {key!r} cannot be read from the cache {cache!r:.100}: {error}") from error
     if entry is None:
         return None
     if isinstance(entry, Mapping) and all(name in entry and isinstance(entry[name], kept[name]) for name in kept):
         return {name: deepcopy(entry[name]) for name in kept}
-    told = f"{key!r} in {cache!r:.100} is not what a Checkpoint keeps: remove it, or give another cache_key_prefix"
-    raise DependencyError(told)
+    message = f"the entry {key!r} of the cache {cache!r:.100} is not from a Checkpoint"
+    raise DependencyError(f"{message}: remove the entry, or pass another cache_key_prefix")
 
 
 def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
-    """Put an entry into a cache.
+    """Store an entry in a cache.
 
-    :param what: description of the change, for the error
-    :raises DependencyError: the cache does not take it
+    :param what: description of the change, for the error message
+    :raises DependencyError: the cache cannot store the entry
     """
     try:
         cache[key] = entry
     except Exception as error:
-        raise DependencyError(f"{what} cannot be kept in {cache!r:.100}: {error}") from error
+        raise DependencyError(f"{what} cannot be stored in the cache {cache!r:.100}: {error}") from error
 
 
 def change(
     dependency: Dependency, changes: dict[str, Any], cache: Cache | None, cache_key_prefix: str, what: str
 ) -> None:
-    """Change the kept attributes of a dependency, in the cache first: if that fails, nothing has changed.
+    """Change stored attributes of a dependency. The cache is changed first: if that fails, the dependency is unchanged.
 
-    :param what: description of the change, for the error
-    :raises DependencyError: the cache does not take it
+    :param what: description of the change, for the error message
+    :raises DependencyError: the cache cannot store the change
     """
     if cache is not None:
         entry = {name: getattr(dependency, name) for name in _KEPT} | changes
@@ -179,20 +184,20 @@ def change(
 
 
 def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
-    """Return a dependency's distance behind the dependent stream, if it exceeds the threshold."""
+    """Return a dependency's distance behind the dependent stream; `None` if the threshold is not exceeded."""
     reached, newest, threshold = checkpoint.state_marker, dependency.checkpoint_marker, dependency.downtime_threshold
     try:
         return downtime(reached, newest, threshold)
     except TypeError as error:
         behind = dependency.behind(reached)
-        if behind is True:  # the markers have no difference
+        if behind is True:  # the markers cannot be subtracted
             raise MarkerError(dependency.name, reached, newest) from error
-        told = f"the downtime_threshold {threshold!r} does not fit {behind!r}, which is the difference of two markers"
-        raise DependencyError(f"{dependency.name}: {told}: give the Dependency one of that kind") from error
+        problem = f"downtime_threshold {threshold!r} cannot be compared with {behind!r}, the difference of two markers"
+        raise DependencyError(f"{dependency.name}: {problem}: give the Dependency a threshold of that type") from error
 
 
 def _has_recovered(checkpoint: "Checkpoint", dependency: Dependency) -> bool:
-    """Return true if a dependency is ahead of the dependent stream."""
+    """Return `True` if a dependency is ahead of the dependent stream."""
     try:
         return has_recovered(checkpoint.state_marker, dependency.checkpoint_marker)
     except TypeError as error:

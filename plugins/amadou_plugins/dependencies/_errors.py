@@ -4,7 +4,7 @@ from amadou import AmadouError
 
 
 class DependencyError(AmadouError):
-    """Settings of dependent streams do not fit together, or the streams cannot go on."""
+    """Dependent streams are set up incorrectly, a cache fails, or `run_sync` is called with a coroutine that waits."""
 
 
 class MarkerError(DependencyError, ValueError):
@@ -20,6 +20,6 @@ class MarkerError(DependencyError, ValueError):
         self.marker = marker
         self.other = other
         super().__init__(
-            f"{dependency}: {marker!r} and {other!r} cannot be compared: give heartbeat and check_pulse markers of one "
-            "kind, or the dependency a downtime_check and a recovery_check"
+            f"{dependency}: the markers {marker!r} and {other!r} cannot be compared: pass markers of one type to "
+            "heartbeat and check_pulse, or give the dependency a downtime_check and a recovery_check"
         )

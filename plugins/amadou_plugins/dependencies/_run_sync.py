@@ -4,13 +4,14 @@ from typing import Any, Final, TypeVar, cast
 from amadou_plugins.dependencies._errors import DependencyError
 
 T = TypeVar("T")
-_WAITS: Final = "the coroutine waits for something: await it, or give it callbacks and checks that do not wait"
+_WAITS: Final = "the coroutine waits for something: await the coroutine, or use callbacks and checks that do not wait"
 
 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing, such as `check_pulse` with callbacks that are not async.
+    """Run a coroutine that does not wait for anything, such as `check_pulse` with synchronous callbacks.
 
-    It works with or without a running event loop: a handler can call it wherever its job runs, in a notebook, too.
+    The function works with or without a running event loop: a handler can call it wherever the job runs, even in a
+    notebook.
 
     :returns: result of the coroutine
     :raises DependencyError: the coroutine waits for something
@@ -20,7 +21,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         return cast("T", done.value)
     except RuntimeError as error:
-        if str(error) == "no running event loop":  # a coroutine that waits asks for a loop first
+        if str(error) == "no running event loop":  # a coroutine that waits needs a loop first
             raise DependencyError(_WAITS) from error
         raise
     coroutine.close()

@@ -13,19 +13,20 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class SqliteCache(MutableMapping[str, Any]):
-    """A cache in a file, for checkpoints that outlive their process. Each entry is on disk once it is set.
+    """A cache in an SQLite file, which preserves checkpoints across restarts of the process. An entry is on disk as
+    soon as it is set.
 
-    It keeps JSON's types, bytes, dates, datetimes with or without a zone, and timedeltas; tuples come back as lists.
-    Several threads may use it.
+    The cache supports values of JSON's types, `bytes`, dates, datetimes with or without a time zone, and timedeltas.
+    Tuples are read back as lists. Multiple threads can use the cache.
 
     :param path: the file, created if missing
-    :raises DependencyError: the file cannot be opened, or is not such a cache
+    :raises DependencyError: the file cannot be opened, or is not a `SqliteCache`
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self._path = path
         try:
-            one_thread = sqlite3.threadsafety < 3  # few builds of SQLite need it
+            one_thread = sqlite3.threadsafety < 3  # only a few builds of SQLite need this
             self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=one_thread)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
@@ -47,14 +48,14 @@ class SqliteCache(MutableMapping[str, Any]):
         try:
             return _unpacked(row[0])
         except (TypeError, ValueError, OverflowError) as error:
-            raise DependencyError(f"{key!r} in the cache {self._path} cannot be read: {error}") from error
+            raise DependencyError(f"the entry {key!r} of the cache {self._path} cannot be read: {error}") from error
 
     def __setitem__(self, key: str, value: Any) -> None:
         try:
             packed = msgpack.packb(value, default=_to_extension)
-            _unpacked(packed)  # a tuple as a key would come back as a list, which cannot be a key
+            _unpacked(packed)  # a tuple used as a key would be read back as a list, which cannot be a key
         except (TypeError, ValueError, OverflowError) as error:
-            raise DependencyError(f"the cache {self._path} cannot keep {value!r}: {error}") from error
+            raise DependencyError(f"the cache {self._path} cannot store {value!r}: {error}") from error
         self._execute("INSERT OR REPLACE INTO entries VALUES (?, ?)", key, packed)
 
     def __delitem__(self, key: str) -> None:
@@ -92,7 +93,7 @@ def _to_extension(value: Any) -> msgpack.ExtType:
         return msgpack.ExtType(_DATE, value.isoformat().encode())
     if isinstance(value, timedelta):
         return msgpack.ExtType(_TIMEDELTA, str(value // _MICROSECOND).encode())
-    raise TypeError(f"it has a {type(value).__name__}")
+    raise TypeError(f"values of type {type(value).__name__} are not supported")
 
 
 def _from_extension(code: int, data: bytes) -> Any:
@@ -103,4 +104,4 @@ def _from_extension(code: int, data: bytes) -> Any:
         return date.fromisoformat(text)
     if code == _TIMEDELTA:
         return int(text) * _MICROSECOND
-    raise ValueError(f"it has a value of type {code}")
+    raise ValueError(f"extension type {code} is unknown")

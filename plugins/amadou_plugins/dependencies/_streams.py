@@ -1,4 +1,4 @@
-"""Streams in one process: handlers of async iterables, and the loop that runs them."""
+"""Streams in one process: registers handlers of async iterables, and runs these handlers in a loop."""
 
 import asyncio
 import inspect
@@ -20,22 +20,22 @@ class _Stream(NamedTuple):
 
 
 _streams: dict[int, _Stream] = {}
-"""Streams that `stream` processes, by the identity of their iterables."""
+"""The streams for `stream` to process, by the `id` of their iterables."""
 
 
 def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -> Callable[[F], F]:
-    """Register a function that handles the messages of streams, once `stream` processes them.
+    """Register a function that handles the messages of streams when `stream` processes them.
 
-    The function may be plain, async, or a generator of either kind. The values that it returns or yields, except
-    `None`, go to the sinks.
+    The function can be synchronous or async, and can be a generator. The sinks receive the values that a generator
+    yields, or the result of any other function unless the result is `None`.
 
     :param iterables: the streams
-    :param sink: a function, or several, plain or async
+    :param sink: sink, or tuple of sinks: functions that are called with each value; can be synchronous or async
     :raises DependencyError: a stream is not an async iterable
     """
     for iterable in iterables:
         if not isinstance(iterable, AsyncIterable):
-            raise DependencyError(f"a stream is an async iterable, such as an async generator, not {iterable!r:.100}")
+            raise DependencyError(f"streams must be async iterables, such as async generators, not {iterable!r:.100}")
     sinks = sink if isinstance(sink, tuple) else (sink,)
 
     def register(function: F) -> F:
@@ -47,14 +47,14 @@ def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -
 
 
 async def stream() -> None:
-    """Process all streams that have handlers concurrently, each in its order, until they end.
+    """Process all streams that have handlers, until the streams end. Streams are processed concurrently, each in order.
 
-    A stream whose `Checkpoint` is paused waits before its next message is handled. An error of a handler ends all
-    streams.
+    A stream whose `Checkpoint` is paused waits before its next message is handled. If a handler fails, the other
+    streams are cancelled, and the handler's error is raised.
     """
-    playing = _Playing(list(_streams.values()))
+    processing = _Processing(list(_streams.values()))
     _streams.clear()
-    tasks = [asyncio.ensure_future(playing.play(each)) for each in playing.streams]
+    tasks = [asyncio.ensure_future(processing.process(each)) for each in processing.streams]
     try:
         await asyncio.gather(*tasks)
     finally:
@@ -63,13 +63,13 @@ async def stream() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Playing:
+class _Processing:
     def __init__(self, streams: list[_Stream]) -> None:
         self.streams = streams
         self._left = len(streams)
         self._paused: dict[int, Checkpoint] = {}
 
-    async def play(self, stream: _Stream) -> None:
+    async def process(self, stream: _Stream) -> None:
         async for item in stream.iterable:
             while paused := [each for each in checkpoints_of(stream.iterable) if each.is_paused]:
                 await self._resumed(stream, paused[0])
@@ -89,12 +89,12 @@ class _Playing:
     def _look(self) -> None:
         paused = [checkpoint.name for checkpoint in self._paused.values() if checkpoint.is_paused]
         if paused and len(paused) == self._left:
-            told = "all streams that are left wait for their dependencies (%s): only a heartbeat from elsewhere helps"
-            _logger.warning(told, ", ".join(paused))
+            message = "all remaining streams are paused (checkpoints: %s): call heartbeat in another task to resume"
+            _logger.warning(message, ", ".join(paused))
 
 
 async def _values(given: Any) -> AsyncIterator[Any]:
-    """Yield the values that a function of either kind returned or yields."""
+    """Yield the values that a handler yields, or the single value that it returned."""
     if isinstance(given, AsyncIterable):
         async for value in given:
             yield value

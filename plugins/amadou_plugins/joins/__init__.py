@@ -1,6 +1,6 @@
-"""Joins by time: match the events of one source with those of another, key by key.
+"""Joins by time: match the events of one source with the events of another source, per key.
 
-A join is declared on the handler's class; the handler adds the events of both sources to it and gets matches back::
+Declare a join on the handler's class. The handler adds the events of both sources to the join and receives matches::
 
     class Trades(Handler):
         priced = SinkSpec(PricedTrade)
@@ -13,18 +13,19 @@ A join is declared on the handler's class; the handler adds the events of both s
         def matched(self, subject, trade, quote):
             self.priced.collect(subject, PricedTrade(subject.key, trade.value, quote and quote.value))
 
-`subject.source` decides the side of an event. A match is two events of the subject; `None` stands for a missing one.
+`subject.source` determines the side of an event. A match is a pair of the subject's events; a missing event is `None`.
 
-- `LatestJoin` answers each left event at once, with the newest right event that has arrived so far.
-- `AsOfJoin` answers each left event with the right event nearest in time, once the watermark has passed every event
-  that could change the answer.
-- `IntervalJoin` gives each pair of events whose times differ by a given interval, as soon as the second one arrives.
+- `LatestJoin` matches each left event immediately, with the newest right event that has already arrived.
+- `AsOfJoin` matches each left event with the right event nearest in time, once the watermark has passed every event
+  that could change the match.
+- `IntervalJoin` matches events whose time difference is within a given interval. It emits each pair as soon as the
+  second event of the pair arrives.
 
-The results of `AsOfJoin` and `IntervalJoin` do not depend on the order of events within a batch. As long as no event is
-behind the watermark by more than `allowed_lateness`, they do not depend on how the input is cut into batches either. An
-event is late once the watermark of its batch has passed every match that it could take part in; each kind gives its
-rule. Kept events are removed as the watermark rises. The join keeps the values that it gives: do not change them in
-place.
+The results of `AsOfJoin` and `IntervalJoin` do not depend on the order of events within a batch. If no event is more
+than `allowed_lateness` behind the watermark, these results also do not depend on how the input is split into batches.
+An event is late if the watermark of its batch has passed every match that the event could be part of. The exact rule is
+in each join's docstring. As the watermark advances, a join removes the events that it no longer needs. The values that
+a join passes to the handler are also stored in the join's state: do not change them in place.
 """
 
 from amadou_plugins.joins._as_of import AsOfJoin

@@ -1,4 +1,4 @@
-"""The as-of join: matches the event of the other source that is nearest in time."""
+"""The as-of join: matches each left event with the right event that is nearest in time."""
 
 from bisect import bisect_left, bisect_right
 from datetime import datetime, timedelta
@@ -15,25 +15,26 @@ DIRECTIONS = ("backward", "forward", "nearest")
 
 
 class AsOfJoin(JoinSpec):
-    """Matches each left event with the right event of its key that is nearest in time, before or after it.
+    """Matches each left event with the right event of the same key that is nearest in time, in the given direction.
 
-    A right event of the same time matches in each direction. Of several right events of one time, the last one in the
-    order of their source counts; of two equally near ones, the earlier.
+    A right event at the same time matches in every direction. If several right events have the same time, the last one
+    in source order matches. If two right events are equally near, the earlier one matches.
 
-    The answer to a left event comes once no event that is on time can change it: when the watermark is past the left
-    event's time plus `allowed_lateness`, plus `tolerance` unless `direction` is `"backward"`. The answers of one key
-    come in time order; those of the same time in the order of their source.
+    The result for a left event is emitted once no on-time event can change it: when the watermark is past the left
+    event's time plus `allowed_lateness`, plus `tolerance` unless `direction` is `"backward"`. The results of a key are
+    emitted in time order; results with the same time are emitted in source order.
 
-    A left event is late when the watermark of its batch is past the time of its answer. A right event is late when the
-    watermark is past the answers to all left events that it could match. Without a `tolerance` a right event is never
-    late: more left events can always follow.
+    A left event is late if its result is already due at the watermark of its batch. A right event is late if, at the
+    watermark of its batch, the results of all left events that it could match are already due. Without a `tolerance`, a
+    right event is never late, because it can always match a future left event.
 
-    :param tolerance: largest distance between matching events; any distance without it
-    :param how: `"left"` gives each left event, with `None` where nothing matches; `"inner"` only those that are matched
-    :param direction: `"backward"` looks at the time of the left event and before it, `"forward"` at that time and after
-        it, `"nearest"` at both; the latter two need a `tolerance`
-    :param ttl: as for `JoinSpec`; needed without a `tolerance` where keys come and go, since the newest right event of
-        each key stays forever
+    :param tolerance: maximum time between matching events; unlimited by default
+    :param how: `"left"` emits every left event, with `None` if no right event matches; `"inner"` emits only the left
+        events that have a match
+    :param direction: `"backward"` matches right events at or before the left event's time; `"forward"` matches right
+        events at or after this time; `"nearest"` matches both. `"forward"` and `"nearest"` require a `tolerance`
+    :param ttl: as for `JoinSpec`. If neither a `tolerance` nor a `ttl` is set, the newest right event of each key is
+        stored forever. Set a `ttl` if the number of keys keeps growing
 
     The other parameters are those of `JoinSpec`.
     """
@@ -49,7 +50,7 @@ class AsOfJoin(JoinSpec):
         if direction not in DIRECTIONS:
             raise SpecError(f"direction must be one of {', '.join(map(repr, DIRECTIONS))}, not {direction!r}")
         if tolerance is None and direction != "backward":
-            raise SpecError(f"direction={direction!r} needs a tolerance: else no left event would ever be answered")
+            raise SpecError(f"direction={direction!r} needs a tolerance: without one, no left event would get a result")
         self._tolerance = tolerance
         self._direction = direction
         distance = None if tolerance is None else micros_of("tolerance", tolerance, least=0)
@@ -86,7 +87,7 @@ class AsOfJoin(JoinSpec):
                 self._give(subject, call, left, right)
 
     def _unanswered(self, now: int) -> int:
-        """Return the time from which left events have no answer yet, at a watermark."""
+        """Return the time before which the results of left events are due at this watermark."""
         return now - self._ahead - self._lateness
 
     def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:
@@ -95,7 +96,7 @@ class AsOfJoin(JoinSpec):
         return self._back is not None and micros + self._back < self._unanswered(watermark)
 
     def _nearest(self, rights: Timeline, micros: int) -> Kept | None:
-        """Return the right event that matches a left event of some time."""
+        """Return the right event that matches a left event with this time."""
         times, found = rights.times, None
         after = bisect_right(times, micros)
         if after and (self._back is None or micros - times[after - 1] <= self._back):
@@ -109,10 +110,10 @@ class AsOfJoin(JoinSpec):
     def _store(
         self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
     ) -> None:
-        """Keep the events that unanswered and future left events need."""
+        """Store the events that pending and future left events need."""
         if now is not None:
             first = self._unanswered(now)
-            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last one up to there hides the others
+            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last event up to `first` hides earlier ones
             if self._back is not None:
                 useless = max(useless, bisect_left(rights.times, first - self._back))
             rights.take(len(rights.times) if now >= END_OF_TIME else useless)
@@ -130,5 +131,5 @@ class AsOfJoin(JoinSpec):
         lefts, rights = (list(zip(*side, strict=True)) for side in value)
         return lefts, rights
 
-    def _fixed(self) -> dict[str, str | timedelta | None]:
-        return {"direction": self._direction, "tolerance": self._tolerance}
+    def _fixed(self) -> dict[str, Any]:
+        return {**super()._fixed(), "direction": self._direction, "tolerance": self._tolerance}

@@ -1,4 +1,4 @@
-"""The base of all kinds of joins: their settings, the side of an event, the handler's callbacks."""
+"""The base class of all joins: settings, the side of an event and the handler's callbacks."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -6,18 +6,17 @@ from typing import Any, ClassVar, Literal, Required, TypeAlias, TypedDict
 
 from amadou import Invoke, Key, KeyedEvent, Subject, from_micros
 from amadou.errors import SpecError
-from amadou.event_time import MICROSECOND
-from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X
+from amadou_plugins._calling import CallingComponent, H, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]
-"""An event of a subject, as a join keeps it: its time in microseconds and its value."""
+"""An event of a subject, as a join stores it: the event's time in microseconds and the event's value."""
 OnMatch: TypeAlias = Callable[[Subject, Any, Any], Any]
 MatchMethod: TypeAlias = Callable[[H, Subject, Any, Any], X]
 
 
 class JoinSettings(TypedDict, total=False):
-    """The settings of every join; see `JoinSpec`."""
+    """The settings that all joins share; see `JoinSpec`."""
 
     left: Required[str]
     right: Required[str]
@@ -30,23 +29,28 @@ class JoinSettings(TypedDict, total=False):
 
 
 class JoinSpec(CallingComponent):
-    """The base of all kinds of joins.
+    """The base class of all joins.
 
-    :param left: name of the left source, as the job has it
-    :param right: name of the right source
-    :param how: the sides whose unmatched events are given, with `None` for the missing event; `"inner"` for neither
-    :param allowed_lateness: event time for which events are still taken, and waited for, behind the watermark
-    :param late: treatment of late events, besides `on_late`
-    :param ttl: event time without a write after which a key's events expire, without a result
-    :param name: as for every spec; required for a join made at run time
-    :param on_match: function for results instead of a marked method: ``(subject, left, right)``
-    :param on_late: likewise, for late events: ``(subject, event)``
-    :raises SpecError: a setting makes no sense
+    :param left: name of the left source in the job
+    :param right: name of the right source in the job
+    :param how: sides whose unmatched events are emitted, with `None` for the missing event; `"inner"` emits no
+        unmatched events
+    :param allowed_lateness: maximum event time by which an accepted event can be behind the watermark. Results that
+        such events could change are delayed
+    :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
+        receives them
+    :param ttl: maximum event time between writes to a key's state; after this time, the key's events are dropped and
+        not emitted
+    :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
+        created at run time
+    :param on_match: function that receives results, instead of a marked method: ``(subject, left, right)``
+    :param on_late: function that receives late events: ``(subject, event)``
+    :raises SpecError: a setting is invalid
     """
 
     noun = "join"
     hows: ClassVar[tuple[str, ...]] = ("left", "inner")
-    """Values that `how` may have."""
+    """Valid values of `how`."""
 
     def __init__(
         self,
@@ -65,7 +69,7 @@ class JoinSpec(CallingComponent):
             if type(source) is not str or not source:
                 raise SpecError(f"{side} must be the name of a source, not {source!r}")
         if left == right:
-            raise SpecError(f"left and right must be two sources, not {left!r} both: a join of a source with itself")
+            raise SpecError(f"left and right must be two different sources, not both {left!r}")
         if how not in self.hows:
             raise SpecError(f"how must be one of {', '.join(map(repr, self.hows))}, not {how!r}")
         self._left = left
@@ -81,19 +85,15 @@ class JoinSpec(CallingComponent):
         )
 
     def on_match(self, function: MatchMethod[H, X]) -> MatchMethod[H, X]:
-        """Mark the handler's method for results: ``(self, subject, left, right)``. Every join needs one."""
+        """Mark the handler method that receives results: ``(self, subject, left, right)``. Every join needs such a
+        method, or a function passed as `on_match`.
+        """
         return self.mark("on_match", function)
 
-    def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
-        """Mark the handler's method for late events: ``(self, subject, event)``. Every late event is counted as
-        ``<name>.late``.
-        """
-        return self.mark("on_late", function)
-
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Add an event of the subject, from the source that `subject.source` names.
+        """Add an event of the subject; `subject.source` is the name of the event's source.
 
-        :raises JoinSourceError: the source is neither of the join's two
+        :raises JoinSourceError: the event's source is neither the left nor the right source of the join
         """
         raise NotImplementedError
 
@@ -102,16 +102,16 @@ class JoinSpec(CallingComponent):
         self.require("on_match")
 
     def _is_left(self, subject: Subject) -> bool:
-        """Return true if the current event is of the left source."""
+        """Return true if the current event is from the left source."""
         source = subject.source
         if source != self._left and source != self._right:
             raise JoinSourceError(self.name, source, (self._left, self._right))
         return source == self._left
 
     def _give(self, subject: Subject, call: Invoke, left: Kept | None, right: Kept | None) -> None:
-        """Give a result to the handler."""
+        """Pass a result to the handler."""
         function = self.function("on_match", subject.handler)
-        if function is None:  # of a join made at run time
+        if function is None:  # a join created at run time
             self.require("on_match")
         call(subject, function, _event(subject.key, left), _event(subject.key, right))
 
@@ -120,33 +120,18 @@ class JoinSpec(CallingComponent):
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[str, list[KeyedEvent[Any] | None]]:
-        """Return the kept events of a key, by source."""
+        """Return the stored events of a key, by source."""
         lefts, rights = ([], []) if value is None else self.sides(value)
         return {
             self._left: [_event(key, kept) for kept in lefts],
             self._right: [_event(key, kept) for kept in rights],
         }
 
-    def structure(self) -> dict[str, Any]:
-        return {**super().structure(), "settings": self._settings()}
-
-    def _fixed(self) -> dict[str, str | timedelta | None]:
-        """Return the settings of the kind by name, `None` for one that is not set."""
-        return {}
-
-    def _settings(self) -> dict[str, str]:
-        """Return the settings that decide which events match, and for how long events wait, as texts."""
-        lateness = self._lateness * MICROSECOND if self._lateness else None
-        told = {"left": self._left, "right": self._right, "how": self._how, **self._fixed()}
-        given = {**told, "allowed_lateness": lateness}.items()
-        return {
-            name: repr(setting) if isinstance(setting, str) else str(setting)
-            for name, setting in given
-            if setting is not None
-        }
+    def _fixed(self) -> dict[str, Any]:
+        return {"left": self._left, "right": self._right, "how": self._how}
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{name}={told}' for name, told in self._settings().items())})"
+        return f"{type(self).__name__}({', '.join(f'{name}={setting}' for name, setting in self._settings().items())})"
 
 
 def _event(key: Key, kept: Kept | None) -> KeyedEvent[Any] | None:

@@ -1,4 +1,4 @@
-"""The interval join: all pairs of events whose times differ by a given interval."""
+"""The interval join: all pairs of events whose time difference is within a given interval."""
 
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
@@ -14,22 +14,24 @@ _LEFT, _RIGHT = 0, 1
 
 
 class IntervalJoin(JoinSpec):
-    """Gives each pair of a left event and a right event of its key whose time is between the left event's time plus
-    `lower` and its time plus `upper`, inclusive.
+    """Emits each pair of a left and a right event of the same key whose time difference is between `lower` and `upper`,
+    inclusive. The difference is the right event's time minus the left event's time.
 
-    A pair is given once, as soon as its second event arrives: no later event can take it back, so waiting would only
-    delay the result and enlarge the state. Several pairs of one event come in the time order of its partners; partners
-    of the same time in the order of their source.
+    A pair is emitted once, as soon as its second event arrives. No later event can invalidate the pair, so waiting
+    would only delay the result and enlarge the state. If an event has several partners, its pairs are sorted by the
+    partners' times. Partners with the same time are in source order.
 
-    An event waits for partners until the watermark is past both its own time and the last possible time of a partner by
-    more than `allowed_lateness`. Then the join removes the event. If the event had no partner and `how` asks for such
-    events, the join gives it with `None` for the partner; of those of one time, left events come first. An event is
-    late if the watermark of its batch has passed that point.
+    An event waits for partners until the watermark is past both the event's time and the latest possible time of a
+    partner, each plus `allowed_lateness`. Then the join removes the event. If the event had no partner and `how`
+    includes the event's side, the join emits the event with `None` for the partner. If several unmatched events are due
+    at the same time, the join emits left events first. An event is late if the watermark of its batch is already past
+    the end of this wait.
 
-    :param lower: least distance from the left event to the right one; below zero where the right one may be earlier
-    :param upper: largest distance from the left event to the right one
-    :param how: besides pairs, `"left"` gives left events without a partner, `"right"` such right ones, `"outer"` both,
-        `"inner"` none
+    :param lower: minimum difference, as the right event's time minus the left event's time; negative if the right event
+        can be earlier
+    :param upper: maximum difference, as the right event's time minus the left event's time
+    :param how: sides whose unmatched events are emitted in addition to pairs: `"left"`, `"right"`, both (`"outer"`) or
+        none (`"inner"`)
 
     The other parameters are those of `JoinSpec`.
     """
@@ -48,12 +50,12 @@ class IntervalJoin(JoinSpec):
             if not isinstance(bound, timedelta):
                 raise SpecError(f"{which} must be a timedelta, not {bound!r}")
         if lower > upper:
-            raise SpecError(f"lower must not be above upper, and {lower!r} is above {upper!r}")
+            raise SpecError(f"lower must not be above upper ({upper!r}), but is {lower!r}")
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
-        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # time for which a partner may follow an event
+        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # by side: maximum time from an event to a partner
         super().__init__(how=how, **settings)
-        self._tells = (how in ("left", "outer"), how in ("right", "outer"))  # whose unmatched events are given
+        self._emits_unmatched = (how in ("left", "outer"), how in ("right", "outer"))
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         own, other = (_LEFT, _RIGHT) if self._is_left(subject) else (_RIGHT, _LEFT)
@@ -90,7 +92,7 @@ class IntervalJoin(JoinSpec):
         for side in (_LEFT, _RIGHT):
             waiting = END_OF_TIME + 1 if now >= END_OF_TIME else self._waiting(side, now)
             for time, (value, paired) in sides[side].take_before(waiting):
-                if self._tells[side] and not paired:
+                if self._emits_unmatched[side] and not paired:
                     lone[side].append((time, value))
         self._store(part, sides, renews=False)
         for left in lone[_LEFT]:
@@ -99,22 +101,24 @@ class IntervalJoin(JoinSpec):
             self._give(subject, call, None, right)
 
     def _waiting(self, side: int, now: int) -> int:
-        """Return the time from which events of a side wait for partners, at a watermark."""
+        """Return the time from which events of this side still wait for partners at this watermark."""
         return now - self._waits[side] - self._lateness
 
     def _store(self, part: ComponentState, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
-        """Keep the events, with a timer for the first one that may have to be given unmatched."""
+        """Store the events, with a timer for the first event that might be emitted without a partner."""
         waits = [wait + self._lateness + 1 for wait in self._waits]
-        tells = [
-            sides[side].times[0] + waits[side] for side in (_LEFT, _RIGHT) if self._tells[side] and sides[side].times
+        unmatched_due = [
+            sides[side].times[0] + waits[side]
+            for side in (_LEFT, _RIGHT)
+            if self._emits_unmatched[side] and sides[side].times
         ]
         ends = [sides[side].times[-1] + waits[side] for side in (_LEFT, _RIGHT) if sides[side].times]
-        next_timer = min(tells) if tells else max(ends, default=END_OF_TIME)
+        next_timer = min(unmatched_due) if unmatched_due else max(ends, default=END_OF_TIME)
         part.store([side.stored() for side in sides] if ends else None, min(next_timer, END_OF_TIME), renews=renews)
 
     def sides(self, value: Any) -> tuple[list[Kept], list[Kept]]:
         lefts, rights = ([(time, value) for time, (value, _) in zip(*side, strict=True)] for side in value)
         return lefts, rights
 
-    def _fixed(self) -> dict[str, str | timedelta | None]:
-        return {"lower": self._lower * MICROSECOND, "upper": self._upper * MICROSECOND}
+    def _fixed(self) -> dict[str, Any]:
+        return {**super()._fixed(), "lower": self._lower * MICROSECOND, "upper": self._upper * MICROSECOND}

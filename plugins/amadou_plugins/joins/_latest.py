@@ -1,4 +1,4 @@
-"""The latest join: matches the newest known event of the other source."""
+"""The latest join: matches each left event with the newest right event that has already arrived."""
 
 from datetime import datetime
 from typing import Any, Literal, Unpack
@@ -10,20 +10,24 @@ from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 
 
 class LatestJoin(JoinSpec):
-    """Enriches each left event at once with the newest right event of its key that has arrived so far.
+    """Enriches each left event immediately with the newest right event of the same key that has already arrived.
 
-    The newest right event is the one with the latest time, even if that is after the left event's time; of several with
-    that time, the last to arrive. The join keeps no other event. The answer depends on the arrived events, and so on
-    how the input is cut into batches and on how the sources keep pace. Within a batch, events are processed in time
-    order; at equal times, those of the source whose name sorts first come first (`semantics.md` 7). `AsOfJoin` waits,
-    and does not depend on any of this.
+    The newest right event is the right event with the latest time, even if it is later than the left event. If several
+    right events have that time, the last of them to arrive is the newest. The join stores only the newest right event.
 
-    A left event is never late. A right event is late if its `ttl` is over: if its time plus `ttl` plus
-    `allowed_lateness` is not after the watermark of its batch.
+    The result depends on which right events have arrived when a left event is processed. The batches of the input and
+    the lag between the two sources therefore affect the result. Within a batch, events are
+    processed in time order; events with equal times are processed in order of source name (`semantics.md` 7).
+    `AsOfJoin` waits for the watermark, so none of this affects its results.
 
-    :param how: `"left"` gives each left event, with `None` where no right one is known; `"inner"` only where one is
-    :param ttl: event time for which a right event is used, counted from its time, or from the watermark at its arrival
-        if that is later (`semantics.md` 16). Without it the newest right event of each key stays forever
+    A left event is never late. A right event is late if the watermark of its batch has reached the event's time plus
+    `ttl` plus `allowed_lateness`. Without a `ttl`, a right event is never late.
+
+    :param how: `"left"` emits every left event, with `None` if no right event is known; `"inner"` emits a left event
+        only if a right event is known
+    :param ttl: duration in event time for which a right event is used. The duration starts at the event's time or at
+        the watermark at the event's arrival, whichever is later (`semantics.md` 16). By default, the newest right event
+        of each key is stored forever
 
     The other parameters are those of `JoinSpec`.
     """

@@ -3,9 +3,10 @@ from typing import Any
 
 
 class Timeline:
-    """The kept events of one side, in time order; events of the same time in the order of arrival.
+    """The stored events of one side, in time order; events with the same time are in arrival order.
 
-    :param stored: the value that `stored` returned, which the timeline goes on using; empty without it
+    :param stored: value that `stored` returned; the timeline changes this value in place. By default, the timeline is
+        empty
     """
 
     __slots__ = ("entries", "times")
@@ -16,17 +17,17 @@ class Timeline:
         self.times, self.entries = ([], []) if stored is None else stored
 
     def stored(self) -> list[list[Any]]:
-        """Return the timeline in a form that plain msgpack carries."""
+        """Return the timeline as lists that plain msgpack can encode."""
         return [self.times, self.entries]
 
     def insert(self, micros: int, entry: Any) -> None:
-        """Add an entry."""
+        """Add an entry after all entries with the same time."""
         at = bisect_right(self.times, micros)
         self.times.insert(at, micros)
         self.entries.insert(at, entry)
 
     def replace(self, micros: int, entry: Any) -> None:
-        """Add an entry as the only one of its time."""
+        """Add an entry, replacing any entry with the same time."""
         at = bisect_left(self.times, micros)
         if at < len(self.times) and self.times[at] == micros:
             self.entries[at] = entry
@@ -43,13 +44,13 @@ class Timeline:
         return self.take(bisect_left(self.times, micros))
 
     def take(self, count: int) -> list[tuple[int, Any]]:
-        """Remove a number of the oldest entries and return them with their times."""
+        """Remove the oldest `count` entries and return them with their times."""
         taken = list(zip(self.times[:count], self.entries[:count], strict=True))
         del self.times[:count], self.entries[:count]
         return taken
 
 
 def timelines(value: Any) -> tuple[Timeline, Timeline]:
-    """Return the left and the right events of a key's value, which the join goes on using; `None` has none."""
+    """Return the left and the right events in a key's state, as views of the stored lists; `None` is an empty state."""
     left, right = (None, None) if value is None else value
     return Timeline(left), Timeline(right)

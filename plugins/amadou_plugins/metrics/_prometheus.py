@@ -9,20 +9,20 @@ from amadou_plugins.metrics._spark import SPARK
 
 
 class PrometheusEndpoint:
-    """A plugin that serves the metrics of runs over HTTP at ``/metrics``, in Prometheus's format, during each run of a
-    job that names the plugin. Each metric has the label ``job``. Several jobs may name the same endpoint.
+    """A plugin that serves metrics over HTTP while a job with this plugin is running. The path ``/metrics`` returns the
+    metrics in the Prometheus format. Each metric has the label ``job``. Multiple jobs can share an endpoint.
 
-    Counters begin at zero with the first of the runs, as Prometheus expects of a restarted program.
+    Counters start at zero when the endpoint starts, as Prometheus expects of a restarted program.
 
-    :param port: the port, `0` for any free one
-    :param address: address or name of this machine to serve at; ``"0.0.0.0"`` for all
-    :ivar url: current URL of the metrics; `None` while no run lasts
+    :param port: port to listen on; `0` for any free port
+    :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` for all addresses
+    :ivar url: URL of the metrics while a job runs; otherwise `None`
     :raises ValueError: the port is not valid
     """
 
     def __init__(self, port: int = 9464, address: str = "127.0.0.1") -> None:
         if not 0 <= port <= 65535:
-            raise ValueError(f"a port is between 0 and 65535, not {port}")
+            raise ValueError(f"port must be between 0 and 65535, not {port}")
         self.url: str | None = None
         self._port, self._address = port, address
         self._lock = threading.Lock()
@@ -59,7 +59,7 @@ class PrometheusEndpoint:
         self._end(run)
 
     def collect(self) -> list[Any]:
-        """Return the metrics for Prometheus's client library."""
+        """Return the metrics as metric families of Prometheus's client library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families = []
@@ -72,7 +72,7 @@ class PrometheusEndpoint:
                     families[-1].add_metric(values, number)
         return families
 
-    def _note(self, run: Run, metrics: Iterable[Metric], told: Any) -> None:
+    def _note(self, run: Run, metrics: Iterable[Metric], report: Any) -> None:
         job = run.job.name
         with self._lock:
             for metric in metrics:
@@ -80,7 +80,7 @@ class PrometheusEndpoint:
                 if metric.kind == "gauge":
                     for labels in [labels for labels in numbers if labels[0] == job]:
                         del numbers[labels]
-                given = metric.read(told)
+                given = metric.read(report)
                 read = given.items() if isinstance(given, Mapping) else () if given is None else ((None, given),)
                 for value, number in read:
                     labels = (job,) if value is None else (job, str(value))
@@ -90,14 +90,14 @@ class PrometheusEndpoint:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            raise AmadouError("prometheus-client is missing: pip install 'amadou[prometheus]'") from error
+            raise AmadouError("PrometheusEndpoint needs prometheus-client: pip install 'amadou[prometheus]'") from error
         registry = CollectorRegistry()
         registry.register(self)
         try:
             self._server, self._thread = start_http_server(self._port, self._address, registry)
         except OSError as error:
-            where = f"port {self._port} of {self._address}"
-            raise AmadouError(f"metrics cannot be served at {where}: {error.strerror}; give another one") from error
+            where = f"{self._address}:{self._port}: use another port or address"
+            raise AmadouError(f"metrics cannot be served on {where} ({error.strerror})") from error
         address, port = self._server.server_address[:2]
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/metrics"
 

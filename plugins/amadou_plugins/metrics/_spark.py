@@ -1,4 +1,4 @@
-"""The useful part of Spark's own progress, which `amadou_spark_progress` has in Spark's terms."""
+"""Metrics from Spark's progress reports, which the hook `amadou_spark_progress` receives."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -15,40 +15,40 @@ def _phase_seconds(progress: Any) -> Mapping[str, float]:
 
 
 def _state(progress: Any) -> Mapping[str, float]:
-    """Return the numbers of the only stateful operator, without those of each partition."""
-    told: dict[str, Any] = {}
+    """Return the metrics of the only stateful operator, except the metrics of individual partitions."""
+    reported: dict[str, Any] = {}
     for operator in progress["stateOperators"]:
-        told |= operator | operator["customMetrics"]
-    return {name: number for name, number in told.items() if isinstance(number, int | float) and "." not in name}
+        reported |= operator | operator["customMetrics"]
+    return {name: number for name, number in reported.items() if isinstance(number, int | float) and "." not in name}
 
 
 SPARK = (
     Metric("amadou_spark_input_rows", "Rows that Spark read.", "counter", _named("numInputRows")),
     Metric(
         "amadou_spark_input_rows_per_second",
-        "Rows that came, by the time between two batches.",
+        "Rows that arrived per second between the starts of the last two batches.",
         "gauge",
         _named("inputRowsPerSecond"),
     ),
     Metric(
         "amadou_spark_processed_rows_per_second",
-        "Rows that Spark read, by the time of the batch.",
+        "Rows that Spark processed per second in the latest batch.",
         "gauge",
         _named("processedRowsPerSecond"),
     ),
     Metric(
         "amadou_spark_phase_seconds",
-        "Time of batches, by Spark's phases: addBatch is amadou's, and triggerExecution the whole.",
+        "Seconds spent in each of Spark's phases; addBatch includes amadou's work, triggerExecution is the total.",
         "counter",
         _phase_seconds,
         "phase",
     ),
     Metric(
         "amadou_spark_state",
-        "What Spark says of its state, RocksDB's figures among it, as Spark names it.",
+        "Metrics of Spark's state store, including those of RocksDB, under Spark's names.",
         "gauge",
         _state,
         "figure",
     ),
 )
-"""Metrics that read Spark's progress instead of a `BatchReport`."""
+"""Metrics that are computed from Spark's progress reports rather than from a `BatchReport`."""

@@ -1,9 +1,9 @@
-"""The window node: a process that puts events into tumbling windows as messages on its standard input ask for it.
+"""The window node: a process that adds events to tumbling windows, as requested by messages on its standard input.
 
-The path of a line: `serve` takes the lines that have arrived, `_envelope` opens each message, `_requests` reads and
-checks its request, `Node` has a runner process the requests together, `_handler` keeps the windows, `_answers` turns
-the values that the handler collected into replies. `docs/window-node.md` describes the messages; the command belongs to
-the runtime.
+`serve` reads the lines that have arrived, `_envelope` parses each message, and `_requests` checks the request in the
+message. `Node` passes the requests in batches to a runner. The runner's handler (`_handler`) stores the windows.
+`_answers` converts the values that the handler collected into replies. `docs/window-node.md` describes the messages.
+The command `amadou window-node` is part of the runtime.
 """
 
 from amadou_plugins.window_node._errors import MessageError

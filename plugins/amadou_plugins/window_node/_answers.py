@@ -1,4 +1,4 @@
-"""The content of replies, made from the values that the handler collected."""
+"""Creates the bodies of replies from the values that the handler collected."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -9,44 +9,47 @@ from amadou_plugins.window_node._requests import ListWindows, ProcessWindow
 from amadou_plugins.window_node._window import Window, window
 
 _SEVERAL: Final = {ProcessWindow: "window_result", ListWindows: "windows"}
-"""The requests whose replies list any number of windows, and the types of these replies."""
+"""Reply types of the requests whose replies list windows, by request type."""
 Answer: TypeAlias = tuple[str, dict[str, Any]] | MessageError
-"""The type of a reply and the rest of its body, or the error to reply with."""
+"""A reply's type and the other fields of its body, or the error to reply with."""
 
 
 def answers(requests: Iterable[Numbered], collected: Mapping[str, list[Any]]) -> dict[int, Answer]:
-    """Return the answer to each request by its number.
+    """Return the answers to requests, by request number.
 
-    :param collected: the values of the handler's ports
+    :param collected: values that the handler collected, by port
     """
     made: dict[int, Answer] = {}
     several: dict[int, list[dict[str, Any]]] = {}
-    """The windows of a reply that may list several."""
+    """Windows to list in each reply that lists windows, by request number."""
     for number, request in requests:
         kind = _SEVERAL.get(type(request))
         if kind is not None:
             several[number] = []
             made[number] = kind, {"windows": several[number]}
     for added in _in_order(collected["added"]):
-        told = _window(added).told
+        fields = _window(added).fields
         if not several:
-            made |= dict.fromkeys(added.requests, ("assigned", told))
+            made |= dict.fromkeys(added.requests, ("assigned", fields))
             continue
         results: dict[int, list[Any]] = {}
         for number, event in zip(added.requests, added.events, strict=True):
             if number in several:
                 results.setdefault(number, []).append(event)
             else:
-                made[number] = "assigned", told
+                made[number] = "assigned", fields
         for number, events in results.items():
-            several[number].append({"window_id": told["window_id"], "count": len(events), "events": events})
+            several[number].append({"window_id": fields["window_id"], "count": len(events), "events": events})
     for closed in collected["closed"]:
-        made[closed.request] = "closed", {**_window(closed).told, "count": len(closed.events), "events": closed.events}
+        made[closed.request] = (
+            "closed",
+            {**_window(closed).fields, "count": len(closed.events), "events": closed.events},
+        )
     for refused in collected["refused"]:
         made[refused.request] = _refusal(refused)
     for listed in _in_order(collected["listed"]):
         several[listed.request].append(
-            {**_window(listed).told, "window_size_ms": listed.size, "count": listed.count},
+            {**_window(listed).fields, "window_size_ms": listed.size, "count": listed.count},
         )
     return made
 
@@ -62,7 +65,7 @@ def _window(collected: Added | Closed | Listed) -> Window:
 def _refusal(refused: Refused) -> MessageError:
     if refused.size is None and refused.sizes:
         sizes = ", ".join(map(str, sorted(refused.sizes)))
-        told = f"several windows have this id: say window_size_ms, which may be {sizes}"
-        return MessageError("ambiguous_window", told)
-    size = "" if refused.size is None else f" and of {refused.size} ms"
-    return MessageError("unknown_window", f"no window of this id{size} is open")
+        problem = f"more than one window has this id: set window_size_ms to one of {sizes}"
+        return MessageError("ambiguous_window", problem)
+    size = "" if refused.size is None else f" and a size of {refused.size} ms"
+    return MessageError("unknown_window", f"no window with this id{size} is open")

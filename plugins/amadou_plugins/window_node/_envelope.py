@@ -1,4 +1,4 @@
-"""The envelope around the body of a message, and its part in a reply."""
+"""The envelope around the body of a message, and around the body of the reply."""
 
 import json
 from collections.abc import Callable
@@ -10,14 +10,14 @@ import orjson
 from amadou_plugins.window_node._errors import MessageError
 
 MOST_BYTES: Final = 16 * 2**20
-"""Largest size of a line."""
+"""Maximum length of a line, in bytes."""
 
 
-# A named tuple, not attrs: one is made for every message.
+# A named tuple rather than an attrs class, because one is created for every message.
 class Envelope(NamedTuple):
-    """The origin of a message, to which its reply goes. Its attributes may be any JSON.
+    """The sender, the recipient and the id of a message. All three can be any JSON values.
 
-    :param is_bare: true if the line was a body without an envelope
+    :param is_bare: `True` if the line was a body without an envelope
     """
 
     src: Any = None
@@ -25,23 +25,23 @@ class Envelope(NamedTuple):
     msg_id: Any = None
     is_bare: bool = True
 
-    def reply(self, kind: str, told: dict[str, Any]) -> bytes:
+    def reply(self, kind: str, fields: dict[str, Any]) -> bytes:
         """Return a reply as a line.
 
         :param kind: type of the reply
-        :param told: rest of its body
+        :param fields: the other fields of the reply's body
         """
-        reply: dict[str, Any] = {"type": kind, "in_reply_to": self.msg_id, **told}
+        reply: dict[str, Any] = {"type": kind, "in_reply_to": self.msg_id, **fields}
         if not self.is_bare:
             reply = {"src": self.dest, "dest": self.src, "body": reply}
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError:  # a readable value may be nested too deeply to be written, or not be UTF-8
+        except orjson.JSONEncodeError:  # orjson cannot write values that are nested too deeply or are not UTF-8
             src, dest, msg_id = map(_writable, self[:3])
             writable = Envelope(src, dest, msg_id, self.is_bare)
             if self == writable:
                 raise
-            return writable.reply(kind, told)
+            return writable.reply(kind, fields)
 
     def refusal(self, error: MessageError) -> bytes:
         """Return a reply that reports an error."""
@@ -49,47 +49,47 @@ class Envelope(NamedTuple):
 
 
 def _writable(given: Any) -> Any:
-    """Return a value of the envelope, `None` where it cannot be written."""
+    """Return a value of the envelope; `None` if the value cannot be written."""
     try:
-        orjson.dumps([[given]])  # as deep as it stands in a reply
+        orjson.dumps([[given]])  # nested as deeply as in a reply
     except orjson.JSONEncodeError:
         return None
     return given
 
 
-# half the time of calling the class
+# takes half as long as calling the class
 _new_envelope: Callable[[Any], Envelope] = partial(tuple.__new__, Envelope)
 
 
 def _number(digits: str) -> int | float:
-    """Return a whole number as orjson reads it: as a float beyond 64 bits."""
+    """Parse an integer like orjson: as a float if the integer does not fit in 64 bits."""
     if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
         return int(digits)
     return float(digits)
 
 
 _LENIENT: Final = json.JSONDecoder(parse_int=_number)
-"""Reads what Python's json writes and orjson refuses: NaN, Infinity, numbers beyond floats, halves of surrogates."""
+"""Reads JSON that Python writes but orjson rejects: NaN, Infinity, numbers too large for floats, lone surrogates."""
 
 
 def opened(line: bytes) -> tuple[Envelope, Any]:
     """Return the envelope and the body of a message.
 
-    :raises MessageError: the line is not a JSON object
+    :raises MessageError: the line is too long, or is not a JSON object
     """
     if len(line) > MOST_BYTES:
-        raise MessageError("too_long", f"a message has at most {MOST_BYTES:,} bytes")
+        raise MessageError("too_long", f"the message has more than {MOST_BYTES:,} bytes: split the message")
     try:
-        told = orjson.loads(line)
+        message = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
-            told = _LENIENT.decode(line.decode())
+            message = _LENIENT.decode(line.decode())
         except (ValueError, RecursionError):
-            raise MessageError("malformed_json", f"a line is one JSON object: {error}") from None
-    if type(told) is not dict:
-        raise MessageError("bad_message", "a message is a JSON object")
-    if "body" not in told:
-        return Envelope(msg_id=told.get("msg_id")), told
-    body = told["body"]
+            raise MessageError("malformed_json", f"a line must be one JSON object: {error}") from None
+    if type(message) is not dict:
+        raise MessageError("bad_message", "a message must be a JSON object")
+    if "body" not in message:
+        return Envelope(msg_id=message.get("msg_id")), message
+    body = message["body"]
     msg_id = body.get("msg_id") if type(body) is dict else None
-    return _new_envelope((told.get("src"), told.get("dest"), msg_id, False)), body
+    return _new_envelope((message.get("src"), message.get("dest"), msg_id, False)), body

@@ -1,13 +1,13 @@
-"""Errors of messages."""
+"""Errors in messages."""
 
 from amadou import AmadouError
 
 
 class MessageError(AmadouError):
-    """A message that gets an error as its reply, and changes nothing.
+    """A message cannot be processed. The node replies with this error, and no window changes.
 
-    :param code: name of the mistake, for programs; docs/window-node.md lists all codes
-    :param text: advice for people
+    :param code: name of the error, for programs; docs/window-node.md lists all codes
+    :param text: explanation of the error, for people
     """
 
     def __init__(self, code: str, text: str) -> None:

@@ -12,16 +12,16 @@ from amadou_plugins.window_node._requests import Assign, Close, ProcessWindow, R
 
 _ADDING = (Assign, ProcessWindow)
 Numbered: TypeAlias = tuple[int, Request]
-"""A request with its number, which its answers carry, too."""
+"""A request with its number. The values that the handler collects refer to requests by number."""
 
 
-# Their lists are bare: these are packed in one go, not value by value.
+# Without an element type, a list is encoded as a whole rather than element by element.
 @attrs.frozen
 class Added:
-    """Events went into a window.
+    """Events were added to a window.
 
-    :param requests: for each event, the number of its request
-    :param events: their ids
+    :param requests: number of each event's request
+    :param events: id of each event
     """
 
     start: int
@@ -32,7 +32,7 @@ class Added:
 
 @attrs.frozen
 class Closed:
-    """A window is closed."""
+    """A window was closed."""
 
     request: int
     start: int
@@ -42,10 +42,10 @@ class Closed:
 
 @attrs.frozen
 class Refused:
-    """A window was not closed: none matches the request, or several do.
+    """A window was not closed: no window matches the request, or more than one does.
 
     :param size: the requested size
-    :param sizes: the sizes of the windows that start there
+    :param sizes: sizes of the windows with the requested start
     """
 
     request: int
@@ -66,8 +66,9 @@ class Listed:
 class MessageWindows(Handler):
     """Tumbling windows that messages open and close.
 
-    A key is a time, in milliseconds since 1970, and has the windows that start there, one for each size. Its records
-    are the requests that arrived together; consecutive requests that add to one window become one event.
+    A key is the start time of windows, in milliseconds since 1970. The key's state contains the windows that start at
+    this time, one per size. A record is a list of requests that arrived together. Consecutive requests that add
+    events to the same window become a single event.
     """
 
     sizes = ListSpec(int)
@@ -138,7 +139,7 @@ class MessageWindows(Handler):
 
 @lru_cache(1000)
 def _events(size: int) -> ListSpec[list[Any]]:
-    """Return the ids of the events of windows of a size: a list for each time that events arrived."""
+    """Return the spec for the event ids of windows of one size. Each element lists ids that were added together."""
     return ListSpec(list, name=f"events of {size}")
 
 

@@ -1,4 +1,4 @@
-"""The node: turns lines into replies."""
+"""The node: converts the lines of messages into the lines of replies."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -11,41 +11,41 @@ from amadou_plugins.window_node._errors import MessageError
 from amadou_plugins.window_node._handler import Numbered
 from amadou_plugins.window_node._requests import ListWindows, Request, read_request
 
-_INTERNAL: Final = MessageError("internal", "the node failed at this message, which changed nothing; it goes on")
+_INTERNAL: Final = MessageError("internal", "the node failed: no window changed; the traceback is on standard error")
 _logger = logging.getLogger("amadou")
 
 
 class Runner(Protocol):
-    """Processes requests against the windows."""
+    """Applies requests to the windows."""
 
     def process(self, record: Any) -> Mapping[str, list[Any]]:
-        """Process requests as a batch, all or none.
+        """Process all requests of a batch, or none of them.
 
         :returns: the collected values, by port
         """
 
     def keys(self) -> Sequence[Key]:
-        """Return the starts of open windows."""
+        """Return the start times of the open windows."""
 
 
 class Node:
-    """Answers messages. Messages that arrive together are processed together.
+    """Answers messages. Messages that arrive together are processed as one batch.
 
-    :param runner: keeper of the windows
+    :param runner: object that stores the windows and processes the requests
     """
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def answer(self, lines: Sequence[bytes]) -> list[bytes]:
-        """Return the reply to each line, in their order. A bad line gets an error reply."""
+        """Return the replies to lines, in the same order. The reply to an invalid line is an error."""
         read = [_read(line) for line in lines]
         answered: dict[int, Answer] = {}
         batch: list[Numbered] = []
         for number, (_, request) in enumerate(read):
             if isinstance(request, MessageError):
                 answered[number] = request
-            elif isinstance(request, ListWindows):  # lists the windows that are open after the earlier requests
+            elif isinstance(request, ListWindows):  # must see the effects of the earlier requests
                 answered |= self._processed(batch)
                 answered |= self._processed([(number, request)])
                 batch = []
@@ -55,7 +55,7 @@ class Node:
         return [_reply(envelope, answered[number]) for number, (envelope, _) in enumerate(read)]
 
     def _processed(self, batch: list[Numbered]) -> dict[int, Answer]:
-        """Return the answers to some requests. If the batch fails, each request is processed alone."""
+        """Return the answers to a batch of requests. If the batch fails, the requests are processed one by one."""
         if not batch:
             return {}
         try:

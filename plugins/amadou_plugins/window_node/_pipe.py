@@ -1,4 +1,4 @@
-"""Lines in and out: all that have arrived at a time; no line waits for another."""
+"""Reads and answers lines: all lines that have arrived are answered together, without waiting for more."""
 
 import gc
 import os
@@ -12,18 +12,18 @@ _CHUNK = 2**20
 
 
 def serve(node: Node, source: int, target: int) -> None:
-    """Answer the lines of a file descriptor until it ends.
+    """Answer the lines that arrive on a file descriptor, until the input ends.
 
-    :param source: descriptor of the messages
-    :param target: descriptor for the replies
-    :raises BrokenPipeError: nobody reads the replies any more
+    :param source: descriptor to read messages from
+    :param target: descriptor to write replies to
+    :raises BrokenPipeError: the reader of the replies has closed the pipe
     """
     for descriptor in (source, target):
         _widen(descriptor)
         os.set_blocking(descriptor, True)
-    gc.freeze()  # the objects made so far stay; the collector can skip them
+    gc.freeze()  # the objects created so far are permanent, so the garbage collector can skip them
     for lines in arriving(source):
-        gc.disable()  # a batch's objects all live until its end
+        gc.disable()  # all objects of a batch live until its end
         left = memoryview(b"".join(node.answer(lines)))
         gc.enable()
         while left:
@@ -31,9 +31,10 @@ def serve(node: Node, source: int, target: int) -> None:
 
 
 def arriving(source: int) -> Iterator[list[bytes]]:
-    """Yield the complete lines of a file descriptor as they arrive; at the end also a line without a newline.
+    """Yield lists of complete lines as they arrive on a file descriptor. If the input ends without a newline, yield the
+    last line, too.
 
-    Of a line longer than `MOST_BYTES`, only enough is kept to show that it is too long.
+    If a line is longer than `MOST_BYTES`, only enough of the line is stored to recognize that it is too long.
     """
     begun: list[bytes] = []
     length = 0
@@ -52,7 +53,7 @@ def arriving(source: int) -> Iterator[list[bytes]]:
 
 
 def _widen(descriptor: int) -> None:
-    """Enlarge a pipe's buffer, so that the process at its other end can go on during a batch."""
+    """Enlarge a pipe's buffer, so that the process at the other end can continue during a batch."""
     if sys.platform == "linux":
         import fcntl
         from contextlib import suppress

@@ -1,4 +1,4 @@
-"""The window of a time, and the id of a window."""
+"""Time windows and their ids."""
 
 from datetime import datetime
 from functools import lru_cache
@@ -14,38 +14,38 @@ _PREFIX: Final = "window-"
 
 @attrs.frozen
 class Window:
-    """A window of time.
+    """A time window.
 
     :param start: start in milliseconds since 1970
     :param size: size in milliseconds
-    :param told: its id and its bounds, as replies have them
+    :param fields: the window's id and bounds, as they appear in replies
     """
 
     start: int
     size: int
-    told: dict[str, str]
+    fields: dict[str, str]
 
 
-@lru_cache(10_000)  # neighbouring messages concern the same windows
+@lru_cache(10_000)  # consecutive messages usually concern the same windows
 def window(number: int, size: int) -> Window:
-    """Return the window of a number and a size. The number of a time is the time divided by the size, rounded down,
-    also before 1970.
+    """Return the window with a given number and size.
 
-    :param size: the size in milliseconds, above zero
+    :param number: the start of the window, in milliseconds since 1970, divided by the size; negative before 1970
+    :param size: the size in milliseconds, a positive integer
     :raises MessageError: the window is not within the years 1 to 9999
     """
     start = number * size
     try:
         bounds = {"window_start": from_millis(start), "window_end": from_millis(start + size)}
     except OverflowError:
-        told = f"a window of {size} ms there is not within the years 1 to 9999"
-        raise MessageError("window_out_of_range", told) from None
+        problem = f"the window of {size} ms that starts at {start} ms since 1970 is not within the years 1 to 9999"
+        raise MessageError("window_out_of_range", problem) from None
     shown = {name: _text(bound) for name, bound in bounds.items()}
     return Window(start, size, {"window_id": f"{_PREFIX}{start}", **shown})
 
 
 def start_of(window_id: str) -> int | None:
-    """Return the start of the windows of an id, in milliseconds since 1970; `None` where no window can have the id."""
+    """Return the start of windows with this id, in milliseconds since 1970; `None` if no window can have this id."""
     digits = window_id.removeprefix(_PREFIX)
     if len(digits) > 16 or not digits.removeprefix("-").isdecimal():
         return None

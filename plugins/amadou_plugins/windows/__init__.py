@@ -1,6 +1,6 @@
-"""Windows: aggregates of a key's events over a stretch of time, or over a number of events.
+"""Windows: aggregates of a key's events over a period of time, or over a number of events.
 
-A window is declared on the handler's class; the handler adds events to it and gets results back::
+Declare a window on the handler's class. The handler adds events to the window and receives its results::
 
     class Traffic(Handler):
         counts = SinkSpec(ChannelCount)
@@ -13,19 +13,19 @@ A window is declared on the handler's class; the handler adds events to it and g
         def minute_closed(self, subject, window, count):
             self.counts.collect(subject, ChannelCount(subject.key, window.start, count))
 
-Time windows are half-open, `[start, end)`, except sliding ones. A window closes once, when the watermark reaches
-`end + allowed_lateness`, before the handler's timers of that time fire. An event is late for a window that the
-watermark of its batch has closed; a late event never reopens a window. Windows close in time order: a result that one
-window gives at its close is on time for windows declared after it. Once the last window of a key has closed, nothing
-of the key stays in the state.
+Time windows are half-open, `[start, end)`, except sliding windows. A window closes once, when the watermark reaches
+`end + allowed_lateness`, before the handler's timers for this time fire. An event is late for a window if the watermark
+of the event's batch has closed that window. A late event never reopens a window. Windows close in time order. If the
+`on_close` method of a window adds an event to a window declared later, the event is on time. Once all time windows
+that could contain a key's events have closed, no window state is stored for the key.
 
-A handler that only feeds one window needs no code: see `windowed`.
+If a handler only adds events to one window, you do not need to write a class: see `windowed`.
 """
 
 from amadou_plugins.windows._base import Window, WindowSpec
 from amadou_plugins.windows._count import CountWindow
 from amadou_plugins.windows._errors import WindowEventError
-from amadou_plugins.windows._panes import HoppingWindow, TumblingWindow
+from amadou_plugins.windows._hopping import HoppingWindow, TumblingWindow
 from amadou_plugins.windows._session import SessionWindow
 from amadou_plugins.windows._sliding import SlidingWindow
 from amadou_plugins.windows._windowed import RecordError, Windowed, WindowResult, windowed

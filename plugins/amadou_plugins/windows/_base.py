@@ -1,4 +1,4 @@
-"""The base of all kinds of windows: their settings, the handler's callbacks, late events, early results."""
+"""The base class of all windows: settings, the handler's callbacks, late events and early results."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -10,7 +10,7 @@ from typing_extensions import TypeVar
 from amadou import ComponentState, EventColumns, Invoke, Key, KeyedEvent, Subject, check_ran, from_micros
 from amadou.errors import SpecError
 from amadou.event_time import BEGINNING_OF_TIME, END_OF_TIME, MICROSECOND
-from amadou_plugins._calling import CallingComponent, H, LateMethod, OnLate, X, latest, micros_of
+from amadou_plugins._calling import CallingComponent, H, OnLate, X, latest, micros_of
 from amadou_plugins.aggregates import Aggregate, AggregateLike, Count, ValueKindError, aggregate_of
 from amadou_plugins.aggregates._composite import CompositeAggregate, accumulators_of, forget_removed
 from amadou_plugins.aggregates._kinds import different
@@ -22,10 +22,10 @@ from amadou_plugins.windows._retaining import Retaining
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
 Migrate: TypeAlias = Callable[[Any, int], Any]
 Span: TypeAlias = tuple[int, int, int, int]
-"""Start and end of a window, and the times of its oldest and newest event, in microseconds."""
+"""A window's start and end, and the times of the window's oldest and newest event, in microseconds."""
 
 
-# A part of windows is kept as a list that begins with these.
+# A part of a window is stored as a list. The constants below are the list's first indices.
 COUNT, ACCUMULATOR = range(2)
 
 
@@ -39,17 +39,17 @@ class _Span(NamedTuple, Generic[K_co]):
     partial: bool = False
 
 
-# A named tuple, as `KeyedEvent` is: one is made for every result.
+# A named tuple, like `KeyedEvent`, because one is created for every result.
 class Window(_Span[K_co]):
-    """A window, as callbacks see it: a tuple of its first four attributes, which decide equality. Its type may name the
-    type of the key, as in `Window[str]`.
+    """A window, as passed to callbacks: a named tuple of `start`, `end`, `key` and `partial`. Two windows are equal if
+    these four are equal. The type of the key can be specified, as in `Window[str]`.
 
     :param start: start of the window, inclusive
     :param end: end of the window; inclusive in sliding and count windows only
     :param key: key of the window
-    :param partial: true if the result comes before the window closes
-    :param first: time of its oldest event; `start` without it
-    :param last: time of its newest event; `end` without it
+    :param partial: `True` for an early result
+    :param first: time of the window's oldest event; defaults to `start`
+    :param last: time of the window's newest event; defaults to `end`
     """
 
     first: datetime
@@ -73,12 +73,12 @@ class Window(_Span[K_co]):
         return Window(*super()._replace(**changed), self.first, self.last)
 
     def __str__(self) -> str:
-        return f"{self.start.isoformat()} … {self.end.isoformat()}{' so far' if self.partial else ''}"
+        return f"{self.start.isoformat()} … {self.end.isoformat()}{' (partial)' if self.partial else ''}"
 
 
 R = TypeVar("R")
 Value: TypeAlias = AggregateLike[Any] | Mapping[str, Any] | None
-"""A window's `value`: an aggregate, several by name, or nothing, to count events."""
+"""A window's `value`: an aggregate, a mapping of names to aggregates, or `None` to count events."""
 V = TypeVar("V", bound=Value, default=None)
 V_co = TypeVar("V_co", bound=Value, covariant=True, default=Any)
 OnResult: TypeAlias = Callable[[Subject, Window, Any], Any]
@@ -86,7 +86,7 @@ ResultMethod: TypeAlias = Callable[[H, Subject, Window, R], X]
 
 
 class CommonSettings(TypedDict, total=False):
-    """The settings of every window; see `HoppingWindow`."""
+    """The settings that all windows share; see `HoppingWindow`."""
 
     allowed_lateness: timedelta
     late: Literal["drop", "divert"]
@@ -102,15 +102,16 @@ class CommonSettings(TypedDict, total=False):
 
 
 class WindowSettings(CommonSettings, total=False):
-    """The settings of windows that may give early results by time."""
+    """The settings of windows that can emit early results by time."""
 
     early: Early
 
 
 class Emission:
-    """Gives the results of a window to a function of the handler; see `Invoke`.
+    """Passes a window's result to a function of the handler; see `Invoke`.
 
-    :param accumulators: accumulators of the window's parts; the call merges them, and fails if the merge fails
+    :param accumulators: accumulators of the window's parts; they are merged when the handler is called. If the merge
+        fails, the call fails
     """
 
     __slots__ = ("__name__", "_accumulators", "_aggregate", "_function")
@@ -129,7 +130,7 @@ class Emission:
 
 
 def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
-    """Return the merge of several accumulators, which stay unchanged."""
+    """Merge accumulators into a single accumulator, without changing any of them."""
     if len(accumulators) == 1:
         return accumulators[0]
     whole = aggregate.create()
@@ -139,16 +140,17 @@ def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
 
 
 class WindowSpec(CallingComponent, Generic[V_co]):
-    """The base of all kinds of windows. Its type names the type of its `value`, from which type checkers know the type
-    of results.
+    """The base class of all windows. The class is generic in the type of `value`, so that type checkers can infer the
+    type of the results.
 
-    The state of a key is a list: the window up to which all are known to be closed (`None` for none), and the kind's
-    open windows. `max_active` bounds the open windows of each key, so a key's windows depend on its own events alone.
+    A key's state is a list of two items. The first item is a time, or `None`: windows up to this time are closed
+    regardless of the watermark. In count windows, the first item is the number of events to skip. The second item
+    contains the open windows. `max_active` is a limit per key, so a key's windows depend only on this key's events.
     """
 
     noun = "window"
     by_keyword: ClassVar[str | None] = None
-    """Parameter that a duration or a number in the place of `value` was probably meant for."""
+    """Parameter that the user probably meant if a duration or a number was passed as `value`."""
     _was_checked = False
 
     def __init__(
@@ -170,9 +172,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         on_late: OnLate | None = None,
     ) -> None:
         if self.by_keyword is not None and isinstance(value, timedelta | int):
-            raise SpecError(f"value must be an aggregate, not {value!r}: give {self.by_keyword}= by its name")
+            raise SpecError(f"value must be an aggregate, not {value!r}: pass {self.by_keyword}= by keyword")
         if max_active is not None and (type(max_active) is not int or max_active < 1):
-            raise SpecError(f"max_active must be a whole number above zero, not {max_active!r}")
+            raise SpecError(f"max_active must be a positive integer, not {max_active!r}")
         if storage not in ("persistent", "memory"):
             raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
         self.in_memory = storage == "memory"
@@ -193,9 +195,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         elif callable(early):
             self._early_predicate = early
         elif early is not None:
-            raise SpecError(
-                f"early must be a timedelta, a number of events above zero or a function of an event, not {early!r}"
-            )
+            raise SpecError(f"early must be a timedelta, a positive integer or a function of an event, not {early!r}")
         super().__init__(
             {"on_close": on_close, "on_early": on_early, "on_late": on_late, "on_close_all": None},
             allowed_lateness=allowed_lateness,
@@ -215,7 +215,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_close(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_close(self, function: Any) -> Any:
-        """Mark the handler's method for results: ``(self, subject, window, value)``. Every window needs one."""
+        """Mark the handler method that receives results: ``(self, subject, window, value)``. Every window needs such a
+        method, or a function passed as `on_close`.
+        """
         return self.mark("on_close", function)
 
     @overload
@@ -227,29 +229,24 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_early(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_early(self, function: Any) -> Any:
-        """Mark the handler's method for early results, with the arguments of `on_close`. Without it they go to the
-        method of `on_close`. `early` and `max_active` cause early results.
+        """Mark the handler method that receives early results, with the same arguments as the `on_close` method. By
+        default, the `on_close` method receives early results. The settings `early` and `max_active` trigger early
+        results.
         """
         return self.mark("on_early", function)
-
-    def on_late(self, function: LateMethod[H, X]) -> LateMethod[H, X]:
-        """Mark the handler's method for late events: ``(self, subject, event)``. Every late event is counted as
-        ``<name>.late``.
-        """
-        return self.mark("on_late", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         """Add an event of the subject.
 
-        :raises WindowEventError: the event is another subject's, or its window would begin or end outside of the years
-            1 to 9999
-        :raises SpecError: the window was made at run time, and its settings do not fit together
+        :raises WindowEventError: the event belongs to another subject, or its window would start or end outside the
+            years 1 to 9999
+        :raises SpecError: the window was created at run time, and its settings contradict each other
         """
         raise NotImplementedError
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """Fields of an event's value that the window reads; `None` where the whole event may be read."""
+        """Fields of an event's value that the window reads; `None` if the window might need the complete event."""
         whole = self.diverts or self._early_predicate is not None or self._given["on_late"] is not None
         return None if whole else self.aggregate.fields
 
@@ -257,35 +254,37 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         super().check()
         self.require("on_close")
         if self._given["on_early"] is not None and not self._has_early and self._max_active is None:
-            raise SpecError("on_early is never called: say when there are early results, with early=")
+            raise SpecError("on_early is never called: set early= or max_active=, or remove on_early")
 
     def _part(self, subject: Subject, event: KeyedEvent[Any]) -> ComponentState:
-        """Return the state of a subject, for one of its events.
+        """Check that the event belongs to the subject, and return the subject's state.
 
-        :raises WindowEventError: the event is another subject's
-        :raises SpecError: the window was made at run time, and its settings do not fit together
+        :raises WindowEventError: the event belongs to another subject
+        :raises SpecError: the window was created at run time, and its settings contradict each other
         """
         if event.key != subject.key:
-            raise WindowEventError(
-                self.name, event.timestamp, f"its key is {event.key!r}, and that of the subject {subject.key!r}"
+            problem = (
+                f"its key is {event.key!r}, but the subject has the key {subject.key!r}: pass an event of this subject"
             )
+            raise WindowEventError(self.name, event.timestamp, problem)
         if not self._was_checked:
             self.check()
             self._was_checked = True
         return self.state_for(subject)
 
     def _out_of_time(self, timestamp: datetime) -> WindowEventError:
-        return WindowEventError(self.name, timestamp, "its window would begin or end outside of the years 1 to 9999")
+        problem = "its window would start or end outside the years 1 to 9999: skip the event or correct its timestamp"
+        return WindowEventError(self.name, timestamp, problem)
 
     def emission(self, subject: Subject, accumulators: Sequence[Any], *, partial: bool = False) -> Emission:
-        """Return the callable that gives a window's results to the handler.
+        """Return a callable that passes a window's result to the handler.
 
         :param accumulators: accumulators of the window's parts
         """
         function = self.function("on_early", subject.handler) if partial else None
         if function is None:
             function = self.function("on_close", subject.handler)
-        if function is None:  # of a window made at run time
+        if function is None:  # a window created at run time
             self.require("on_close")
         return Emission(function, self._kept, accumulators)
 
@@ -299,10 +298,10 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         partial: bool,
         times: int = 1,
     ) -> None:
-        """Give a result to the handler.
+        """Pass a result to the handler.
 
         :param accumulators: accumulators of the window's parts
-        :param times: number of equal results
+        :param times: number of times that the result is emitted
         """
         start, end, first, last = map(from_micros, span)
         window = Window(start, end, subject.key, partial, first, last)
@@ -318,16 +317,16 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         parts: Iterable[list[Any]],
         near: Callable[[Any], Iterable[Any]],
     ) -> None:
-        """Add an event to a part of windows.
+        """Add an event to a window part.
 
-        :param parts: the subject's parts
-        :param near: function from the part's new kind to the kinds of the parts that share a window with it; see
-            `Aggregate.kind`
-        :raises ValueKindError: the event's values are of another kind than those of one of its windows
+        :param parts: all parts of the subject
+        :param near: function that is called with the part's new kind and returns the kinds of all parts that share a
+            window with this part; see `Aggregate.kind`
+        :raises ValueKindError: a window of the event already contains values of another kind
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
         if isinstance(self._kept, ByTurns):
-            batch_local = self._noted(part)
+            batch_local = self._batch_local(part)
             newest = batch_local.get("turn")
             if newest is None:
                 newest = max((turn_of(other[ACCUMULATOR]) for other in parts), default=0)
@@ -341,38 +340,38 @@ class WindowSpec(CallingComponent, Generic[V_co]):
                 self._check_kinds_fit(event, kind, other)
 
     def _check_kinds_fit(self, event: KeyedEvent[Any], kind: Any, other: Any) -> None:
-        """Refuse an event that would bring values of two kinds into a window."""
+        """Reject an event that would mix values of two kinds in a window."""
         differing = different(kind, other)
         if differing is not None:
-            taken = f"values of one kind in a window, and would have {differing[0]} beside {differing[1]}"
+            taken = f"values of one kind in a window, not both {differing[0]} and {differing[1]}"
             raise ValueKindError(repr(self.aggregate), event.value, taken)
 
-    def _noted(self, part: ComponentState) -> dict[str, Any]:
-        """Return the batch-local notes of a subject; see `ComponentState.batch_local`."""
+    def _batch_local(self, part: ComponentState) -> dict[str, Any]:
+        """Return the subject's batch-local data; see `ComponentState.batch_local`."""
         batch_local: dict[str, Any] | None = part.batch_local
         if batch_local is None:
             batch_local = part.batch_local = {}
         return batch_local
 
     def _too_late(self, subject: Subject, event: KeyedEvent[Any], *, just: bool) -> None:
-        """Deal with a late event.
+        """Handle a late event.
 
-        :param just: true if its window closes at the very time that has been reached
-        :raises WindowEventError: the event comes from another window that closes at that time, and should have closed
-            before
+        :param just: `True` if the window's closing time is exactly the current watermark or firing time
+        :raises WindowEventError: another window emitted the event at the time when this window closed; the other window
+            should have closed first
         """
         feeds = self.fired_before(subject) if just else None
         if feeds is not None:
-            told = (
-                f"its window closed before {feeds!r} gave it, both at {subject.timestamp.isoformat()}: declare "
-                f"{self.name!r} after {feeds!r}; windows that are made at run time close in the order of their names"
+            problem = (
+                f"its window closed at {subject.timestamp.isoformat()}, before {feeds!r} emitted the event at the "
+                f"same time: declare {self.name!r} after {feeds!r} (windows created at run time close in order of name)"
             )
-            raise WindowEventError(self.name, event.timestamp, told)
+            raise WindowEventError(self.name, event.timestamp, problem)
         self.too_late(subject, event)
 
     @property
     def _is_plain(self) -> bool:
-        """True if all results come when windows close, and only the watermark closes windows."""
+        """`True` if results are emitted only when windows close, and only the watermark closes windows."""
         return not self._has_early and self._max_active is None and self.ttl is None
 
     @property
@@ -389,7 +388,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         lasts: Iterable[int],
         column: Any,
     ) -> None:
-        """Give results of many keys to the handler, in their order."""
+        """Pass the results of many keys to the handler, in the given order."""
         values = self._kept.results(column)
         together = self.function("on_close_all", subject.handler)
         if together is not None:
@@ -406,13 +405,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
                 check_ran("on_close", returned)
 
     def _on_time(self, subject: Subject, events: EventColumns, first: int) -> EventColumns:
-        """Return the events from a time on, and deal with the others, which are late."""
+        """Return the events at or after `first`, and handle earlier events as late."""
         if min(events.micros) >= first:
             return events
         return self._without_late(subject, events, [micros >= first for micros in events.micros])
 
     def _without_late(self, subject: Subject, events: EventColumns, on_time: list[bool]) -> EventColumns:
-        """Return the events that are on time, and deal with the others."""
+        """Return the events that are on time, and handle the others as late."""
         for event in events.where(map(not_, on_time)).each():
             subject.key, subject.timestamp, subject.is_late = event.key, event.timestamp, True
             self.too_late(subject, event)
@@ -420,37 +419,40 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return events.where(on_time)
 
     def _closed(self, watermark: int | None, before: int | None, length: int = 0) -> int | None:
-        """Return the start up to which windows of a length are closed, by a watermark or before their time.
+        """Return the latest start time of closed windows of this length; `None` if no windows are closed.
 
-        :param before: start up to which they are known to be closed
+        :param before: latest start time of windows that are closed regardless of the watermark; `None` if there are no
+            such windows
         """
         return before if watermark is None else latest(before, self._passed(watermark, length))
 
     def _passed(self, watermark: int, length: int) -> int:
-        """Return the start up to which a watermark closes windows of a length; at the end of time it closes all."""
+        """Return the latest start time of windows of this length that the watermark closes. A watermark at the end of
+        time closes all windows.
+        """
         return END_OF_TIME if watermark >= END_OF_TIME else watermark - self._lateness - length
 
     def _closes_at(self, end: int) -> int:
         return min(end + self._lateness, END_OF_TIME)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
-        """Return true if an event calls for an early result of a window, given its number of events."""
+        """Return true if an event triggers an early result of a window that contains this number of events."""
         if self._early_count:
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
     def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
-        """Return true if an open window gives an early result by time at `now`: only at the last such time that the
-        watermark has passed.
+        """Return true if the `early` interval makes an open window emit a result at `now`. If the watermark passes
+        several of these times in one step, the window emits a result only at the last one.
         """
         if not self._early_interval or not start < now < end or (now - start) % self._early_interval:
             return False
         return watermark is None or now + self._early_interval > min(watermark, end - 1)
 
     def _timer_of(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
-        """Return the time when an open window gives its next early result by time, or closes.
+        """Return the time at which an open window closes or emits its next early result by time, whichever comes first.
 
-        :param now: time up to which results were given
+        :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
         closes_at = self._closes_at(end)
         if not self._early_interval or (watermark is not None and closes_at <= watermark):
@@ -467,7 +469,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[datetime, Any]:
-        """Return the results so far of a key's open windows, by the start of each."""
+        """Return the current results of a key's open windows, by window start."""
         return {
             from_micros(start): self._kept.result(merged(self._kept, accumulators))
             for start, _, accumulators in ([] if value is None else self.open_windows(value))
@@ -502,8 +504,9 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return super().encode_part(value)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
-        """Return the state of a key with each accumulator converted. Unless a kind overrides this, the state has them
-        by time, each with a number of events.
+        """Return a key's state with each accumulator converted. By default, the state contains a dict that maps times
+        to parts. Each part contains a number of events and an accumulator. Windows with other state override this
+        method.
         """
         before, parts = value
         return [
@@ -516,7 +519,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return [self.version, self._kept.layout, self._kept.names if isinstance(self._kept, ByTurns) else None]
 
     def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:
-        """Return the accumulators of a column of some keys.
+        """Return the accumulators in a column, one for each key.
 
         :param layout: the window's layout when the column was stored
         """
@@ -530,25 +533,15 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return [self._migration(version, key)(part) for key, part in zip(keys, found, strict=True)]
 
     def structure(self) -> dict[str, Any]:
-        kept = {"aggregate": self.aggregate.structure(), "settings": self._settings()}
-        return {**super().structure(), **kept, "keeps": self._keeps}
+        return {**super().structure(), "aggregate": self.aggregate.structure(), "keeps": self._keeps}
 
     @property
     def _keeps(self) -> str:
-        """Form in which a window's parts are kept."""
+        """Name of the storage format of a window's parts."""
         if not isinstance(self._kept, ByTurns):
             return "results"
         return "results in order" if self.aggregate.mergeable else "events"
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
-        """Return the settings of the kind by name, `None` for one that is not set."""
-        return {}
-
-    def _settings(self) -> dict[str, str]:
-        """Return the settings that decide a window's events and its closing time, as texts."""
-        given = {**self._fixed(), "allowed_lateness": self._lateness * MICROSECOND if self._lateness else None}
-        return {name: str(setting) for name, setting in given.items() if setting is not None}
-
     def __repr__(self) -> str:
-        told = [f"{name}={setting}" for name, setting in self._settings().items()]
-        return f"{type(self).__name__}({', '.join([*told, repr(self.aggregate)])})"
+        settings = [f"{name}={setting}" for name, setting in self._settings().items()]
+        return f"{type(self).__name__}({', '.join([*settings, repr(self.aggregate)])})"

@@ -9,10 +9,10 @@ from amadou_plugins.aggregates._kinds import joined
 
 
 class ByTurns(Aggregate[list[Any], Any]):
-    """Preserves the stream's order for an ordered aggregate whose events are spread over parts of windows.
+    """Preserves the stream's order for an ordered aggregate whose events are spread over several window parts.
 
-    Consecutive events of a subject in the same part form a turn. An accumulator is a list of turns: the number of each,
-    and the accumulator of its events. Turns sorted by number give the order of the stream.
+    Consecutive events of a subject in the same part form a turn. An accumulator is a list of turns. Each turn contains
+    a number and an accumulator of the turn's events. Sorting the turns by number restores the stream's order.
 
     :param aggregate: a mergeable aggregate
     """
@@ -23,11 +23,11 @@ class ByTurns(Aggregate[list[Any], Any]):
 
     @property
     def names(self) -> Any:
-        """Names of several aggregates, nested ones included; `None` for a single aggregate."""
+        """Names of the aggregates, including nested ones; `None` for a single aggregate."""
         return _names(self.aggregate)
 
     def forget_removed(self, accumulator: list[Any]) -> bool:
-        """Forget the accumulators of removed names; see the function `forget_removed`."""
+        """Remove the accumulators of removed names; see the function `forget_removed`."""
         forgotten = [forget_removed(self.aggregate, part) for _, part in accumulator]
         return any(forgotten)
 
@@ -44,7 +44,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         return self.add_in(accumulator, event, turn_of(accumulator) or 1)
 
     def add_in(self, accumulator: list[Any], event: KeyedEvent[Any], turn: int) -> list[Any]:
-        """Add an event of the accumulator's last turn, or of a later one."""
+        """Add an event that belongs to the accumulator's last turn or to a later one."""
         if turn_of(accumulator) == turn:
             last = accumulator[-1]
             last[1] = self.aggregate.add(last[1], event)
@@ -85,10 +85,11 @@ class ByTurns(Aggregate[list[Any], Any]):
 
 
 def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[int, int]]) -> list[int]:
-    """Return the turn of each event, in the order of the stream.
+    """Return the turn number of each event. The events are in stream order.
 
-    :param places: the part of its subject that each event is in
-    :param newest: function that returns a subject's newest turn so far, 0 for none, and its part
+    :param places: for each event, the window part that contains it
+    :param newest: function that returns the number of a key's newest turn, and the window part of this turn; the number
+        is 0 if the key has no turns
     """
     found = []
     known: dict[Key, tuple[int, int]] = {}
@@ -102,7 +103,7 @@ def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[i
 
 
 def turn_of(accumulator: list[Any]) -> int:
-    """Return the number of an accumulator's last turn; 0 where it has none."""
+    """Return the number of an accumulator's last turn; 0 if the accumulator has no turns."""
     return accumulator[-1][0] if accumulator else 0
 
 

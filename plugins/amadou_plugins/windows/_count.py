@@ -12,18 +12,20 @@ from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, 
 
 
 class CountWindow(WindowSpec[V_co]):
-    """Windows of a fixed number of a key's events, in the order of their arrival.
+    """Windows of a fixed number of a key's events, in arrival order.
 
-    A window closes with its last event; `window.start` and `window.end` are the times of its oldest and newest event.
-    A window that is not full stays open until a `ttl` expires it: set one where keys come and go.
+    A window closes when its last event arrives. `window.start` and `window.end` are the times of the window's oldest
+    and newest event. A window that is not full stays open until its `ttl` expires. Set a `ttl` if the number of keys
+    keeps growing.
 
-    :param size: number of events of a window
-    :param hop: number of events after which the next window begins; `size` without it
-    :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param early: results before the close, marked as partial: after every so many events of a window, or at events for
-        which a function returns true. There are none by time: a window that never fills would give them forever
+    :param size: number of events in a window
+    :param hop: number of events from the start of one window to the start of the next; defaults to `size`
+    :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
+    :param early: trigger of early results, which are marked as partial. An integer `n` emits a result after every `n`
+        events of the window. A function of an event emits a result each time it returns true. A `timedelta` is not
+        allowed, because a window that never fills up would emit early results forever
 
-    The other parameters are those of `HoppingWindow`. Time never closes a window, so events are never late:
+    The other parameters are those of `HoppingWindow`. Time never closes a window, so events are never late, and
     `allowed_lateness`, `late` and `on_late` have no effect.
     """
 
@@ -41,23 +43,23 @@ class CountWindow(WindowSpec[V_co]):
     ) -> None:
         for which, number in (("size", size), ("hop", size if hop is None else hop)):
             if type(number) is not int or number < 1:
-                raise SpecError(f"{which} must be a number of events above zero, not {number!r}")
+                raise SpecError(f"{which} must be a positive integer (number of events), not {number!r}")
         if isinstance(early, timedelta):
             raise SpecError(
-                "a CountWindow has no early results by time, since one that is never full would give them for good: "
-                "give a number or a function as early="
+                f"early of a CountWindow must be a number of events or a function of an event, not {early!r}: "
+                "a window that never fills up would emit early results forever"
             )
         self._size = size
         self._hop = size if hop is None else hop
         self._pane = gcd(self._size, self._hop)
         super().__init__(value, merges=self._hop != self._size, early=early, **settings)
-        self._lateness = 0  # it has no effect, so changing it keeps a checkpoint valid
+        self._lateness = 0  # the setting has no effect, so changing it keeps a checkpoint valid
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
         part = self._part(subject, event)
         value: tuple[int, list[Any]] = part.value or (0, [])
-        skip, panes = value  # number of events in no window before the next one begins
+        skip, panes = value  # number of events to skip before the next window starts
         if skip:
             part.store([skip - 1, panes] if skip > 1 else None, None)
             return
@@ -69,7 +71,7 @@ class CountWindow(WindowSpec[V_co]):
         if is_new:
             panes.append(pane)
         count = (len(panes) - 1) * self._pane + pane[COUNT]
-        step = self._hop // self._pane  # number of panes from one window's start to the next one's
+        step = self._hop // self._pane  # number of panes from one window's start to the next
         if count >= self._size:
             left, skip = panes[step:], max(self._hop - self._size, 0)
             part.store([skip, left] if skip or left else None, None)
@@ -96,9 +98,11 @@ class CountWindow(WindowSpec[V_co]):
         return [self._whole(panes)] if panes else []
 
     def _whole(self, panes: list[Any]) -> tuple[int, int, list[Any]]:
-        """Return the window of some panes: the times of its oldest and newest event, and the panes' accumulators."""
+        """Return the window that consists of these panes, as the times of the oldest and newest event and the panes'
+        accumulators.
+        """
         accumulators = [pane[ACCUMULATOR] for pane in panes]
         return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulators
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
+    def _fixed(self) -> dict[str, Any]:
         return {"size": self._size, "hop": self._hop}

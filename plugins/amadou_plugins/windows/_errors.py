@@ -4,7 +4,7 @@ from amadou import AmadouError
 
 
 class WindowEventError(AmadouError):
-    """A window cannot take an event.
+    """A window cannot accept an event.
 
     :param window: the window's name
     :param timestamp: the event's time
@@ -15,4 +15,4 @@ class WindowEventError(AmadouError):
         self.window = window
         self.timestamp = timestamp
         self.why = why
-        super().__init__(f"the window {window!r} cannot take the event of {timestamp.isoformat()}: {why}")
+        super().__init__(f"the window {window!r} cannot accept the event at {timestamp.isoformat()}: {why}")

@@ -5,9 +5,9 @@ from amadou_plugins.aggregates import Aggregate
 
 
 class Retaining(Aggregate[list[Any], Any]):
-    """Keeps the events themselves, for aggregates that cannot be merged, in windows whose parts are merged.
+    """Stores the events themselves, so that windows can merge parts even if the aggregate cannot merge accumulators.
 
-    :param aggregate: aggregate of the events at the end, in the order in which they were kept
+    :param aggregate: aggregate that is computed for each result, from the events in the order in which they were added
     """
 
     def __init__(self, aggregate: Aggregate[Any, Any]) -> None:
@@ -17,7 +17,7 @@ class Retaining(Aggregate[list[Any], Any]):
         return []
 
     def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
-        self._aggregate.add(self._aggregate.create(), event)  # refuses a bad event now rather than at the end
+        self._aggregate.add(self._aggregate.create(), event)  # rejects a bad event when it is added
         accumulator.append(tuple(event))
         return accumulator
 

@@ -1,4 +1,4 @@
-"""Session windows: runs of events that are near each other."""
+"""Session windows: groups of events that are close to each other in time."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -35,25 +35,28 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A session is kept as a list that also has these. Events are counted if early results need the count. With
-# `max_duration` the accumulator is a dict from each event time to a number of events and an accumulator: an event may
-# still arrive that moves the cut. The session then also has the kind of all its values.
+# A session is stored as a list. The constants below are the list's indices after `COUNT` and `ACCUMULATOR`. Events are
+# counted only if early results need the count. With `max_duration`, the accumulator is a dict that maps each event time
+# to a number of events and an accumulator, because an out-of-order event can still change where the session is cut.
+# Such a session also stores the kind of its values.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
 
 
 class SessionWindow(WindowSpec[V_co]):
-    """Windows of events near each other: from the first event until `gap` after the last.
+    """Windows of events that are close to each other in time. A session starts at its first event and ends `gap` after
+    its last event.
 
-    An event extends a session if it is at most `gap` from the session's nearest event; an out-of-order event may merge
-    two sessions. An event is late if a session of that event alone would be closed and the event belongs to no session
-    that was open when its batch began. With `max_duration`, only the first condition counts.
+    An event extends a session if the session's nearest event is at most `gap` away. An out-of-order event can merge
+    two sessions. An event is late if two conditions hold: a session of only that event would already be closed, and the
+    event does not belong to a session that was open when the event's batch began. With `max_duration`, the first
+    condition is enough.
 
-    :param gap: the longest time between neighbouring events of a session
-    :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param max_duration: longest duration of a session; later events begin another. Not shorter than `gap`
+    :param gap: maximum time between consecutive events of a session
+    :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
+    :param max_duration: maximum duration of a session, at least `gap`; later events start another session
 
-    The other parameters are those of `HoppingWindow`; `max_active` bounds a key's open sessions.
+    The other parameters are those of `HoppingWindow`; `max_active` limits the number of open sessions per key.
     """
 
     by_keyword = "max_duration"
@@ -69,7 +72,7 @@ class SessionWindow(WindowSpec[V_co]):
         self._gap = micros_of("gap", gap, least=1)
         self._longest = None if max_duration is None else micros_of("max_duration", max_duration, least=1)
         if self._longest is not None and self._longest < self._gap:
-            raise SpecError(f"max_duration must not be shorter than gap ({gap}), not {max_duration}")
+            raise SpecError(f"max_duration must be at least gap ({gap}), not {max_duration}")
         super().__init__(value, merges=True, **settings)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
@@ -78,7 +81,7 @@ class SessionWindow(WindowSpec[V_co]):
         before, sessions = part.value or (None, [])
         reached = self.reached(subject)
         if reached is not None:
-            open_before = self._noted(part)
+            open_before = self._batch_local(part)
             if "open" not in open_before:
                 opened = (session for session in sessions if self._is_open(session[_LAST], reached))
                 open_before["open"] = [session[_START:_KIND] for session in opened]
@@ -130,8 +133,8 @@ class SessionWindow(WindowSpec[V_co]):
     def is_vectorized(self) -> bool:
         return self._is_plain and self._longest is None
 
-    # The sessions of a key group are four columns: keys, starts, times of the last events, accumulators. Numbers of
-    # events are left out: only early results need them.
+    # A key group's sessions are stored as four columns: keys, starts, times of the last events, accumulators. Event
+    # counts are left out because only early results need them.
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         rows = [
@@ -169,7 +172,7 @@ class SessionWindow(WindowSpec[V_co]):
         newest = max(events.micros)
         if newest + gap > END_OF_TIME:
             raise self._out_of_time(from_micros(newest))
-        known: dict[Key, list[int]] = {}  # the rows of each key, by start
+        known: dict[Key, list[int]] = {}  # the rows of each key, sorted by start
         for row, key in enumerate(keys):
             rows = known.get(key)
             if rows is None:
@@ -179,7 +182,7 @@ class SessionWindow(WindowSpec[V_co]):
                 rows.sort(key=starts.__getitem__)
         at: list[int] = []  # the row of each event
         joined: list[int] = []  # rows that were merged into others
-        taken, rows_taken = 0, len(keys)  # numbers of events, and of rows, that the accumulators have
+        taken, rows_taken = 0, len(keys)  # numbers of events and of rows that the accumulators already contain
 
         def take_in() -> None:
             nonlocal taken, rows_taken
@@ -194,7 +197,7 @@ class SessionWindow(WindowSpec[V_co]):
 
         for key, micros in zip(events.keys, events.micros, strict=True):
             rows = known.get(key)
-            # most events arrive in order, which needs no search
+            # most events arrive in order and need no search
             near = [] if rows is None or micros > lasts[rows[-1]] + gap else self._near(rows, micros, starts, lasts)
             if near:
                 row, *others = near
@@ -226,7 +229,7 @@ class SessionWindow(WindowSpec[V_co]):
         self._store(whole, value, known.keys())
 
     def _near(self, rows: list[int], micros: int, starts: list[int], lasts: list[int]) -> list[int]:
-        """Return the rows of a key's sessions that an event belongs to; `rows` are in the order of their starts."""
+        """Return the rows of the sessions that an event belongs to; `rows` are a key's sessions, sorted by start."""
         newest, gap = rows[-1], self._gap
         if micros >= starts[newest] - gap and (len(rows) == 1 or micros > lasts[rows[-2]] + gap):
             return [newest]
@@ -235,7 +238,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _taken(
         self, events: EventColumns, open_before: tuple[list[Key], list[int], list[int]], watermark: int
     ) -> list[bool]:
-        """Return true for each event that is not late.
+        """Return a list with true for each event that is on time, and false for each late event.
 
         :param open_before: keys, starts and last event times of the sessions that were open when the batch began
         """
@@ -250,15 +253,15 @@ class SessionWindow(WindowSpec[V_co]):
         ]
 
     def _is_open(self, last: int, watermark: int) -> bool:
-        """Return true if a session with this last event time is open."""
+        """Return true if a session whose last event has this time is open at this watermark."""
         return last > self._passed(watermark, self._gap)
 
     def _is_near(self, open_before: Iterable[Sequence[int]], micros: int) -> bool:
-        """Return true if an event belongs to a session that was open when its batch began. With a session opened in the
-        batch the answer would depend on the order of events. With `max_duration` the answer is false: the event might
-        move a cut to before the watermark.
+        """Return true if an event belongs to a session that was open when the event's batch began. Sessions opened
+        within the batch are ignored; otherwise, the result would depend on the order of events. With `max_duration`,
+        the result is always false, because the event could move a cut to a time before the watermark.
 
-        :param open_before: starts and last event times of those sessions
+        :param open_before: starts and last event times of the sessions that were open when the batch began
         """
         return self._longest is None and any(
             start - self._gap <= micros <= last + self._gap for start, last in open_before
@@ -276,14 +279,14 @@ class SessionWindow(WindowSpec[V_co]):
         value = self._rows(whole.value, left)
         self._store(whole, value, set(value[0]))
         lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
-        spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event all are as long
+        spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are equally long
         starts = [EPOCH + first * MICROSECOND for first in firsts]
         ends = [start + spans[length] for start, length in zip(starts, lengths, strict=True)]
         self._emit_all(subject, keys, starts, ends, firsts, lasts, column)
         return len(due)
 
     def _rows(self, value: list[Any], rows: list[int]) -> list[Any]:
-        """Return the sessions of some rows."""
+        """Return the sessions in these rows."""
         *columns, accumulators = value
         return [*(list(map(column.__getitem__, rows)) for column in columns), self._kept.taken(accumulators, rows)]
 
@@ -296,7 +299,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _extended(
         self, part: ComponentState, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]
     ) -> list[Any]:
-        """Add an event to a key's sessions, which are in time order, and return its session."""
+        """Add an event to a key's sessions, which are in time order, and return the event's session."""
         near = [
             at for at, known in enumerate(sessions) if known[_START] - self._gap <= micros <= known[_LAST] + self._gap
         ]
@@ -321,7 +324,7 @@ class SessionWindow(WindowSpec[V_co]):
         return session
 
     def _join(self, session: list[Any], other: list[Any], event: KeyedEvent[Any]) -> None:
-        """Merge two sessions that an event is near to."""
+        """Merge two sessions that an event connects."""
         left, right = session[ACCUMULATOR], other[ACCUMULATOR]
         if self._longest is None:
             self._check_kinds_fit(event, self._kept.kind(left), self._kept.kind(right))
@@ -335,12 +338,12 @@ class SessionWindow(WindowSpec[V_co]):
     def _add_step(
         self, part: ComponentState, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]
     ) -> None:
-        """Add an event to a session that may be cut."""
+        """Add an event to a session of a window with `max_duration`."""
         micros, steps = to_micros(event.timestamp), session[ACCUMULATOR]
         step = steps.get(micros) or [0, self._kept.create()]
 
         def near(kind: Any) -> Iterator[Any]:
-            if different(kind, session[_KIND]) is not None:  # most sessions are of one kind
+            if different(kind, session[_KIND]) is not None:  # most sessions have values of a single kind
                 times = next(times for times in self._cuts([*steps, micros]) if micros in times)
                 yield from (self._kept.kind(steps[time][ACCUMULATOR]) for time in times if time in steps)
 
@@ -351,8 +354,8 @@ class SessionWindow(WindowSpec[V_co]):
             session[_KIND] = _one_kind(session[_KIND], self._kept.kind(step[ACCUMULATOR]))
 
     def _cut(self, session: list[Any]) -> tuple[tuple[Span, list[Any]], list[Any] | None]:
-        """Return a session up to `max_duration`, as its span and the accumulators of its parts, and the rest of the
-        session, if any.
+        """Cut a session at `max_duration`. Return the first piece and the rest of the session. The piece is returned as
+        a span and the accumulators of its parts; the rest is `None` if the session was not cut.
         """
         _, steps, start, last, kind = session
         if self._longest is None:
@@ -366,7 +369,7 @@ class SessionWindow(WindowSpec[V_co]):
         return (span, [steps[time][ACCUMULATOR] for time in inside]), rest
 
     def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
-        """Yield the event times of a session, cut where the session exceeds `max_duration`."""
+        """Split a session into pieces that are not longer than `max_duration`. Yield the event times per piece."""
         assert self._longest is not None
         left = sorted(times)
         while left:
@@ -375,7 +378,7 @@ class SessionWindow(WindowSpec[V_co]):
             left = left[number:]
 
     def _end(self, session: list[Any]) -> int:
-        """Return the end of a session up to `max_duration`."""
+        """Return the end of a session; `max_duration` limits the end."""
         last: int = session[_LAST]
         if self._longest is None:
             return last + self._gap
@@ -385,9 +388,9 @@ class SessionWindow(WindowSpec[V_co]):
         return min(last + self._gap, longest)
 
     def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
-        """Return the time when a session gives an early result, or closes.
+        """Return the time at which a session closes or emits its next early result by time, whichever comes first.
 
-        :param now: time up to which results were given
+        :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
         return self._timer_of(session[_START], self._end(session), now, watermark)
 
@@ -395,7 +398,7 @@ class SessionWindow(WindowSpec[V_co]):
         return subject.watermark_micros is None or self._closes_at(end) <= subject.watermark_micros
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest sessions while more are open than allowed."""
+        """Close the oldest sessions until at most `most` are open."""
         part = self.state_for(subject)
         _, sessions = part.value
         while len(sessions) > most:
@@ -409,7 +412,7 @@ class SessionWindow(WindowSpec[V_co]):
 
     def migrated(self, part: Any, version: int, key: Key) -> Any:
         for session in part[1]:
-            session[_KIND] = None  # it is of the older version of the aggregate
+            session[_KIND] = None  # the stored kind belongs to the older version of the aggregate
         return super().migrated(part, version, key)
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
@@ -427,11 +430,11 @@ class SessionWindow(WindowSpec[V_co]):
         windows = [self._cut(session)[0] for session in value[1]]
         return [(start, end, accumulators) for (start, end, *_), accumulators in windows]
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
+    def _fixed(self) -> dict[str, Any]:
         longest = None if self._longest is None else self._longest * MICROSECOND
         return {"gap": self._gap * MICROSECOND, "max_duration": longest}
 
 
 def _one_kind(kind: Any, other: Any) -> Any:
-    """Return the kind of a session's values; see `Aggregate.kind`."""
+    """Return the common kind of a session's values, or `_MIXED`; see `Aggregate.kind`."""
     return joined((kind, other)) if different(kind, other) is None else _MIXED

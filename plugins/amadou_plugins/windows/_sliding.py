@@ -1,4 +1,4 @@
-"""Sliding windows: one for each event, looking back."""
+"""Sliding windows: one window per event, which ends at the event's time."""
 
 from datetime import datetime, timedelta
 from typing import Any, Unpack
@@ -18,17 +18,19 @@ from amadou_plugins.windows._base import (
 
 
 class SlidingWindow(WindowSpec[V_co]):
-    """For each event, the window of one size that ends at the event; both ends belong to it.
+    """Windows of a fixed size, one per event. A window ends at its event's time. Both ends are inclusive.
 
-    Kafka Streams calls this a "sliding window". Flink, Beam and Spark call "sliding" what amadou calls `HoppingWindow`.
+    Kafka Streams calls these windows sliding windows, too. The sliding windows of Flink, Beam and Spark are amadou's
+    `HoppingWindow`.
 
-    A window's result comes when the watermark reaches the event's time plus `allowed_lateness`, so it does not depend
-    on the order of arrival. Events of the same time each give a result, and these results are equal. An event that is
-    late for its own window still counts in the open windows of later events. A window is assembled only for its result;
-    this takes longer the more distinct event times the window has.
+    A window's result is emitted when the watermark reaches the event's time plus `allowed_lateness`, so the result does
+    not depend on arrival order. If several events have the same time, one result is emitted for each event, and these
+    results are equal. An event is late if the window that ends at the event's time has closed. The open windows of
+    later events still include the late event. A window is assembled only when its result is emitted. Assembly takes
+    longer if the window contains more distinct event times.
 
-    :param size: time that each window looks back
-    :param value: an aggregate, or several by name, which give a mapping; counts without it
+    :param size: length of each window
+    :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
 
     The other parameters are those of `HoppingWindow`.
     """
@@ -104,7 +106,7 @@ class SlidingWindow(WindowSpec[V_co]):
         return [time for time in sorted(steps) if end - self._size <= time <= end]
 
     def _result(self, steps: dict[int, Any], end: int) -> tuple[Span, list[Any]]:
-        """Return the span of a window, and the accumulators of its parts."""
+        """Return a window's span, and the accumulators of its parts."""
         inside = self._inside(steps, end)
         span = end - self._size, end, inside[0], inside[-1]
         return span, [steps[time][ACCUMULATOR] for time in inside]
@@ -114,10 +116,10 @@ class SlidingWindow(WindowSpec[V_co]):
         return sorted(time for time in steps if closed is None or time > closed)
 
     def _next_timer(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
-        """Return the time when the first open window closes, or gives an early result; if none is open, the time from
-        which no event's window can reach back to the kept events.
+        """Return the first time at which an open window closes or emits an early result. If no window is open, return
+        the time from which no future window can contain the stored events, so they can be removed.
 
-        :param now: time up to which results were given
+        :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
         ends = self._open(steps, closed)
         if not ends:
@@ -126,7 +128,7 @@ class SlidingWindow(WindowSpec[V_co]):
         return min(self._timer_of(end - self._size, end, now, watermark) for end in first)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows while more are open than allowed."""
+        """Close the oldest windows until at most `most` are open."""
         part = self.state_for(subject)
         before, steps = part.value
         reached = self.reached(subject)
@@ -141,5 +143,5 @@ class SlidingWindow(WindowSpec[V_co]):
         before, steps = value
         return [(end - self._size, end, self._result(steps, end)[1]) for end in self._open(steps, before)]
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
+    def _fixed(self) -> dict[str, Any]:
         return {"size": self._size * MICROSECOND}

@@ -1,4 +1,4 @@
-"""A handler that only feeds one window."""
+"""A handler that only adds events to one window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -13,13 +13,14 @@ from amadou.errors import AmadouError, SpecError
 from amadou_plugins.windows._base import Window, WindowSpec
 
 Reading: TypeAlias = str | Sequence[str] | Callable[[Any], Any]
-"""The name of a field, names of several for a tuple of them, or a function of the record."""
+"""A field name, a list of field names (read as a tuple), or a function of the record."""
 
 
 class RecordError(AmadouError):
-    """A record lacks a field that a `windowed` handler reads, or is not a JSON object.
+    """A `windowed` handler cannot read a record: a field is missing, the timestamp is invalid, or the record is not a
+    JSON object.
 
-    :param what: the missing part, such as ``key``
+    :param what: the value that cannot be read: ``record``, ``key``, ``timestamp`` or ``value``
     :param why: the problem with the record
     """
 
@@ -29,15 +30,15 @@ class RecordError(AmadouError):
         super().__init__(f"the {what} cannot be read: {why}")
 
 
-# A named tuple, as `KeyedEvent` is: one is made for every result.
+# A named tuple, like `KeyedEvent`, because one is created for every result.
 class WindowResult(NamedTuple):
     """A result that a `windowed` handler collects.
 
     :param key: key of the window
     :param start: start of the window
     :param end: end of the window
-    :param value: result of the window's aggregates
-    :param partial: true for an early result
+    :param value: result of the window's aggregate
+    :param partial: `True` for an early result
     """
 
     key: Any
@@ -48,7 +49,7 @@ class WindowResult(NamedTuple):
 
 
 class Windowed(VectorizedHandler):
-    """See `windowed`."""
+    """The handler that `windowed` returns."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Windowed(VectorizedHandler):
         if not isinstance(self._read_value, _Only) or (job.on_error == "fail" and job.late_events != "divert"):
             return self
         made = copy(self)
-        made._read_value = None  # late events and dead letters are whole records
+        made._read_value = None  # late events and dead letters contain the complete records
         return made
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
@@ -82,16 +83,14 @@ class Windowed(VectorizedHandler):
             except ValueError as error:
                 raise RecordError("timestamp", str(error)) from None
         if not isinstance(timestamp, datetime):
-            raise RecordError(
-                "timestamp",
-                f"{timestamp!r} is neither a datetime nor a text in ISO 8601; give a function that makes one",
-            )
+            problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: pass a function that returns one"
+            raise RecordError("timestamp", problem)
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
     def key_batch(self, records: list[Any]) -> tuple[list[Key], list[datetime], list[Any]] | None:
         readers = (self._read_key, self._read_timestamp, self._read_value)
         if not all(reader is None or isinstance(reader, _Field | _Fields | _Only) for reader in readers):
-            return None  # a user's function is called in the order of `key_event`, once for each record
+            return None  # user functions must be called record by record, in the same order as in `key_event`
         read = list(map(orjson.loads, records)) if set(map(type, records)) <= {bytes, str} else records
         if set(map(type, read)) != {dict}:
             return None
@@ -131,15 +130,15 @@ def windowed(
         )
         job = Job("per minute", handler, sources={...}, sinks={"results": JsonLinesSink("results")})
 
-    Records are JSON objects as text or bytes, mappings, or objects with attributes. `key`, `timestamp` and
-    `event_value` each read a field, a tuple of several fields, or the result of a function of the record.
+    Records are JSON objects (as text or bytes), mappings, or objects with attributes. `key`, `timestamp` and
+    `event_value` can each be a field name, a list of field names (read as a tuple), or a function of the record.
 
     :param key: the event's key
-    :param timestamp: the event's time: a datetime or a text in ISO 8601, with a zone
-    :param window: the window, which the handler copies; it must not have its own functions for results
-    :param event_value: the event's value, which the window's aggregates read; the record without it
-    :param port: the port's name
-    :raises SpecError: `window` is not a window, or already has a function for results
+    :param timestamp: the event's time: a datetime or an ISO 8601 string, with a time zone
+    :param window: the window, without an `on_close` function; the handler uses a copy of the window
+    :param event_value: the event's value, which the window's aggregate reads; defaults to the record
+    :param port: name of the port that receives the results
+    :raises SpecError: `window` is not a window, or already has an `on_close` function
     """
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
@@ -152,7 +151,7 @@ def windowed(
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
-    """Return a reader that keeps only the fields a window reads: the others would travel for nothing."""
+    """Return a function that extracts the fields read by a window, so that other fields are not transferred."""
     return None if fields is None else _Only(sorted(fields))
 
 
@@ -160,9 +159,9 @@ def _json(record: bytes | str) -> Any:
     try:
         read = orjson.loads(record)
     except orjson.JSONDecodeError as error:
-        raise RecordError("record", f"it is no JSON ({error})") from None
+        raise RecordError("record", f"it is not JSON ({error})") from None
     if not isinstance(read, dict):
-        raise RecordError("record", "it is no JSON object")
+        raise RecordError("record", "it is not a JSON object")
     return read
 
 
@@ -173,7 +172,7 @@ def _reader(what: str, reading: Reading) -> Callable[[Any], Any]:
         return _Field(what, reading)
     if isinstance(reading, Sequence) and reading and all(isinstance(name, str) for name in reading):
         return _Fields([_Field(what, name) for name in reading])
-    raise SpecError(f"{what} must be the name of a field, several names, or a function of the record, not {reading!r}")
+    raise SpecError(f"{what} must be a field name, a list of field names, or a function of the record, not {reading!r}")
 
 
 @attrs.frozen
@@ -188,7 +187,7 @@ class _Field:
                 record[self.name] if type(record) is dict or isinstance(record, Mapping) else getattr(record, self.name)
             )
         except (KeyError, AttributeError):
-            raise RecordError(self.what, f"the record has no {self.name!r}") from None
+            raise RecordError(self.what, f"the record has no field {self.name!r}") from None
 
     def each(self, records: list[dict[str, Any]]) -> list[Any]:
         return [record[self.name] for record in records]

@@ -12,7 +12,7 @@ from amadou.errors import LoadError
 from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, pairs
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
@@ -29,7 +29,7 @@ amadou run my.package.views:job --engine embedded"""
 _ANY_WIDTH = 10_000
 LettersArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="LETTERS…", help="Dead letters as JSON lines: files, or directories of them."),
+    typer.Argument(metavar="LETTERS", help="Dead-letter files (JSON lines), or directories that contain them."),
 ]
 
 
@@ -38,12 +38,10 @@ def describe_job(
     param: ParamOption = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(
-            metavar="DIR", help="Show also how far each partition of the sources was read in this checkpoint."
-        ),
+        typer.Option(metavar="DIR", help="Also show the progress of each source partition, from this checkpoint."),
     ] = None,
 ) -> None:
-    """Show what a job is made of: handler, state, ports, sinks, sources and parameters. Needs no Java."""
+    """Show a job's handler, state, ports, sinks, sources and parameters. Does not need Java."""
     from rich.console import Console
 
     from amadou_runtime.command.describe import describe
@@ -59,17 +57,19 @@ def reproduce(
         str | None,
         typer.Option(
             metavar="TARGET",
-            help="The job: FILE:name or MODULE:name.  [default: looked for beside the letter's handler]",
+            help="The job: FILE:name or MODULE:name. Default: the job in the handler's module.",
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The test file.  [default: test_JOB_dead_letters.py]")
+        Path | None, typer.Option(metavar="FILE", help="The test file to write. Default: test_JOB_dead_letters.py.")
     ] = None,
-    line: Annotated[int | None, typer.Option(metavar="N", help="Only the letter of this line of one file.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    line: Annotated[
+        int | None, typer.Option(metavar="N", help="Use only the dead letter on this line. Requires a single file.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the test file if it exists.")] = False,
     param: ParamOption = None,
 ) -> None:
-    """Write a pytest file that replays dead letters and fails with the same errors, until they are mended."""
+    """Write a pytest file that replays dead letters. Its tests fail with the same errors until you fix the handler."""
     from amadou_runtime.core.dead_letter_files import read_letters
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 
@@ -80,7 +80,7 @@ def reproduce(
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
-            raise LoadError(str(file), "the file is there already: use --force to replace it, or --output")
+            raise LoadError(str(file), "the file already exists: use --force to replace it, or choose another --output")
         text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
@@ -94,19 +94,19 @@ def replay_letters(
     letters: LettersArgument,
     checkpoint: Annotated[
         str,
-        typer.Option(metavar="DIR", help="The checkpoint of the run that left the letters, which must have ended."),
+        typer.Option(metavar="DIR", help="Checkpoint of the run that wrote the dead letters. The run must have ended."),
     ],
     param: ParamOption = None,
     source: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=KIND:…", help="As in the run that left the letters.")
+        list[str] | None, typer.Option(metavar="NAME=KIND:…", help="Same as for the run that wrote the dead letters.")
     ] = None,
     sink: Annotated[
-        list[str] | None, typer.Option(metavar="PORT=KIND:…", help="As in the run that left the letters.")
+        list[str] | None, typer.Option(metavar="PORT=KIND:…", help="Same as for the run that wrote the dead letters.")
     ] = None,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master.")] = None,
-    conf: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting.")] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master URL.")] = None,
+    conf: ConfOption = None,
 ) -> None:
-    """Replay dead letters into their job, in their order, once the handler is mended. Each counts once."""
+    """Replay a job's dead letters, in order, after you have fixed the handler. Each is replayed only once."""
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
@@ -118,7 +118,7 @@ def replay_letters(
 
 
 def list_plugins() -> None:
-    """Show which plugins are loaded, from where, and which hooks they have."""
+    """List all plugins, with their origins and hooks."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

@@ -1,10 +1,11 @@
-"""Shows the parts of a job."""
+"""Shows the settings of a job."""
 
 import inspect
 import json
 import os
 from collections.abc import Mapping
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,12 @@ if TYPE_CHECKING:
 
 
 def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
-    """Print tables of a job's handler, state, ports, sources and parameters. Parameters need no values.
+    """Print tables of a job's handler, state, ports, sources and parameters. Parameters do not need values.
 
-    :param given: values of parameters by name
-    :param checkpoint: a checkpoint of the job, to show the progress of each partition of the sources
-    :raises ParamError: the job does not have such a parameter, or its text cannot be read
-    :raises CheckpointError: the directory does not hold a run's checkpoint, or it cannot be read
+    :param given: parameter values by name
+    :param checkpoint: a checkpoint of the job, to show the progress of each source partition
+    :raises ParamError: the job does not have one of these parameters, or a value does not fit the parameter's type
+    :raises CheckpointError: the directory does not contain a run's checkpoint, or the checkpoint cannot be read
     """
     params = {param.name: param for param in job.params}
     if all(_is_given(param, given) for param in params.values()) or set(given) - set(params):
@@ -105,10 +106,10 @@ def _partitions(checkpoint: Path) -> "Table":
         kept = {"partitions": []} if done is None else json.loads((directory / str(done)).read_text())
         partitions = kept["partitions"]
     except FileNotFoundError:
-        why = "there is no checkpoint of a run in this directory: see whether the path is right, and local"
+        why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
         raise CheckpointError(str(checkpoint), why) from None
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(str(checkpoint), f"it cannot be read: {error}") from error
+        raise CheckpointError(str(checkpoint), f"the files cannot be read: {error}") from error
     table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))
@@ -120,7 +121,7 @@ def _partitions(checkpoint: Path) -> "Table":
 
 
 def _dependencies(job: Job) -> "Table":
-    table = _table("Dependencies", "source", "needs", "no more behind than", "held at most")
+    table = _table("Dependencies", "source", "needs", "threshold", "max held")
     for each in job.dependencies:
         most = f"{each.max_held:,} events" if isinstance(each.max_held, int) else _setting(each.max_held)
         table.add_row(each.dependent, each.on, _setting(each.threshold), most)
@@ -147,13 +148,13 @@ def _is_given(param: Param, given: Mapping[str, str]) -> bool:
 
 
 def _connector(connector: Any) -> str:
-    """Return a connector as it was written, without the settings that have their defaults."""
+    """Return the code that creates a connector, without settings that have default values."""
     kind = type(connector)
     if not attrs.has(kind):
         return repr(connector)
     settings = [
         _setting(value) if field.default is attrs.NOTHING else f"{field.name}={_setting(value)}"
-        for field in attrs.fields(kind)
+        for field in sorted(attrs.fields(kind), key=attrgetter("kw_only"))  # in the order that a call requires
         if (value := getattr(connector, field.name)) != _default(field) and not callable(value)
     ]
     return f"{kind.__name__}({', '.join(settings)})"

@@ -1,4 +1,4 @@
-"""Finds the job that a command names."""
+"""Loads the job that is passed to a command."""
 
 import importlib
 import importlib.util
@@ -20,8 +20,8 @@ _loaded_files: set[str] = set()
 def load_job(target: str) -> Job:
     """Import a module and return its job.
 
-    A file is imported as a module named after its stem, with its directory first on `sys.path`: like a script, except
-    for its `__name__`. Modules are looked for in the working directory, too.
+    A file is imported as a module named after the file's stem, with the file's directory first on `sys.path`. Except
+    for `__name__`, the file is loaded like a script. Modules are also looked up in the working directory.
 
     :param target: `FILE:name` or `MODULE:name`; the default name is `job`
     :raises LoadError: the file, module or job does not exist, or the import failed
@@ -33,10 +33,10 @@ def load_job(target: str) -> Job:
     if isinstance(found, Job):
         return found
     jobs = [name for name, value in vars(module).items() if isinstance(value, Job)]
-    why = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is no amadou.Job, but {_shown(found)}"
+    why = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is {_shown(found)}, not a Job"
     if jobs:
-        raise LoadError(target, f"{why}; its jobs: {', '.join(f'{place}:{job}' for job in jobs)}")
-    raise LoadError(target, f"{why}, nor any other Job: write {name} = Job(…) at its top level")
+        raise LoadError(target, f"{why}: use {' or '.join(f'{place}:{job}' for job in jobs)}")
+    raise LoadError(target, f"{why} (no Job found): write {name} = Job(…) at its top level")
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -55,17 +55,17 @@ def _file(target: str, path: Path) -> ModuleType:
     path = path.resolve()
     name = path.stem
     if "." in name:
-        raise LoadError(target, f"a module cannot be named {name!r}: rename the file")
+        raise LoadError(target, f"the name {path.name} has an extra dot, so it cannot be imported: rename the file")
     known = sys.modules.get(name)
     if known is not None:
         origin = getattr(known, "__file__", None)
         if origin is not None and Path(origin).resolve() == path:
             return known
         if name not in _loaded_files:
-            raise LoadError(target, f"the module {name!r} is already taken by {origin or 'Python'}: rename the file")
+            raise LoadError(target, f"the module name {name!r} is used by {origin or 'Python'}: rename the file")
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise LoadError(target, f"{path} is no Python file: its name must end in .py")
+        raise LoadError(target, f"{path} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     _put_first(str(path.parent))
     sys.modules[name] = module
@@ -92,29 +92,31 @@ def _put_first(directory: str) -> None:
 
 @contextmanager
 def _import_errors(target: str, name: str = "") -> Iterator[None]:
-    """Raise an error in the import of a user's module as a `LoadError`."""
+    """Convert an error raised by the import of a user's module into a `LoadError`."""
     try:
         yield
     except (AmadouError, KeyboardInterrupt):
         raise
     except SystemExit as error:
         raise LoadError(
-            target, "it ended the program while it was imported: put main(job) under if __name__ == '__main__':"
+            target, "importing the module exited the program: put main(job) under if __name__ == '__main__':"
         ) from error
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
             hint = f"; did you mean {name}.py?" if os.path.exists(f"{name}.py") else ""
-            raise LoadError(target, f"there is no module {error.name!r}, here or installed{hint}") from None
+            raise LoadError(
+                target, f"the module {error.name!r} is neither in this directory nor installed{hint}"
+            ) from None
         if isinstance(error, ImportError) and "attempted relative import" in str(error) and not name:
             raise LoadError(target, _of_package(target)) from None
         shown = traceback.TracebackException.from_exception(error)
         shown.stack[:] = [frame for frame in shown.stack if not _is_ours(frame.filename)]
-        why = f"importing it failed: {type(error).__name__}: {error}"
+        why = f"importing the module failed: {type(error).__name__}: {error}"
         raise LoadError(target, why, "".join(shown.format())) from error
 
 
 def _of_package(target: str) -> str:
-    """Return advice for a package's module that was named as a file."""
+    """Return an error message, with advice, for a file that uses relative imports."""
     place, job = _parted(target)
     path = Path(place).resolve()
     root = path.parent.parent
@@ -122,8 +124,8 @@ def _of_package(target: str) -> str:
         root = root.parent
     module = ".".join(path.relative_to(root).with_suffix("").parts)
     named = module if job == "job" else f"{module}:{job}"
-    where = "" if root == Path.cwd() else f", in the directory {root}"
-    return f"it imports from its own package, so it is not a file by itself: name it as the module {named}{where}"
+    where = "" if root == Path.cwd() else f", from the directory {root}"
+    return f"it uses relative imports, so it cannot be loaded as a file: load it as the module {named}{where}"
 
 
 def _is_ours(filename: str) -> bool:

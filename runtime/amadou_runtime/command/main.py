@@ -4,19 +4,19 @@ from amadou import Job
 
 
 def main(job: Job, argv: Sequence[str] | None = None) -> None:
-    """Run a job from the command line, then exit: for job files that are programs.
+    """Run a job from the command line, then exit. Use this function in job files that are also programs.
 
     ::
 
         if __name__ == "__main__":
             main(job)
 
-    The program takes the options of `amadou run`: see `python views.py --help`. `spark-submit views.py` runs it on a
-    cluster.
+    The program has the same options as `amadou run`: see `python views.py --help`. To run the job on a cluster, use
+    `spark-submit views.py`.
 
     :param job: the job
-    :param argv: the arguments; without them the program's own
+    :param argv: the command-line arguments; by default those of the program
     """
-    from amadou_runtime.command.run_command import run_program  # importing typer takes long
+    from amadou_runtime.command.run_command import run_program  # importing typer is slow
 
     run_program(job, argv)

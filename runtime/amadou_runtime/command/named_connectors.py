@@ -1,7 +1,7 @@
-"""Connectors as the command line names them: ``KIND:MAIN?OPTION=VALUE&…``, such as
-``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter; special characters are escaped as in
-URLs, such as ``%3F`` for a question mark. Options that are not parameters go into the connector's parameter `options`
-if that is a mapping.
+"""Creates the connectors that the command line specifies as ``KIND:MAIN?OPTION=VALUE&…``, such as
+``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter. Special characters are escaped as in
+URLs, such as ``%3F`` for a question mark. If the connector has a mapping parameter named `options`, options that do not
+match any other parameter are added to this mapping.
 """
 
 import inspect
@@ -28,13 +28,13 @@ _NAMED_VALUE = re.compile(r"([\w.-]+)=[^&]*")
 def with_connectors(
     job: Job, sources: Mapping[str, str], sinks: Mapping[str, Sequence[str]], plugins: Sequence[str] = ()
 ) -> Job:
-    """Return a job with some of its connectors, and further plugins, named by texts.
+    """Return a job with the connectors and additional plugins that the command line specifies.
 
-    :param sources: texts by the source's name
-    :param sinks: a text for each sink by the port's name
-    :raises LoadError: a text does not name a connector, or the connector cannot be created from it
+    :param sources: the specification of each source to add or replace, by the source's name
+    :param sinks: the specifications of a port's sinks, by the port's name
+    :raises LoadError: a specification does not name a connector, or its connector cannot be created
     :raises PluginError: a plugin cannot be loaded
-    :raises JobError: the job does not have such a port, or is still incomplete
+    :raises JobError: the job does not have one of the ports, or still has other mistakes
     """
     if not (sources or sinks or plugins):
         return job
@@ -53,16 +53,16 @@ def with_connectors(
 
 
 def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
-    """Return the connector of a text.
+    """Create a connector from its specification.
 
-    :param key_event: the `key_event` of the replaced source
+    :param key_event: the `key_event` of the source to replace, if any
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")
     shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
-    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options may be secrets: errors never show them
+    label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options can be secrets, so errors never show them
     if kind not in kinds:
-        raise LoadError(label, f"there is no {kind!r} (there are: {', '.join(sorted(kinds))})")
+        raise LoadError(label, f"unknown connector {kind!r} (known: {', '.join(sorted(kinds))})")
     made = kinds[kind]
     parameters = {
         name: parameter
@@ -83,10 +83,10 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
-            raise LoadError(label, f"{made.__name__} takes nothing but options: {kind}:?OPTION=VALUE")
+            raise LoadError(label, f"{made.__name__} accepts only options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
     if key_event is not None and "key_event" not in parameters:
-        raise LoadError(label, f"the job's own source has key_event=, which {made.__name__} does not take")
+        raise LoadError(label, f"{made.__name__} does not accept the key_event of the replaced source: use another one")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
         raise LoadError(label, f"{made.__name__} needs {missing[0]}")
@@ -103,12 +103,12 @@ def _hidden(name: str, text: str) -> Any:
 
 
 def _readable(hint: Any) -> list[Any]:
-    """Return the types that a setting's text may be read as, by its parameter's annotation."""
+    """Return the types that a setting's text can be converted to, according to the parameter's annotation."""
     allowed = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     return [type_ for type_ in _READABLE if type_ in allowed]
 
 
 def _read(name: str, text: str, types: list[Any]) -> Any:
-    if str in types or not types:  # a connector's first parameter may lack an annotation
+    if str in types or not types:  # a connector's first parameter may have no annotation
         return text
     return Param(name, type=types[0]).value({name: text})

@@ -1,4 +1,4 @@
-"""Arguments, options and error handling that several commands share."""
+"""Arguments, options and error handling that multiple commands share."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,37 +14,38 @@ TargetArgument = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="The job: FILE:name or MODULE:name, such as views.py:job. The name is 'job' without one.",
+        help="The job: FILE:name or MODULE:name, such as views.py:job. Default name: job.",
         show_default=False,
     ),
 ]
 ParamOption = Annotated[
     list[str] | None,
-    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job. May be given several times."),
+    typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job. Can be repeated."),
 ]
+ConfOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting. Can be repeated.")]
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Return the names and values of an option that is given as ``NAME=VALUE``.
+    """Return the values of an option of the form ``NAME=VALUE``, by name.
 
-    :raises typer.BadParameter: a text has no name or no ``=``, or a name occurs twice
+    :raises typer.BadParameter: an occurrence of the option has no name or no ``=``, or a name occurs twice
     """
     found = groups(texts, option)
     for name, values in found.items():
         if len(values) > 1:
-            raise typer.BadParameter(f"{option} has {name} twice: give it once")
+            raise typer.BadParameter(f"{option} sets {name} twice: set it only once")
     return {name: value for name, (value,) in found.items()}
 
 
 def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
-    """Return the names of an option that is given as ``NAME=VALUE``, each with its values in their order.
+    """Return the values of an option of the form ``NAME=VALUE``, as lists by name, in order.
 
-    :raises typer.BadParameter: a text has no name or no ``=``
+    :raises typer.BadParameter: an occurrence of the option has no name or no ``=``
     """
     found: dict[str, list[str]] = {}
     for text in texts or ():
         if text.find("=") < 1:
-            raise typer.BadParameter(f"{option} takes NAME=VALUE, not {text!r}")
+            raise typer.BadParameter(f"{option} expects NAME=VALUE, not {text!r}")
         name, value = text.split("=", 1)
         found.setdefault(name, []).append(value)
     return found
@@ -52,11 +53,11 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """Print an error of amadou as a message, the user's own traceback first, and exit with 1."""
+    """Print an `AmadouError` as a message, with the user's own traceback first, and exit with status 1."""
     try:
         yield
     except AmadouError as error:
-        # A callback's error with a cause leaves the traceback to Python, which does not show it here. A copy has no
-        # cause.
+        # The message of a callback's error omits the traceback if the error has a cause, since Python shows the
+        # traceback with the cause. Here Python shows nothing, so print a copy without the cause.
         print(copy(error), file=sys.stderr)
         raise typer.Exit(1) from error

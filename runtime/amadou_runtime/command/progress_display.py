@@ -1,4 +1,4 @@
-"""Shows a run's progress: one live line on a terminal, a log line at intervals elsewhere."""
+"""Shows a run's progress: on a terminal as a live line, otherwise as log lines at intervals."""
 
 import sys
 import time
@@ -13,10 +13,10 @@ _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 
 class ProgressDisplay:
-    """Shows the progress of a run within its context: pass it to `run(…, on_progress=…)`.
+    """Context manager that shows the progress of a run: pass it to `run(…, on_progress=…)`.
 
-    :param stream: stream to write to; without it standard error
-    :param every: time between two lines if the stream is not a terminal
+    :param stream: stream to write to; by default standard error
+    :param every: interval between lines if the stream is not a terminal
     """
 
     def __init__(self, stream: TextIO | None = None, *, every: timedelta = timedelta(seconds=5)) -> None:
@@ -43,7 +43,7 @@ class ProgressDisplay:
         return self
 
     def __call__(self, progress: Progress) -> None:
-        """Show the run's present progress."""
+        """Show the run's current progress."""
         self._last = progress
         if self._live is None and progress.seconds - self._logged >= self._every:
             self._log(progress)
@@ -70,7 +70,7 @@ class ProgressDisplay:
 
 
 def progress_line(progress: Progress) -> str:
-    """Return a run's progress in a line, the most important first, since a narrow terminal cuts off the rest."""
+    """Return a run's progress as one line, with the most important values first: narrow terminals cut off the end."""
     minutes, seconds = divmod(int(progress.seconds), 60)
     hours, minutes = divmod(minutes, 60)
     counts, held = progress.counts, sum(progress.counts.held.values())
@@ -92,7 +92,7 @@ def progress_line(progress: Progress) -> str:
 
 
 def _held_back(progress: Progress) -> list[str]:
-    """Return the partition that holds the watermark back, if there are several."""
+    """Return text about the partition that holds the watermark back, unless it is the only partition."""
     partition = progress.held_back_by
     if partition is None or len(progress.partitions) < 2:
         return []
@@ -100,7 +100,7 @@ def _held_back(progress: Progress) -> list[str]:
 
 
 def _shown_bytes(count: float) -> str:
-    """Return a readable size."""
+    """Return a number of bytes in readable form."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

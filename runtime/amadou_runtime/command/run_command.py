@@ -1,4 +1,4 @@
-"""The command that runs a job: `amadou run TARGET …`, and `python views.py …` without the target."""
+"""The command that runs a job: `amadou run TARGET …`, or `python views.py …` without a target."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -13,13 +13,13 @@ from amadou import Job
 from amadou_runtime._run import run
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, groups, pairs
+from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.progress_display import ProgressDisplay
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
 class Engine(StrEnum):
-    """Engine that runs a job."""
+    """The engine that runs a job."""
 
     SPARK = "spark"
     EMBEDDED = "embedded"
@@ -30,46 +30,43 @@ def run_job(
     param: ParamOption = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=KIND:…", help="Read a source from elsewhere, such as views=lines:views/."),
+        typer.Option(metavar="NAME=KIND:…", help="Read a source with another connector, such as views=lines:views/."),
     ] = None,
     sink: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PORT=KIND:…",
-            help="Lead a port elsewhere, such as sums=console. Given several times for a port, to several sinks.",
+            help="Write a port to another sink, such as sums=console. Repeat the option for multiple sinks.",
         ),
     ] = None,
     plugin: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODULE", help="A plugin, beside those that are installed and the job's."),
+        typer.Option(metavar="MODULE", help="Load this plugin in addition to installed plugins and the job's plugins."),
     ] = None,
     checkpoint: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Keep state, timers and offsets here, and resume from here. Without it each run begins anew.",
+            help="Directory for state, timers and offsets. Later runs resume from it. Default: start with empty state.",
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="embedded: process what the sources have now, in this process, without Java.")
+        Engine, typer.Option(help="embedded: process the available input in this process, without Java.")
     ] = Engine.SPARK,
     once: Annotated[
-        bool, typer.Option("--once", help="End when what is there now is processed, also with unbounded sources.")
+        bool, typer.Option("--once", help="End once the available input is processed, even if sources are unbounded.")
     ] = False,
     trigger: Annotated[
-        str | None, typer.Option(metavar="TIME", help='The pace of batches, such as "5 seconds".')
+        str | None, typer.Option(metavar="TIME", help='Interval between batches, such as "5 seconds".')
     ] = None,
     flush: Annotated[
         bool,
-        typer.Option("--flush", help="At the end of input send the watermark to the end of time: all timers fire."),
+        typer.Option("--flush", help="At end of input, advance the watermark to the end of time, so all timers fire."),
     ] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master.  [default: spark-submit's, or local[*]]")
+        str | None, typer.Option(metavar="URL", help="Spark's master URL. Default: spark-submit's, or local[*].")
     ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="A Spark setting. May be given several times."),
-    ] = None,
+    conf: ConfOption = None,
     metrics_port: Annotated[
         int | None,
         typer.Option(
@@ -77,27 +74,23 @@ def run_job(
             min=0,
             max=65535,
             envvar="AMADOU_METRICS_PORT",
-            help="Serve metrics to Prometheus at this port of 127.0.0.1 while the run lasts.",
+            help="Serve Prometheus metrics on 127.0.0.1:PORT while the job runs.",
         ),
     ] = None,
 ) -> None:
-    """Run a job to the end of its input, or until Ctrl-C, which ends it after the batch in hand."""
+    """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     if once and trigger is not None:
-        raise typer.BadParameter("--once and --trigger exclude each other")
+        raise typer.BadParameter("--once and --trigger are mutually exclusive: use only one of them")
     problem = trigger_problem(trigger)
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="--trigger")
     if engine is Engine.EMBEDDED:
-        for option, value in {
-            "--checkpoint": checkpoint,
-            "--trigger": trigger,
-            "--master": master,
-            "--conf": conf,
-        }.items():
+        spark_only = {"--checkpoint": checkpoint, "--trigger": trigger, "--master": master, "--conf": conf}
+        for option, value in spark_only.items():
             if value:
-                raise typer.BadParameter(f"{option} is for the Spark engine: leave it out with --engine embedded")
+                raise typer.BadParameter(f"{option} works only on the Spark engine: omit it with --engine embedded")
     with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
@@ -117,7 +110,7 @@ def run_job(
 
 
 def _endpoint(port: int | None) -> list[Any]:
-    """Return the plugin that serves metrics at a port, if a port is given."""
+    """Return a list with the plugin that serves metrics on a port; empty if no port is set."""
     from amadou_plugins.metrics import PrometheusEndpoint
 
     return [] if port is None else [PrometheusEndpoint(port)]
@@ -125,7 +118,8 @@ def _endpoint(port: int | None) -> list[Any]:
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:
     """Run a job as its own program, and exit."""
-    # The job replaces the target, which leaves the options; typer needs a function's attributes.
+    # The job takes the place of the target, so that the command has only options. typer reads attributes that a
+    # `partial` lacks, so set them here.
     command: Callable[..., None] = partial(run_job, job)  # type: ignore[arg-type]
     command.__annotations__ = run_job.__annotations__
     command.__name__ = "run"

@@ -11,8 +11,9 @@ echo '{"type": "assign", "msg_id": 1, "window_size_ms": 60000, "events": [{"id":
 
 
 def window_node() -> None:
-    """Put events into tumbling windows, as messages ask for it: JSON lines from standard input, and a reply to each on
-    standard output, at once. Messages are assign, process_window, close and list. Windows last as long as the process.
+    """Serve tumbling windows: read JSON lines from standard input, and reply to each message on standard output.
+
+    The message types are assign, process_window, close and list. The windows exist only while the process runs.
     """
     from amadou_plugins.window_node import MessageWindows, Node, serve
 

@@ -1,10 +1,10 @@
-"""A handler's callbacks as an operator calls them: watched, guarded, and with errors that name the failed call."""
+"""Calls a handler's callbacks for the operator. Failures become errors that name the failed call, or dead letters."""
 
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from amadou import Component, Invoke, Job, Key, KeyedEvent, Subject, check_ran
+from amadou import Component, DependencyChange, Invoke, Job, Key, KeyedEvent, Subject, check_ran
 from amadou.dependencies import DependencyCallbacks
 from amadou.engine import Batch, batch_of, keyed_events, known_components
 from amadou.errors import AmadouError, RecoverError
@@ -14,17 +14,17 @@ from amadou_runtime.core.dead_letters import ComponentTimer, DeadLetters
 from amadou_runtime.core.events import Run
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called
-from amadou_runtime.core.observer import Observer
+from amadou_runtime.core.observer import Call, Observer
 from amadou_runtime.core.stopwatch import Stopwatch
 
 DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
 
 
 class Callbacks:
-    """The callbacks of a handler and of its components.
+    """The callbacks of a handler and its components.
 
     :param job: a job without unresolved parameters
-    :param observer: the observer that watches the callbacks
+    :param observer: the observer of the callbacks, if any
     """
 
     def __init__(self, job: Job, observer: Observer | None) -> None:
@@ -32,11 +32,11 @@ class Callbacks:
         self.name = type(handler).__name__
         self.observer = observer
         self.components = job.components
-        """Components by name, those made at run time included."""
+        """Components by name, including those created at run time."""
         self.declared = tuple(self.components.values())
         self._positions = {name: position for position, name in enumerate(job.component_order)}
         self.stopwatch = Stopwatch()
-        """Measures callbacks, as `BatchReport.callback_seconds`."""
+        """Measures the time that callbacks take, for `BatchReport.callback_seconds`."""
         self.fire: ComponentTimer = self._fire_component
         self._recover_window = getattr(handler, "on_recover_window", lambda name, subject: None)
         unless = DependencyCallbacks()
@@ -44,27 +44,27 @@ class Callbacks:
         self.on_event: Callable[[Subject, KeyedEvent[Any]], Any] = handler.on_event
         self.on_timer_expired: Callable[[Subject, datetime], Any] = handler.on_timer_expired
         if observer is not None:
-            self.on_event = observer.observed_event(self.on_event)
-            self.on_timer_expired = observer.observed_timer(self.on_timer_expired)
-            self.fire = observer.observed_component(self.fire)
-            self.changes = {name: observer.observed_change(name, change) for name, change in self.changes.items()}
+            self.on_event = observer.observed(self.on_event, _event_call)
+            self.on_timer_expired = observer.observed(self.on_timer_expired, _timer_call)
+            self.fire = observer.observed(self.fire, _component_call)
+            self.changes = {name: observer.observed(call, _change_call) for name, call in self.changes.items()}
         self.letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
         if self.letters is not None:
-            self.on_event = self.letters.guarded_event(self.on_event)
-            self.on_timer_expired = self.letters.guarded_timer(self.on_timer_expired)
+            self.on_event = self.letters.guarded("on_event", self.on_event)
+            self.on_timer_expired = self.letters.guarded("on_timer_expired", self.on_timer_expired)
             self.fire = self.letters.guarded_component(self.fire)
 
     def open(self) -> None:
-        """Let the handler prepare itself."""
+        """Call the handler's `open`."""
         with known_components(self.components):
             self._guarded("open", self.handler.open)
 
     def close(self) -> None:
-        """Let the handler clean up."""
+        """Call the handler's `close`."""
         self._guarded("close", self.handler.close)
 
     def process_events(self, run: Run, subject: Subject) -> int:
-        """Call `on_event` for events of one source in their order.
+        """Call `on_event` for the events of one source, in order.
 
         :returns: number of late events
         """
@@ -91,33 +91,33 @@ class Callbacks:
         component.on_timer(subject, timestamp, call)
 
     def call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a user's function for a component."""
+        """Call a user-defined function on behalf of a component."""
         try:
             check_ran(called(function), function(subject, *arguments))
         except Exception as error:
             raise self.failed(error, called(function), batch_of(subject), None, subject.key, arguments)
 
-    def call_again(self, failed: FailedCall, subject: Subject, apart: Batch) -> None:
-        """Repeat a component's failed call after the watermark advanced: windows that have closed take nothing from the
-        call.
+    def call_again(self, failed: FailedCall, subject: Subject, separate: Batch) -> None:
+        """Repeat a component's failed call. The watermark may have advanced since the failure. If the call adds an
+        event to a window that has closed in the meantime, the event is late.
 
-        :param apart: a batch of an empty key group, at the watermark of the failed call
+        :param separate: a batch of an empty key group, with the watermark of the failed call
         """
         subject.key, subject.timestamp = failed.key, from_micros(failed.micros)
         component = self.components.get(failed.component) or self.recovered(failed.component, subject)
-        again = failed.again(component, apart)
+        again = failed.again(component, separate)
 
         def fire(name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
             call(subject, again, *failed.arguments)
 
-        watched: ComponentTimer = fire if self.observer is None else self.observer.observed_component(fire)
+        watched: ComponentTimer = fire if self.observer is None else self.observer.observed(fire, _component_call)
         if self.letters is not None:
             watched = self.letters.guarded_component(watched, failed)
         self.stopwatch.turn(failed.component)
         watched(failed.component, subject, subject.timestamp, self.call)
 
     def recovered(self, name: str, subject: Subject) -> Component:
-        """Return a component of an earlier run, made anew by the handler."""
+        """Call `on_recover_window` to recreate a component from an earlier run, and return the component."""
         with known_components(self.components):
             try:
                 made = self._recover_window(name, subject)
@@ -131,7 +131,7 @@ class Callbacks:
         assert keeper is not None
         noun = keeper.noun_of(name)
         if isinstance(made, Component) and made.given_name != name:
-            raise RecoverError(self.name, name, subject.key, f"gave one with the name {made.given_name!r}", noun)
+            raise RecoverError(self.name, name, subject.key, f"returned a {made.noun} named {made.given_name!r}", noun)
         if isinstance(made, Component):
             self.components[name] = made
         if name not in self.components:
@@ -139,7 +139,7 @@ class Callbacks:
         return self.components[name]
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return the sort key of a component among a subject's components that are due at one time."""
+        """Return a component's sort key. It orders the timers of one subject that are due at the same time."""
         return self._positions.get(name, len(self._positions)), name
 
     def _guarded(self, callback: str, function: Callable[[], Any]) -> None:
@@ -162,3 +162,20 @@ class Callbacks:
             record=record,
             watermark=batch.watermark,
         )
+
+
+def _event_call(subject: Subject, event: KeyedEvent[Any]) -> Call:
+    return subject, "on_event", event.timestamp, event.value
+
+
+def _timer_call(subject: Subject, timestamp: datetime) -> Call:
+    return subject, "on_timer_expired", timestamp, None
+
+
+def _component_call(name: str, subject: Subject, timestamp: datetime, _: Invoke) -> Call:
+    return subject, name, timestamp, None
+
+
+def _change_call(change: DependencyChange) -> Call:
+    progress = {change.dependent: change.reached, change.source: change.newest}
+    return change.subject, DOWN if change.is_down else RECOVERED, None, progress

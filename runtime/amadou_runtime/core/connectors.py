@@ -1,4 +1,4 @@
-"""Checks of a job's sources and sinks before a run, for both engines."""
+"""Checks a job's sources and sinks before a run, on both engines."""
 
 import time
 from functools import partial
@@ -9,19 +9,20 @@ from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime.core.ports import named_codecs
 
 _LONG_CHECKS: Final = 10.0
-"""Seconds of checks after which the first problem ends them."""
+"""If a check has failed, checks that have not started within this many seconds are skipped."""
 
 
 def is_bounded(job: Job) -> bool:
-    """Return whether a job's input ends."""
+    """Return `True` if a job's input is bounded."""
     return all(source.bounded for source in job.sources.values())
 
 
 def check_connectors(job: Job) -> None:
-    """Let every source and sink check that it can do its work.
+    """Call the `check` of every source and sink.
 
-    :raises JobError: a port names a codec that no plugin has; or sources and sinks found several problems
-    :raises AmadouError: a source or sink found the only problem; or several sinks found only `SinkError`
+    :raises JobError: a port refers to a codec that no plugin registers, or multiple checks failed
+    :raises SinkError: multiple checks failed, all of them with a `SinkError`
+    :raises AmadouError: the error of a check, if only one check failed
     """
     named_codecs(job)
     checks = [source.check for source in job.sources.values()]
@@ -29,7 +30,7 @@ def check_connectors(job: Job) -> None:
     began, problems = time.monotonic(), list[AmadouError]()
     for check in checks:
         if problems and time.monotonic() - began > _LONG_CHECKS:
-            break  # the next check would wait as long for a service that does not answer
+            break  # the next check might wait just as long for a service that does not respond
         try:
             check()
         except AmadouError as error:

@@ -1,4 +1,4 @@
-"""The number of dead letters that ends a run (`Job(max_dead_letters=…)`)."""
+"""The limit on dead letters (`Job(max_dead_letters=…)`)."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -11,25 +11,25 @@ from amadou.errors import TooManyDeadLettersError
 from amadou.text import error_type
 
 Failures: TypeAlias = dict[str, dict[str, list[Any]]]
-"""Number of failures and text of the first one, by callback (or component name), then by type of the error."""
+"""Number of failures and the first error message, by callback (or component name), then by error type."""
 
 _LEAST: Final = 10
-"""Least number of failures of a callback before their share of its calls counts."""
+"""Minimum number of failures of a callback before a limit on the share of failed calls applies."""
 _SHOWN: Final = 5
 _LONGEST: Final = 200
 
 
 def note_failure(failures: Failures, callback: str, error: str) -> None:
-    """Add an error.
+    """Count a failure.
 
-    :param error: the error's type and text, as a dead letter has them
+    :param error: the error's type and message, as in a dead letter
     """
     found = failures.setdefault(callback, {}).setdefault(error_type(error), [0, error[:_LONGEST]])
     found[0] += 1
 
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
-    """Return the sum of several failures."""
+    """Return the total of multiple failure counts."""
     whole: Failures = {}
     for part in parts:
         for callback, kinds in part.items():
@@ -41,19 +41,19 @@ def all_failures(parts: Iterable[Failures]) -> Failures:
 
 @attrs.frozen
 class LetterCount:
-    """Calls and failures of a job's callbacks since its checkpoint began.
+    """Number of calls and failures of a job's callbacks since the job's checkpoint was created.
 
     :param calls: number of calls, by callback
-    :param failures: the failures
+    :param failures: number of failures; see `Failures`
     """
 
     calls: Mapping[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
 
     def then(self, job: Job, calls: Mapping[str, int], failures: Failures) -> "LetterCount":
-        """Return this count plus a batch's.
+        """Return this count with the calls and failures of a batch added.
 
-        :raises TooManyDeadLettersError: there are more failures than the job takes
+        :raises TooManyDeadLettersError: there are more failures than `max_dead_letters` allows
         """
         if job.on_error == "fail":
             return self

@@ -1,4 +1,4 @@
-"""Undoing failed callbacks, and writing dead letters, in a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+"""Undoes failed callbacks and writes dead letters, for jobs with `on_error="dead_letter"` (`semantics.md` 19)."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -19,14 +19,14 @@ from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
 
 ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
-"""Fires the timer of the component with that name."""
+"""Function that fires the timer of the component with the given name."""
 
 
 class DeadLetters:
-    """Undoes failing callbacks, and writes dead letters for them.
+    """Undoes failed callbacks and writes a dead letter for each.
 
     :param job: the job, with a sink for dead letters
-    :param observer: watches callbacks
+    :param observer: the observer of the callbacks, if any
     """
 
     def __init__(self, job: Job, observer: Observer | None = None) -> None:
@@ -43,47 +43,30 @@ class DeadLetters:
         failures, self._failures = self._failures, {}
         return failures
 
-    def guarded_event(
-        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
-    ) -> Callable[[Subject, KeyedEvent[Any]], None]:
-        """Return `on_event`, undone if it fails."""
+    def guarded(self, callback: str, function: Callable[[Subject, Any], Any]) -> Callable[[Subject, Any], None]:
+        """Return `on_event` or `on_timer_expired`, wrapped so that a failing call's changes are undone. A timer whose
+        callback fails still counts as fired.
+        """
 
-        def guarded(subject: Subject, event: KeyedEvent[Any]) -> None:
+        def guarded(subject: Subject, given: Any) -> None:
             before = _Before(subject)
             try:
-                check_ran("on_event", on_event(subject, event))
+                check_ran(callback, function(subject, given))
                 before.store()
             except Exception as error:
                 _raise_unreadable(error)
-                failed = self._failed("on_event", error, subject, event)
-                self._bury(before, before, failed, record=event, timestamp=event.timestamp)
-                note_failure(self._failures, "on_event", failed.error)
-
-        return guarded
-
-    def guarded_timer(
-        self, on_timer_expired: Callable[[Subject, datetime], Any]
-    ) -> Callable[[Subject, datetime], None]:
-        """Return `on_timer_expired`, undone if it fails. The timer counts as fired all the same."""
-
-        def guarded(subject: Subject, timestamp: datetime) -> None:
-            before = _Before(subject)
-            try:
-                check_ran("on_timer_expired", on_timer_expired(subject, timestamp))
-                before.store()
-            except Exception as error:
-                _raise_unreadable(error)
-                timer = Timer(timestamp, subject.timer_tag)
-                failed = self._failed("on_timer_expired", error, subject, timer)
-                self._bury(before, before, failed, record=None, timestamp=timestamp)
-                note_failure(self._failures, "on_timer_expired", failed.error)
+                event, timestamp = (None, given) if isinstance(given, datetime) else (given, given.timestamp)
+                failed = self._failed(callback, error, subject, event or Timer(timestamp, subject.timer_tag))
+                self._bury(before, before, failed, record=event, timestamp=timestamp)
+                note_failure(self._failures, callback, failed.error)
 
         return guarded
 
     def guarded_component(self, fire: ComponentTimer, again: FailedCall | None = None) -> ComponentTimer:
-        """Return `fire`, with the user's functions undone if they fail. The timer counts as fired all the same.
+        """Return `fire`, wrapped so that a failing user-defined function's changes are undone. The timer still counts
+        as fired.
 
-        :param again: the failed call that is replayed
+        :param again: the failed call to replay, if any
         """
 
         def guarded(name: str, subject: Subject, timestamp: datetime, _: Invoke) -> None:
@@ -111,13 +94,13 @@ class DeadLetters:
         return guarded
 
     def of_record(self, source: str, record: Any, failed: CallbackError) -> Any:
-        """Return the encoded letter for a record that `key_event` failed on."""
+        """Return the encoded dead letter for a record on which `key_event` failed."""
         note_failure(self._failures, "key_event", failed.error)
         packed = {"key": None, "record": record, "state": {}, "timers": [], "next_timers": {}}
         return self._encoded(self._letter(failed, source, record, packed))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
-        """Return the encoded letter for a late event that its sink cannot carry."""
+        """Return the encoded dead letter for a late event that its sink cannot encode."""
         packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
         return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
@@ -136,9 +119,10 @@ class DeadLetters:
         timestamp: datetime,
         call: list[Any] | None = None,
     ) -> None:
-        """Undo all changes since `before`, and write a letter with the state of `shown`.
+        """Undo all changes since `before`, and write a dead letter with the state in `shown`.
 
-        :param call: the call of a component: the component's name, the arguments and the watermark
+        :param call: the component's name, the arguments and the watermark of a component's failed call; `None` for the
+            handler's callbacks
         """
         subject, key, state = before.subject, before.subject.key, shown.packed
         before.restore()
@@ -166,7 +150,7 @@ class DeadLetters:
             self._observer.failed(failed.error, [(DEAD_LETTERS, encoded)])
 
     def _letter(self, failed: CallbackError, source: str | None, record: Any, packed: dict[str, Any]) -> DeadLetter:
-        """Return a letter without a subject's fields."""
+        """Return a dead letter whose fields about the subject are empty."""
         return DeadLetter(
             job=self._job,
             handler=self._handler,
@@ -192,7 +176,7 @@ class DeadLetters:
             try:
                 encoded = self._encode(each)
                 pack(encoded)
-            except Exception as error:  # a value that the sink cannot carry goes as text
+            except Exception as error:  # a value that the sink cannot encode is written as a string
                 failed = error
             else:
                 return encoded
@@ -200,8 +184,8 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise the `StateDecodeError` of a spec, or the `RetiredNameError`, that is behind an error: the deployment is at
-    fault, not the callback.
+    """Raise the cause of an error if the cause is a `RetiredNameError` or a spec's `StateDecodeError`. In these cases,
+    the deployment is at fault, not the callback.
     """
     found: BaseException | None = error
     seen: set[int] = set()
@@ -214,7 +198,7 @@ def _raise_unreadable(error: BaseException) -> None:
 
 
 class _Before:
-    """A subject as it was before a callback."""
+    """Snapshot of a subject before a callback."""
 
     __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "next_timers", "packed", "subject")
 
@@ -232,13 +216,13 @@ class _Before:
         self._collected = [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
     def had(self, call: FailedCall) -> None:
-        """Show the component's state of the subject as it was when its call first failed."""
+        """Replace the component's state in this snapshot with the state that is stored in the failed call."""
         self.packed[call.component] = call.state
         if call.next_timer is not None:
             self.next_timers[call.component] = call.next_timer
 
     def store(self) -> None:
-        """Pack the state that the callback changed: all of it or nothing."""
+        """Store all state that the callback changed, in packed form. If packing fails, store none of it."""
         key = self.subject.key
         tables = batch_of(self.subject).tables.values()
         packed = [(table, table.packed_now(key)) for table in tables if table.is_changed(key)]
@@ -246,8 +230,8 @@ class _Before:
             table.put(key, part)
 
     def timers(self) -> list[tuple[int, str]]:
-        """Return the timers that the subject had, by time and tag. Looked up only if a callback fails: a key may have
-        very many.
+        """Return the timers that the subject had before the callback, ordered by time and tag. Call this only if the
+        callback failed, since a key can have many timers.
         """
         had = dict.fromkeys(batch_of(self.subject).timers.of(self.subject.key))
         for micros, tag, was_set in self._undone():
@@ -258,8 +242,8 @@ class _Before:
         return sorted(had)
 
     def _undone(self) -> list[tuple[int, str, bool]]:
-        """Return the changes to the subject's timers since then, the last one first: time, tag, and whether the timer
-        was set.
+        """Return the callback's changes to the subject's timers, newest first. A change consists of the timer's
+        time, its tag, and a flag: `True` if the timer was set, `False` if the timer was deleted.
         """
         changes = batch_of(self.subject).timers.changes
         assert changes is not None
@@ -285,5 +269,5 @@ class _Before:
 def _packed(parts: dict[str, Any]) -> bytes:
     try:
         return pack(parts)
-    except AmadouError:  # a raw record may be anything
+    except AmadouError:  # not every raw record can be packed
         return pack({**parts, "record": None, "call": None})

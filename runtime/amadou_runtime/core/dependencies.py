@@ -1,8 +1,8 @@
-"""Deciding which sources are down that others depend on, and which events wait for them.
+"""Decides which sources are down and which events of their dependents are held.
 
-Dependencies are evaluated once for a batch, from the event times that its sources bring: by each worker before it
-processes the batch, and afterwards by the driver, which keeps their state. All come to the same decision. The rules are
-those of `amadou.dependencies`.
+Dependencies are evaluated from the event times of each batch. Every worker evaluates them before it processes the
+batch. The driver evaluates them after the batch, and stores their state. The workers and the driver reach the same
+decision. The rules are in `amadou.dependencies`.
 """
 
 import logging
@@ -21,20 +21,20 @@ from amadou.event_time import MICROSECOND
 
 _logger = logging.getLogger("amadou")
 HOLD_ALL = -(1 << 63)
-"""The limit of a source whose events are all held, in microseconds."""
+"""The limit for a source whose events are all held, in microseconds."""
 
 Held = dict[str, tuple[int, int]]
-"""Number of held events and the oldest event time among them in microseconds, by source."""
+"""Number of held events and their oldest event time in microseconds, by source."""
 
 
 class Decision(NamedTuple):
-    """The sources that are down in a batch, and the consequences.
+    """The sources that are down in a batch, and the events to hold.
 
     :param state: the state for evaluating the next batch; `None` for a job without dependencies
-    :param limits: the newest event time to process in microseconds, by source; sources without a limit are processed
-        entirely
-    :param down: the dependencies that are down, as pairs of the waiting source and the source that it needs
-    :param changes: sources that went down or recovered, in their order; without a subject
+    :param limits: the maximum event time to process, in microseconds, by source. All events of a source without a limit
+        are processed
+    :param down: pairs of a dependent source and a needed source that is down
+    :param changes: one `DependencyChange` per source that went down or recovered, in order, without a subject
     """
 
     state: bytes | None
@@ -46,11 +46,11 @@ class Decision(NamedTuple):
 def evaluate(
     job: Job, state: bytes | None, newest: Mapping[str, int], oldest: Mapping[str, int], number: int
 ) -> Decision:
-    """Evaluate which sources are down in a batch.
+    """Decide which sources are down in a batch.
 
-    :param state: the last `Decision.state`
-    :param newest: the newest event time that each source brings, in microseconds
-    :param oldest: the oldest event time of each source that depends on others
+    :param state: the `Decision.state` of the previous batch
+    :param newest: the newest event time of each source in the batch, in microseconds
+    :param oldest: for each source that depends on others, its oldest event time in the batch, in microseconds
     :param number: the batch's number
     """
     decision = Decision(None, {}, set(), [])
@@ -68,7 +68,7 @@ def evaluate(
         needs = [each for each in job.dependencies if each.dependent == name]
         if needs:
             dependent = _Dependent(name, needs, *dependents.get(name, ()))
-            # Held events of a source that itself waits have not come; its newest processed event is unknown here.
+            # Skip a source whose newest event is held: the time of its newest processed event is unknown here.
             reached = {source: at for source, (at, _) in come.items() if at <= decision.limits.get(source, at)}
             decision.changes.extend(dependent.follow(reached, number))
             if dependent.down:
@@ -84,12 +84,12 @@ def evaluate(
 
 @attrs.define
 class _Needed:
-    """The progress of a source that another one depends on.
+    """The progress of a source that another source depends on.
 
-    :param newest: the time of its newest event in microseconds; before its first event, an assumed time
-    :param batch: the number of the batch that brought this event
-    :param has_brought: true once it has brought an event
-    :param went_down: `newest` and `batch` as they were when the source went down; `None` while it is up
+    :param newest: the source's newest event time in microseconds; before its first event, an assumed time
+    :param batch: the number of the batch that contained the newest event
+    :param has_brought: `True` once the source has delivered an event
+    :param went_down: the values of `newest` and `batch` when the source went down; `None` while it is up
     """
 
     newest: int
@@ -101,8 +101,8 @@ class _Needed:
 class _Dependent:
     """A source that depends on others.
 
-    :param needs: the sources that it needs
-    :param reached: the first value that `pack` returned; `batch` and `needed` are the others
+    :param needs: the source's dependencies
+    :param reached: the first element of the list that `pack` returned; `batch` and `needed` are the remaining elements
     """
 
     def __init__(self, name: str, needs: list[DependsOn], reached: Any = None, batch: int = 0, *needed: Any) -> None:
@@ -118,18 +118,20 @@ class _Dependent:
 
     @property
     def down(self) -> list[str]:
-        """The sources that it needs and that are down."""
+        """The needed sources that are down."""
         return [on for on in self._thresholds if on in self._needed and self._needed[on].went_down is not None]
 
     @property
     def limit(self) -> int:
-        """The newest event time that it may process, in microseconds, once all sources that it needs are known."""
+        """Maximum event time to process, in microseconds. Use this property only if the progress of all needed sources
+        is known.
+        """
         return min(self._needed[on].newest + threshold for on, threshold in self._thresholds.items())
 
     def follow(self, reached: Mapping[str, int], number: int) -> Iterator[DependencyChange]:
-        """Note the progress of the sources that it needs. Yields those that have recovered.
+        """Record the progress of the needed sources. Yield a change for each source that has recovered.
 
-        :param reached: the newest event times of sources, where known
+        :param reached: the newest processed event time of each source, where known
         :param number: the batch's number
         """
         for on in self._thresholds:
@@ -142,11 +144,12 @@ class _Dependent:
                     needed.went_down = None
 
     def advance(self, reached: int, batch: int, began: int | None) -> Iterator[DependencyChange]:
-        """Note its own progress, while no source that it needs is down. Yields the sources that go down.
+        """Record the source's own progress. Yield a change for each needed source that goes down. Call this only while
+        no needed source is down.
 
-        :param reached: its newest event time, held events included
-        :param batch: the number of the batch that brought this event
-        :param began: the oldest event time that it brings in this batch
+        :param reached: the source's newest event time, including held events
+        :param batch: the number of the batch that contained this event
+        :param began: the source's oldest event time in this batch
         """
         assumed = began if self._reached is None and began is not None else reached
         self._reached, self._batch = reached, batch
@@ -162,7 +165,7 @@ class _Dependent:
 
 
 def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
-    """Warn of each source that went down or recovered."""
+    """Log a warning for each source that went down or recovered."""
     for change in changes:
         if change.is_down:
             text = "job %s: source %s is down (its newest event: %s; %s is at %s). Holding events beyond the threshold."
@@ -173,12 +176,12 @@ def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
 
 
 def watched(job: Job) -> set[str]:
-    """Return the sources whose progress matters: those that depend on others, and those that they need."""
+    """Return the sources whose progress is tracked: dependent sources, and the sources that they need."""
     return {name for each in job.dependencies for name in (each.dependent, each.on)}
 
 
 def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
-    """Return the sum of events held in several places."""
+    """Return the total number and the oldest time of held events, by source."""
     whole: Held = {}
     for part in parts:
         for source, (count, oldest) in part.items():
@@ -193,10 +196,10 @@ def held_counts(held: Held) -> dict[str, int]:
 
 
 def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
-    """Check the number of held events.
+    """Check the number of held events against the limit of each dependency.
 
-    :param down: see `Decision`
-    :raises TooManyHeldError: a source that waits for one that is down holds more than its `max_held`
+    :param down: see `Decision.down`
+    :raises TooManyHeldError: more events than `max_held` wait for a source that is down
     """
     for each in job.dependencies:
         count, _ = held.get(each.dependent, (0, 0))
@@ -206,5 +209,5 @@ def check_held(job: Job, held: Held, down: Collection[tuple[str, str]]) -> None:
 
 
 def downs(job: Job, down: Collection[tuple[str, str]]) -> dict[str, bool]:
-    """Return whether each source that others need is down for one of them."""
+    """Return the needed sources, each with `True` if the source is down for at least one dependent source."""
     return {each.on: any(on == each.on for _, on in down) for each in job.dependencies}

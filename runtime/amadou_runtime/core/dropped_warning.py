@@ -1,4 +1,4 @@
-"""Warns of runs that drop many events."""
+"""Warns if a run drops many events."""
 
 import logging
 from collections import deque
@@ -8,17 +8,17 @@ from amadou import BatchReport, Job
 
 _SHARE = 0.01
 _STRETCH = 1_000
-"""Least number of the last events whose share of dropped ones counts."""
+"""Minimum number of recent events over which the share of dropped events is computed."""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
 
 class DroppedWarning:
-    """Warns if more than one in a hundred events is dropped as too late, even if only among the last events. While that
-    lasts, it warns again after a minute, after two more, and so on up to an hour.
+    """Warns if more than 1 % of the recent events were dropped because they arrived too late. While the share stays
+    above 1 %, the warning is repeated, at intervals that double from one minute to one hour.
 
     :param job: the job
-    :param replays: true if the run replays dead letters
+    :param replays: `True` if the run replays dead letters
     """
 
     def __init__(self, job: Job, *, replays: bool = False) -> None:
@@ -26,7 +26,7 @@ class DroppedWarning:
         self._replays = replays
         self._events = self._dropped = 0
         self._last: deque[tuple[int, int]] = deque()
-        """Numbers of events and of dropped events in each of the last batches."""
+        """Number of events and number of dropped events in each recent batch."""
         self._seen: datetime | None = None
         self._next = datetime.min
         self._pause = _SHORTEST
@@ -56,14 +56,14 @@ class DroppedWarning:
     def _warn(self, events: int, dropped: int) -> None:
         is_all = events == self._events
         _logger.warning(
-            "job %s: %s of %s%s events (%.1f %%) were dropped because they came too late%s. %s",
+            "job %s: %s of %s%s events (%.1f %%) were dropped because they arrived too late%s. %s",
             self._job.name,
             f"{dropped:,}",
             "" if is_all else "the last ",
             f"{events:,}",
             100 * dropped / max(events, 1),
-            "" if is_all else f", {self._dropped:,} of {self._events:,} in all",
-            "A replay moves no watermark: windows that have closed take nothing"
+            "" if is_all else f", {self._dropped:,} of {self._events:,} in total",
+            "A replay does not move the watermark back, so closed windows do not accept replayed events"
             if self._replays
             else _advice(self._job),
         )
@@ -72,9 +72,8 @@ class DroppedWarning:
 def _advice(job: Job) -> str:
     dropping = ", ".join(name for name, component in job.components.items() if component.drops_late)
     lateness = f" or the allowed_lateness of {dropping}" if dropping else ""
-    keep = [f'late="divert" of {dropping}'] if dropping else []
+    keep = [f'late="divert" for {dropping}'] if dropping else []
     if job.late_events == "drop" or not dropping:
         keep.insert(0, 'late_events="divert"')
-    return f"Raise watermark_delay{lateness} above the disorder of the input, or keep late events with " + " and ".join(
-        keep
-    )
+    kept = " and ".join(keep)
+    return f"Raise watermark_delay{lateness} above the out-of-orderness of the input, or set {kept} to keep late events"

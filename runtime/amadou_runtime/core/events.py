@@ -1,4 +1,4 @@
-"""Events on their way to a key group, as columns of keys, timestamps and values: packing and ordering them in bulk."""
+"""Packs and sorts the events of key groups in bulk, as columns of keys, timestamps and values."""
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -13,27 +13,27 @@ from amadou.event_time import to_micros
 
 
 class Chunk(NamedTuple):
-    """Events of one key group, packed, as they travel to it."""
+    """Packed events that are sent to one key group."""
 
     source: str
     order: bytes
-    """Sort key of the chunks of one source, in the source's order."""
+    """Sort key that keeps the chunks of a source in order."""
     events: bytes
 
 
 class Run:
-    """Events of one source in their order."""
+    """Consecutive events of one source, in order."""
 
     def __init__(self, source: str, keys: list[Key], values: list[Any], times: list[bytes]) -> None:
         self.source = source
         self.keys = keys
         self.values = values
         self.times = times
-        """The timestamps, packed."""
+        """The packed timestamps."""
 
     @classmethod
     def of(cls, source: str, events: Iterable[tuple[Key, datetime, Any]]) -> "Run":
-        """Return a run of events."""
+        """Return a `Run` of the given events."""
         keys, timestamps, values = map(list, zip(*events, strict=True))
         run = cls(source, keys, values, [])
         run.timestamps = timestamps
@@ -54,14 +54,14 @@ class Run:
 def pack_events(events: list[Any]) -> bytes:
     """Pack events.
 
-    :param events: key, timestamp and value of each, one after the other
-    :raises EncodeError: msgpack cannot carry one of them
+    :param events: a flat list with the key, timestamp and value of each event
+    :raises EncodeError: msgpack cannot encode one of the events
     """
     return pack([pack(events[0::3]), pack(events[1::3]), pack(events[2::3])])
 
 
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
-    """Return a batch's events in the order of `semantics.md` 7, as runs of one source each."""
+    """Return a batch's events in the order that `semantics.md` 7 defines, as runs of consecutive events of a source."""
     by_source: dict[str, Run] = {}
     for chunk in sorted(chunks):
         keys, times, values = unpack(chunk.events)
@@ -76,8 +76,8 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
 
 
 def _merged(by_source: dict[str, Run]) -> list[Run]:
-    # An event is merged at the newest time that its source brought for its key so far. So the merge keeps the order of
-    # each source, and the order of a key's events does not depend on the other keys of its group.
+    # The merge sorts an event by the newest timestamp among this event and the earlier events of its key and source.
+    # The events of one key and source stay in order. The result does not depend on other keys in the key group.
     turns: list[tuple[Any, ...]] = []
     for source, run in by_source.items():
         newest: dict[Key, datetime] = {}

@@ -1,4 +1,4 @@
-"""Expiring state that has a time to live (`semantics.md` 16)."""
+"""Expires state that has a time to live (`semantics.md` 16)."""
 
 from collections.abc import Iterator
 from typing import Any, Final
@@ -8,11 +8,11 @@ from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
 
 _SWEEPS: Final = 8
-"""Most clean-ups in a time to live: expired state may stay stored for an eighth of it longer."""
+"""Maximum number of clean-ups per time to live. Expired state is removed within an eighth of its time to live."""
 
 
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
-    """Return the keys with state that has expired by a watermark, or has no expiry yet, by spec.
+    """Return the keys whose state has expired at a watermark or has no expiry time yet, grouped by spec.
 
     :param with_ttl: the specs with a time to live
     """
@@ -26,7 +26,7 @@ def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) ->
 
 
 def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Drop the expired parts of loaded state that had not expired yet when the timers fired."""
+    """Remove everything in loaded state that has expired at the watermark. Call this after firing all due timers."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None:
@@ -35,16 +35,16 @@ def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
 
 
 def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
-    """Remove expired state that nothing has touched (`semantics.md` 16): touched state drops it when it is opened."""
+    """Remove expired state that was not accessed (`semantics.md` 16). Accessing state removes its expired entries."""
     if subject.watermark is not None:
-        subject.timestamp = subject.watermark  # state without an expiry gets one
+        subject.timestamp = subject.watermark  # determines the expiry time of state that has none
     for spec in with_ttl:
         for subject.key in expired.get(spec.name, ()):
             spec.clean_up(subject)
 
 
 def clean_up_times(with_ttl: list[Any], group: KeyGroup) -> Iterator[int]:
-    """Yield when the group must be called to be cleaned up: for each spec, soon after its first state expires."""
+    """Yield the time of the group's next clean-up for each spec, at or soon after the spec's earliest expiry time."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None and table.expires:

@@ -1,4 +1,4 @@
-"""Replaying a failed function that a component called, such as a window's `on_close`."""
+"""Repeats a component's failed call to a user-defined function, such as a window's `on_close`."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,18 +11,18 @@ from amadou.text import shown_value
 
 
 class FailedCall(NamedTuple):
-    """A failed call, with the state to repeat it. A replay fires the component's timer with the component's state of
-    that time, apart from the job's state. Of the functions that the component then calls, the one with the same
-    arguments is the failed one.
+    """A component's failed call, with the state needed to repeat the call. A replay fires the component's timer with
+    the component's old state, separate from the job's current state. The component then makes calls to user-defined
+    functions, and the replay repeats the call with the same arguments.
 
     :param key: the subject's key
     :param micros: the time of the component's timer
     :param component: the component's name
-    :param callback: the function's name
-    :param arguments: the function's arguments after the subject
+    :param callback: the name of the failed function
+    :param arguments: the function's arguments, without the subject
     :param watermark: the watermark of the batch, in microseconds
-    :param state: the component's state of the subject, packed
-    :param next_timer: the component's next timer
+    :param state: the component's packed state for the subject
+    :param next_timer: the time of the component's next timer, in microseconds; `None` if there is none
     """
 
     key: Key
@@ -35,9 +35,9 @@ class FailedCall(NamedTuple):
     next_timer: int | None
 
     def again(self, component: Component, batch: Batch) -> Callable[..., Any]:
-        """Return a function of the subject that repeats the call.
+        """Return a function that takes a subject and repeats the call for this subject.
 
-        :param batch: an empty batch, at the watermark of the failed call
+        :param batch: an empty batch with the watermark of the failed call
         """
 
         def again(subject: Subject, *_: Any) -> Any:
@@ -59,10 +59,10 @@ class FailedCall(NamedTuple):
             subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments))
         )
         for call in calls:
-            # NaN is unequal to itself
+            # NaN does not equal itself
             if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):
                 return call
         raise RunError(
-            f"{self.component} does not call {self.callback} with {shown_value(tuple(self.arguments))} any more, with "
-            "what it had when that failed: its settings, or the code of its aggregate, are others now"
+            f"with the state from the dead letter, {self.component} no longer calls {self.callback} with "
+            f"{shown_value(tuple(self.arguments))}. Its settings or its aggregate's code changed: change them back"
         )

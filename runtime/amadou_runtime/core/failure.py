@@ -1,4 +1,4 @@
-"""Turning a callback's failure into an error that shows the user's own traceback first."""
+"""Converts a callback's failure into an error that shows the user's own traceback first."""
 
 import traceback
 from datetime import datetime
@@ -26,9 +26,11 @@ def callback_error(
     record: Any = None,
     watermark: datetime | None = None,
 ) -> CallbackError:
-    """Return the error that names the failed callback and its input. The error has its cause: raise it without `from`.
+    """Return an error that names the failed callback and its input. The error's cause is already set: raise the error
+    without `from`.
 
-    The original error becomes the cause, with its traceback cut down to the user's own frames.
+    The cause is the original error, with a traceback that starts at the user's own code. If the traceback contains a
+    secret, there is no cause.
 
     :param error: the original error
     """
@@ -45,38 +47,38 @@ def callback_error(
     )
     if isinstance(error, AmadouError):
         error.__cause__, error.__suppress_context__ = None, True  # amadou's own causes do not help the user
-    # Python shows a cause unredacted, with its secrets.
+    # Python would show the cause with its secrets.
     is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
 
 
 def cannot_travel(job: Job, error: Exception) -> JobError:
-    """Return the error of a job that cannot be copied to its workers.
+    """Return the error for a job that cannot be sent to its workers.
 
     :param error: the original error
     """
     return JobError(
         job.name,
         (
-            f"it cannot be sent to the workers: {type(error).__name__}: {error}. Open connections, locks and the "
-            f"like in {type(job.handler).__name__}.open(), not in its attributes",
+            "the job cannot be sent to the workers. Create connections, locks and similar objects in "
+            f"{type(job.handler).__name__}.open(), not earlier ({type(error).__name__}: {error})",
         ),
     )
 
 
 def shown_traceback(error: BaseException) -> str:
-    """Return the traceback of an error with its secrets redacted, which logging's own `exc_info` would show."""
+    """Return an error's traceback with secrets redacted. The `exc_info` of `logging` would show the secrets."""
     return redacted("".join(traceback.format_exception(error))).rstrip()
 
 
 def called(function: Any) -> str:
-    """Return a function's name for errors."""
+    """Return a function's name for error messages."""
     return str(getattr(function, "__name__", type(function).__name__))
 
 
 def user_traceback(error: Exception) -> str:
-    """Return the traceback of an error as text, cut down to the user's own frames."""
+    """Return an error's traceback as a string, without amadou's own frames."""
     cut = traceback.TracebackException.from_exception(error, capture_locals=False)
     if isinstance(error, AmadouError):
         cut.__cause__ = cut.__context__ = None
@@ -91,15 +93,15 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
 
 
 def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
-    """Return packed state as its spec shows it, or as it is stored if that fails.
+    """Return packed state in its spec's readable form. If the conversion fails, return the stored form.
 
-    :param spec: the spec, `None` if the job no longer has one
+    :param spec: the state's spec; `None` if the job no longer has this spec
     """
     stored: Any = packed
     try:
         stored = unpack(packed)
         return stored if spec is None else spec.shown_stored(key, stored)
-    except Exception:  # this may be the error being reported, and a codec may be the user's
+    except Exception:  # the user's codec can fail; its failure can even be the error to report
         return stored
 
 
@@ -108,7 +110,7 @@ def _shown_record(record: Any) -> str:
 
 
 def _carried_key(key: Any) -> Any:
-    """Return a key as errors carry it between processes: a value that cannot be a key becomes text."""
+    """Return a key in a form that can be sent to another process. A key that cannot be packed becomes a string."""
     try:
         pack(key)
     except AmadouError:

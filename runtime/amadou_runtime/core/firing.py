@@ -1,4 +1,4 @@
-"""Firing timers of the handler and of its components, by time, key and tag (`semantics.md` 6, 23)."""
+"""Fires the timers of the handler and its components, ordered by time, key and tag (`semantics.md` 6, 23)."""
 
 from collections.abc import Collection, Iterator
 from heapq import heappop, heappush
@@ -13,16 +13,16 @@ from amadou_runtime.core.callbacks import Callbacks
 from amadou_runtime.core.key_group import KeyGroup
 
 ComponentTimers: TypeAlias = dict[int, dict[Key, set[str]]]
-"""The components that have a timer, by time and key."""
+"""Names of the components that have a timer, by time and key."""
 
 
 class Firing:
-    """Fires the timers of a key group that a watermark makes due.
+    """Fires all timers of a key group that are due at a watermark.
 
-    :param callbacks: the handler's
-    :param subject: the object that stands for each subject in turn
-    :param due: the times of the handler's timers, in microseconds
-    :param due_components: the timers of components
+    :param callbacks: the handler's callbacks
+    :param subject: the `Subject` object, which is reused for all subjects
+    :param due: the times of the handler's due timers, in microseconds
+    :param due_components: the components' due timers
     """
 
     def __init__(self, callbacks: Callbacks, subject: Subject, due: list[int], due_components: ComponentTimers) -> None:
@@ -80,7 +80,7 @@ class Firing:
         return fired
 
     def _fire_components(self, micros: int, due: set[str]) -> int:
-        """Fire a subject's component timers of one time, and those that callbacks set for that time meanwhile.
+        """Fire a subject's component timers of one time, including timers that the callbacks set for the same time.
 
         :param due: the components' names
         :returns: number of timers that fired
@@ -91,7 +91,7 @@ class Firing:
         while due:
             name = min(due, key=callbacks.position) if len(due) > 1 else next(iter(due))
             due.remove(name)
-            if _component_timer(batch, subject.key, name) != micros:  # another component's callback has changed it
+            if _component_timer(batch, subject.key, name) != micros:  # another component's callback changed the timer
                 continue
             if callbacks.stopwatch.turn_of != name:
                 callbacks.stopwatch.turn(name)
@@ -105,11 +105,11 @@ class Firing:
         return len(fired)
 
     def _plan(self, micros: int, fired: Collection[str]) -> set[str]:
-        """Plan the component timers that a callback set and that the watermark has reached.
+        """Schedule the component timers that a callback set, if they are already due.
 
-        :param micros: the time in hand
-        :param fired: the subject's components whose timer of that time has fired
-        :returns: the components with a timer for that time itself
+        :param micros: the time of the timers that are firing
+        :param fired: the subject's components whose timer at that time has fired
+        :returns: the components with a new timer at that same time
         """
         batch, key, now = self._batch, self._subject.key, set()
         assert batch.watermark_micros is not None
@@ -118,7 +118,7 @@ class Firing:
             if at is None or at > batch.watermark_micros:
                 continue
             if at < micros or (at == micros and name in fired):
-                raise AssertionError(f"{name} asked to be woken at a time that has passed")
+                raise AssertionError(f"{name} set its timer to a time in the past")
             if at == micros:
                 now.add(name)
                 continue
@@ -130,7 +130,7 @@ class Firing:
 
 
 def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:
-    """Return the timers of components that a watermark makes due."""
+    """Return the components' timers that are due at a watermark."""
     found: ComponentTimers = {}
     if watermark is not None:
         for name, table in group.tables.items():
@@ -141,7 +141,7 @@ def due_components(group: KeyGroup, watermark: int | None) -> ComponentTimers:
 
 
 def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
-    """Return when a component's timer for a subject fires; `None` without one."""
+    """Return the time of a component's timer for a subject; `None` if no timer is set."""
     table = batch.tables.get(name)
     if table is None:
         return None
@@ -150,7 +150,7 @@ def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
-    """Take out the timers of a time one by one: a key's earlier timer may delete a later one."""
+    """Remove and yield the timers of one time. A callback can delete later timers, so each is removed separately."""
     for key in in_key_order(timers.at(micros)):
         for tag in timers.tags(key, micros):
             if timers.discard(key, micros, tag):

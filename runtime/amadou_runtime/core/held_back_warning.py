@@ -1,4 +1,4 @@
-"""Warns of runs whose watermark a silent partition holds back."""
+"""Warns if a partition without new events holds back a run's watermark."""
 
 import logging
 from datetime import datetime, timedelta
@@ -11,9 +11,9 @@ _logger = logging.getLogger("amadou")
 
 
 class HeldBackWarning:
-    """Warns once of each partition that brings nothing and holds the watermark back while others advance.
+    """Warns once about each partition that has had no new events for a minute and holds the watermark back.
 
-    :param job: the job; sources with an `idle_timeout` are left out, as they hold nothing back forever
+    :param job: the job; sources with an `idle_timeout` are ignored, since they do not hold the watermark back forever
     """
 
     def __init__(self, job: Job) -> None:
@@ -34,8 +34,8 @@ class HeldBackWarning:
         elif holder.name not in self._warned and batch.completed - self._since >= _PATIENCE:
             self._warned.add(holder.name)
             _logger.warning(
-                "job %s: %s has brought nothing for %d s and holds the watermark back, at %s: windows and timers wait "
-                "for it. Give the job an idle_timeout, unless they are to wait until it goes on",
+                "job %s: %s has had no new events for %d s (newest event: %s) and holds the watermark back, so "
+                "windows and timers wait. Set an idle_timeout for the job, unless they must wait for this partition",
                 self._job.name,
                 holder.name,
                 (batch.completed - self._since).total_seconds(),

@@ -1,4 +1,4 @@
-"""Holding events that wait for other sources, and releasing them (`DependsOn`)."""
+"""Holds events that wait for other sources, and releases them (`DependsOn`)."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -18,12 +18,12 @@ def release_or_hold(
     watermark: datetime | None,
     observer: Observer | None,
 ) -> list[Run]:
-    """Return the events to process in their order, released ones included. The group holds the others.
+    """Return the events to process, in order, including released events. The key group stores the held events.
 
     :param chunks: the batch's events
-    :param limits: see `Decision`
+    :param limits: see `Decision.limits`
     :param watermark: the batch's watermark
-    :param observer: the observer of events that begin to wait
+    :param observer: the observer to notify of newly held events
     """
     if not limits and not group.held:
         return in_order(chunks)
@@ -60,10 +60,10 @@ def _chunks(source: str, packed: list[bytes]) -> list[Chunk]:
 
 
 def _split(run: Run, limit: int, known: int) -> tuple[list[Any], list[Any], list[tuple[Any, ...]]]:
-    """Return the events to process and the events to hold, as `pack_events` takes them, and the newly held ones. Held
-    are events beyond the limit, and all later events of the same key.
+    """Return the events to process, the events to hold, and the newly held events. The first two are in the form that
+    `pack_events` expects. Events newer than the limit are held, and so are all following events of the same key.
 
-    :param known: number of events that were held before, which come first
+    :param known: number of previously held events, which are the first events of the run
     """
     process: list[Any] = []
     wait: list[Any] = []

@@ -12,15 +12,15 @@ from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.state_schema import misfits, not_a_component
 
 _VERSION = 5
-OTHER_RELEASE: Final = "take the release of amadou that stored it, or begin anew with another checkpoint"
+OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint"
 
 
 class RetiredNameError(SpecError):
-    """The handler makes a component under a name that the job has retired. It ends a run, whatever `on_error` is."""
+    """The handler created a component under a retired name. This error ends the run, regardless of `on_error`."""
 
 
 class HeldEvents(NamedTuple):
-    """Held events of a source, in their order.
+    """Held events of a source, in order.
 
     :param number: number of events
     :param oldest: the oldest event time, in microseconds
@@ -32,26 +32,28 @@ class HeldEvents(NamedTuple):
     packed: list[bytes]
 
     def events(self) -> list[KeyedEvent[Any]]:
-        """Return the events, unpacked."""
+        """Return the unpacked events."""
         return [event for packed in self.packed for event in map(KeyedEvent, *map(unpack, unpack(packed)))]
 
 
 class KeyGroup:
-    """The state and the timers of one key group. A subject's state stays packed until it is touched.
+    """The state and the timers of one key group. A subject's state stays packed until it is accessed.
 
-    The stored form is a list: the version; ``{spec: [keys, packed]}``; timers of one key; timers of several keys;
-    timers with tags; and the parts below. Timers are ``[times, key or keys of each]`` and ``[times, [keys, tags of
-    each] of each]``: lists, since msgpack takes four times as long to read the keys of a map. A spec with a time to
-    live adds the expiries as a third list, and a component adds its next timers as a fourth. Then come:
+    The stored form is a list. It starts with the version; ``{spec: [keys, packed states]}``; timers at times with one
+    key; timers at times with multiple keys; and timers with tags. Timers without tags are ``[times, key or keys of each
+    time]``. Timers with tags are ``[times, [keys, tags of each key] of each time]``. Lists are used because
+    msgpack takes four times as long to read the keys of a map. A spec with a time to live adds a list of expiry times
+    to its keys and states. A component adds a fourth list, with the times of its next timers. The other elements are:
 
-    - key-group state, as ``{component: [value, next timer, number of subjects, one of them, layout]}``;
+    - key-group state, as ``{component: [value, next timer, number of keys, one of the keys, layout]}``;
     - the components with in-memory state, as ``[run, components]``, or an empty list;
     - held events (`DependsOn`), as ``{source: [number, oldest time, packed events]}``;
-    - components' structures, as ``[structures, positions of those of each name]``: no other place knows the components
-      that are made at run time. The names are those of specs and then of key-group state, in their order.
+    - the structures of components, as ``[structures, positions of each name's structures]``. For components created at
+      run time, structures are stored nowhere else. The names of specs come first, then the names
+      of key-group state.
 
-    :param run: the run that reads the group: the in-memory state of another run is lost. `None` reads all state
-    :param retired: the fate of state under names that the job no longer has a spec for: `"keep"` or `"drop"`, by name
+    :param run: the id of the run that reads the group; in-memory state of other runs is lost. `None` to read all state
+    :param retired: `"keep"` or `"drop"` for the state of specs that the job no longer has, by name
     """
 
     __slots__ = (
@@ -59,13 +61,13 @@ class KeyGroup:
         "_retired",
         "_structures",
         "dropped",
+        "group_states",
         "held",
         "in_memory",
         "lost",
         "run",
         "tables",
         "timers",
-        "wholes",
     )
 
     def __init__(
@@ -78,39 +80,39 @@ class KeyGroup:
         self._retired = retired
         self._structures: dict[str, list[bytes]] = {}
         self.dropped: dict[str, int] = {}
-        """Number of subjects whose state was dropped, by name."""
+        """Number of subjects whose state was dropped, by spec name."""
         self.run = run
         self.in_memory: frozenset[str] = frozenset()
-        """The components whose stored state only the same run reads."""
+        """The components whose stored state is valid only in the run that stored it."""
         self.lost: dict[str, int] = {}
         """Number of subjects that lost their in-memory state, by component."""
         self.tables: dict[str, StateTable] = {}
         self.timers = Timers({}, {})
-        self.wholes: dict[str, KeyGroupState] = {}
-        """Key-group state by component; these components have nothing in `tables`."""
+        self.group_states: dict[str, KeyGroupState] = {}
+        """Key-group state by component. These components have no entry in `tables`."""
         self.held: dict[str, HeldEvents] = {}
         """Held events by source."""
         if stored is not None:
             version, *rest = unpack(stored)
             if version != _VERSION:
-                why = f"this release reads version {_VERSION} of a key group's state"
+                why = f"this release reads only version {_VERSION} of a key group's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            tables, alone, shared, tagged, wholes, in_memory, held, (structures, places) = rest
-            for name, at in zip(dict.fromkeys(chain(tables, wholes)), places, strict=True):
+            tables, alone, shared, tagged, group_states, in_memory, held, (structures, places) = rest
+            for name, at in zip(dict.fromkeys(chain(tables, group_states)), places, strict=True):
                 if at:
                     self._structures[name] = [structures[place] for place in at]
             stored_by, names = in_memory or (run, ())
             if run is None or run == stored_by:
                 self.run, self.in_memory = stored_by, frozenset(names)
             else:
-                self.lost = {name: _subjects(tables.pop(name, None), wholes.pop(name, None)) for name in names}
+                self.lost = {name: _subjects(tables.pop(name, None), group_states.pop(name, None)) for name in names}
             for name, fate in retired.items():
-                table, whole = tables.pop(name, None), wholes.pop(name, None)
+                table, group_state = tables.pop(name, None), group_states.pop(name, None)
                 if fate == "drop":
-                    number = _subjects(table, whole)
+                    number = _subjects(table, group_state)
                     self.dropped |= {name: number} if number else {}
                     continue
-                for kept, part in zip(self._kept, (table, whole), strict=True):
+                for kept, part in zip(self._kept, (table, group_state), strict=True):
                     kept |= {name: part} if part else {}
             self.held = {source: HeldEvents(*of) for source, of in held.items()}
             self.tables = {spec: _table(*table) for spec, table in tables.items()}
@@ -122,53 +124,58 @@ class KeyGroup:
                     for micros, at in zip(*tagged, strict=True)
                 },
             )
-            self.wholes = {
-                name: KeyGroupState(value, next_timer, _Several(one, number), layout)
-                for name, (value, next_timer, number, one, layout) in wholes.items()
+            self.group_states = {
+                name: KeyGroupState(value, next_timer, _StoredKeys(one, number), layout)
+                for name, (value, next_timer, number, one, layout) in group_states.items()
             }
 
     @property
     def retired(self) -> list[str]:
-        """The names of state that is kept unread, since the job no longer has a spec of that name."""
+        """The names of state that is retained but not read, because the job no longer has specs with these names."""
         return list(dict.fromkeys(chain(*self._kept)))
 
     def as_columns(self, component: Component) -> KeyGroupState | None:
-        """Return a component's state as columns; `None` if it has no such form, or the group holds anything else."""
-        whole, layout = self.wholes.get(component.name), component.layout
-        if self.timers.pending or not {*self.tables, *self.wholes} <= {component.name}:
+        """Return a component's state in columnar form; `None` if the state has no columnar form, or if the group
+        contains other state or timers.
+        """
+        group_state, layout = self.group_states.get(component.name), component.layout
+        if self.timers.pending or not {*self.tables, *self.group_states} <= {component.name}:
             return None
         self.take(component)
-        if whole is not None and whole.layout != layout:
+        if group_state is not None and group_state.layout != layout:
             self.by_subject(component)
-            whole = None
-        if whole is None:
+            group_state = None
+        if group_state is None:
             table = self.tables.get(component.name) or StateTable({})
             values = dict(zip(table.packed, table.unpacked(), strict=True))
             if not component.is_plain or Envelope in map(type, values.values()):
                 values = {key: component.opened(key, stored, None).value for key, stored in values.items()}
-            whole = component.to_columns(values, min(table.next_timers.values(), default=None))
-            if whole is None:
+            group_state = component.to_columns(values, min(table.next_timers.values(), default=None))
+            if group_state is None:
                 return None
-            whole.layout = layout
+            group_state.layout = layout
             self.tables.pop(component.name, None)
-            self.wholes[component.name] = whole
-        return whole
+            self.group_states[component.name] = group_state
+        return group_state
 
     def by_subject(self, component: Component) -> None:
         """Convert a component's key-group state back to per-key state."""
-        if component.name in self.wholes:
+        if component.name in self.group_states:
             self.take(component)
-        whole = self.wholes.pop(component.name, None)
-        if whole is not None and whole.value is not None:
-            assert whole.next_timer is not None
+        group_state = self.group_states.pop(component.name, None)
+        if group_state is not None and group_state.value is not None:
+            assert group_state.next_timer is not None
             table = self.tables[component.name] = StateTable({})
-            for key, value, next_timer in component.from_columns(whole.value, whole.next_timer, whole.layout):
+            for key, value, next_timer in component.from_columns(
+                group_state.value, group_state.next_timer, group_state.layout
+            ):
                 table.packed[key] = pack(Envelope(component.version, False, value) if component.version else value)
                 table.next_timers[key] = next_timer
 
     def take(self, component: Component, key: Key | None = None) -> None:
-        """Check that a component can read the state under its name, and note its structure. Declared components were
-        checked as the run began; for others, only the structures stored beside their state are known.
+        """Check that a component can read the state stored under its name, and record the component's structure.
+        Declared components were already checked when the run started. For other components, only the structures stored
+        with their state are known.
 
         :param key: the current key
         :raises StateDecodeError: the component cannot read the state
@@ -176,8 +183,8 @@ class KeyGroup:
         """
         name, now = component.name, component.packed_structure
         if name in self._retired:
-            way = f"take it out, or give the {component.noun} another name"
-            raise RetiredNameError(f"retired names {name!r}, which the handler makes: {way}")
+            way = f"remove the name from retired, or give the {component.noun} another name"
+            raise RetiredNameError(f"retired contains {name!r}, but the handler creates this {component.noun}: {way}")
         known = self._structures.get(name)
         if known is not None and known[-1] == now:
             return
@@ -192,23 +199,23 @@ class KeyGroup:
         self._structures[name] = [*(each for each in known if each != now), now]
 
     def left_otherwise(self, components: Iterable[Component]) -> list[Component]:
-        """Return the components whose stored state has another structure than theirs."""
+        """Return the components whose state was stored with a different structure."""
         known = self._structures
         return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
 
     def noun_of(self, name: str) -> str:
-        """Return the noun in messages for the component that stored state under a name."""
+        """Return the noun, for messages, of the component that stored state under a name."""
         known = self._structures.get(name)
         return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
-        """Return the subjects that have state under a name."""
-        if name in self.wholes:
-            return list(self.wholes[name].keys)
+        """Return the keys that have state under a name."""
+        if name in self.group_states:
+            return list(self.group_states[name].keys)
         return (self.tables.get(name) or StateTable({})).keys()
 
     def waiting(self) -> Held:
-        """Return the numbers and oldest times of held events."""
+        """Return the number and the oldest time of held events, by source."""
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
     def keys(self) -> list[Key]:
@@ -217,35 +224,41 @@ class KeyGroup:
 
     def __len__(self) -> int:
         """Return the number of keys that have state or timers."""
-        several = sum(len(whole.keys) - 1 for whole in self.wholes.values() if type(whole.keys) is _Several)
+        several = sum(
+            len(group_state.keys) - 1
+            for group_state in self.group_states.values()
+            if type(group_state.keys) is _StoredKeys
+        )
         return len(set[Key]().union(*self._holders())) + several
 
     def _holders(self) -> Iterator[Iterable[Key]]:
         yield from (table.packed for table in self.tables.values())
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
-        yield from (whole.keys for whole in self.wholes.values())
+        yield from (group_state.keys for group_state in self.group_states.values())
 
     @property
     def pending(self) -> int:
-        """Number of pending timers, of the handler and of components."""
+        """Number of pending timers of the handler and its components."""
         next_timers = sum(len(table.next_timers) for table in self.tables.values())
-        return self.timers.pending + next_timers + sum(len(whole.keys) for whole in self.wholes.values())
+        return (
+            self.timers.pending + next_timers + sum(len(group_state.keys) for group_state in self.group_states.values())
+        )
 
     def next_time(self) -> int | None:
-        """Return when the next timer is due, of the handler or of a component; `None` without one."""
+        """Return the time of the next timer of the handler or of a component; `None` if there is none."""
         next_timers = (min(table.next_timers.values()) for table in self.tables.values() if table.next_timers)
-        wholes = (whole.next_timer for whole in self.wholes.values())
+        group_states = (group_state.next_timer for group_state in self.group_states.values())
         return min(
-            (time for time in (self.timers.next_time(), *next_timers, *wholes) if time is not None), default=None
+            (time for time in (self.timers.next_time(), *next_timers, *group_states) if time is not None), default=None
         )
 
     def pack(self) -> bytes | None:
-        """Return the stored form of the group; `None` if it is empty."""
+        """Return the stored form of the group; `None` if the group is empty."""
         timers = self.timers
         tables = _tables_lists(self.tables) | self._kept[0]
-        wholes = _wholes_lists(self.wholes) | self._kept[1]
-        if not (tables or timers.pending or wholes or self.held):
+        group_states = _group_state_lists(self.group_states) | self._kept[1]
+        if not (tables or timers.pending or group_states or self.held):
             return None
         alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
         shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
@@ -253,18 +266,18 @@ class KeyGroup:
             micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
         }
         held = {source: list(of) for source, of in self.held.items()}
-        names = dict.fromkeys(chain(tables, wholes))
+        names = dict.fromkeys(chain(tables, group_states))
         self.in_memory &= names.keys()
         of_names = [self._structures.get(name, []) for name in names]
         places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
         structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
         times = _lists(alone), _lists(shared), _lists(tagged)
         in_memory = [self.run, sorted(self.in_memory)] if self.in_memory else []
-        return pack([_VERSION, tables, *times, wholes, in_memory, held, structures])
+        return pack([_VERSION, tables, *times, group_states, in_memory, held, structures])
 
 
-class _Several(Collection[Key]):
-    """Stands for the subjects of stored key-group state: one of them is known, and their number."""
+class _StoredKeys(Collection[Key]):
+    """Collection of the keys in stored key-group state. Only the number of keys and one of the keys are known."""
 
     def __init__(self, one: Key, number: int) -> None:
         self._one = one
@@ -280,9 +293,9 @@ class _Several(Collection[Key]):
         raise NotImplementedError
 
 
-def _subjects(table: list[Any] | None, whole: list[Any] | None) -> int:
+def _subjects(table: list[Any] | None, group_state: list[Any] | None) -> int:
     """Return the number of subjects in stored per-key and key-group state."""
-    return (len(table[0]) if table else 0) + (whole[2] if whole else 0)
+    return (len(table[0]) if table else 0) + (group_state[2] if group_state else 0)
 
 
 def _table(
@@ -303,11 +316,17 @@ def _tables_lists(tables: dict[str, StateTable]) -> dict[str, list[Any]]:
     return {spec: _table_lists(table) for spec, table in tables.items() if table.packed}
 
 
-def _wholes_lists(wholes: dict[str, KeyGroupState]) -> dict[str, list[Any]]:
+def _group_state_lists(group_states: dict[str, KeyGroupState]) -> dict[str, list[Any]]:
     return {
-        name: [whole.value, whole.next_timer, len(whole.keys), next(iter(whole.keys)), whole.layout]
-        for name, whole in wholes.items()
-        if whole.value is not None
+        name: [
+            group_state.value,
+            group_state.next_timer,
+            len(group_state.keys),
+            next(iter(group_state.keys)),
+            group_state.layout,
+        ]
+        for name, group_state in group_states.items()
+        if group_state.value is not None
     }
 
 

@@ -1,4 +1,4 @@
-"""Turning records into events packed by key group: the first stage of both engines."""
+"""Turns records into events and packs the events by key group. This is the first stage of both engines."""
 
 import zlib
 from collections import defaultdict
@@ -34,17 +34,17 @@ class KeyedRecords(NamedTuple):
     events: dict[int, bytes]
     """Packed events by key group; see `pack_events`."""
     newest: int | None
-    """The newest event time in microseconds; `None` without events."""
+    """The newest event time in microseconds; `None` if there are no events."""
     oldest: int | None
-    """The oldest event time, if the source depends on others; else `None`."""
+    """The oldest event time in microseconds if the source depends on others, otherwise `None`."""
     letters: list[Any]
-    """Dead letters of records that could not be keyed, encoded."""
+    """Encoded dead letters for records that could not be keyed."""
     fallbacks: dict[str, int] = {}
-    """Number of failures of the vectorised path, under ``key_event``."""
+    """Number of failures of the vectorised path, by name; the only name is ``key_event``."""
 
 
 def key_group(key: Any, groups: int) -> int:
-    """Return the key group of a key: the same in every process and release, and on every machine."""
+    """Return the key group of a key, which is the same in every process, on every machine and in every release."""
     return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
 
 
@@ -55,7 +55,7 @@ def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
 
 
 class KeyedSource(Source):
-    """The part of a source that keying needs. Only this part travels to workers."""
+    """A source reduced to the attributes that keying needs. Workers receive this object, not the original source."""
 
     def __init__(self, source: Source) -> None:
         self.key_event = source.key_event
@@ -69,7 +69,7 @@ class Keying:
 
     :param job: the job
     :param source: the source's name
-    :param key_event: the source's or the handler's function
+    :param key_event: the `key_event` of the source or the handler
     :param groups: number of key groups
     """
 
@@ -86,13 +86,13 @@ class Keying:
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
         self.stopwatch = Stopwatch()
-        """Measures `key_event`."""
+        """Measures the time that `key_event` takes."""
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
-        """Key and pack records. Records that cannot be keyed become dead letters if the job writes them.
+        """Key and pack records. If the job writes dead letters, a record that cannot be keyed becomes a dead letter.
 
-        :param now: the time of the clock in microseconds
-        :raises CallbackError: `key_event` failed, or returned an unusable value
+        :param now: the clock time in microseconds
+        :raises CallbackError: `key_event` failed or returned an unusable value, and the job does not write dead letters
         """
         if self._key_batch is None:
             return self.per_record(records, now)
@@ -104,8 +104,8 @@ class Keying:
     def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.
 
-        :returns: the packed events; `None` if the handler cannot key these records, or any, in one call
-        :raises Exception: a record cannot be keyed; `per_record` raises the error that names it
+        :returns: the keyed records; `None` if the handler cannot key these records in one call
+        :raises Exception: a record cannot be keyed; call `per_record` for the error that names this record
         """
         if self._key_batch is None or not records:
             return None
@@ -121,7 +121,7 @@ class Keying:
     def per_record(self, records: list[Any], now: int) -> KeyedRecords:
         """Key and pack records one by one.
 
-        :raises CallbackError: `key_event` failed, or returned an unusable value
+        :raises CallbackError: `key_event` failed or returned an unusable value, and the job does not write dead letters
         """
         with callbacks_of(self._of):
             if self._letters is None:
@@ -129,7 +129,7 @@ class Keying:
             letters: list[Any] = []
             try:
                 return self._pack(records, now, letters)
-            except CallbackError:  # only packing finds a value that msgpack cannot carry
+            except CallbackError:  # only packing detects a value that msgpack cannot encode
                 letters = []
                 self.take_failures()
                 good = [record for record in records if self._packs(record, now, letters)]
@@ -140,7 +140,7 @@ class Keying:
         return {} if self._letters is None else self._letters.take_failures()
 
     def _packs(self, record: Any, now: int, letters: list[Any]) -> bool:
-        """Return whether a record can be keyed and packed; if not, add its letter."""
+        """Return `True` if a record can be keyed and packed. If not, append its dead letter to `letters`."""
         try:
             self._pack((record,), now, None)
         except CallbackError as error:
@@ -154,7 +154,7 @@ class Keying:
 
     def _pack(self, records: Iterable[Any], now: int, letters: list[Any] | None) -> KeyedRecords:
         """
-        :param letters: the list for letters of failing records; without it the first failure raises
+        :param letters: list to which the dead letters of failing records are added; `None` to raise the first failure
         """
         key_event = self._key_event
         groups = self._groups
@@ -185,7 +185,7 @@ class Keying:
                     if timestamp > newest:
                         if timestamp > limit:
                             raise _too_far_ahead(timestamp, limit)
-                        # in UTC: within one zone Python compares clock readings, which repeat an hour in autumn
+                        # in UTC: within one time zone, Python compares local times, which repeat an hour in autumn
                         newest = timestamp if timestamp.tzinfo is UTC else timestamp.astimezone(UTC)
                     elif timestamp < FIRST_TIME:
                         raise TimestampRangeError(timestamp)
@@ -195,7 +195,7 @@ class Keying:
                 if letters is None:
                     raise failed
                 letters.append(self._letter(record, failed))
-                if type(events) is list:  # keep all of a record's events or none
+                if type(events) is list:  # process all of a record's events or none
                     newest = before
                     done = next(at for at, other in enumerate(events) if other is event)
                     for other in reversed(events[:done]):
@@ -237,7 +237,7 @@ class Keying:
         return KeyedRecords(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
-        """Return the newest time that an event may have."""
+        """Return the maximum event time."""
         try:
             return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
         except OverflowError:
@@ -271,8 +271,8 @@ class Keying:
         )
 
     def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
-        """Return the meaning of an error that arose while this module unpacked the value that `key_event` returned."""
-        if not isinstance(returned, GeneratorType):  # `key_event` is the one callback that may `yield`
+        """Return an error that explains why the return value of `key_event` could not be unpacked."""
+        if not isinstance(returned, GeneratorType):  # `key_event` is the only callback that may `yield`
             try:
                 check_ran("key_event", returned)
             except NotRunError as not_run:
@@ -281,15 +281,15 @@ class Keying:
         if plain is not None or not isinstance(event, KeyedEvent):
             if plain is not returned and isinstance(event, tuple) and len(event) == 3:
                 return error
-            what = "an iterable of events" if event is None else f"an iterable with {event!r}"
+            what = f"a value of type {type(returned).__name__}" if event is None else f"an iterable with {event!r}"
             why = (
                 f"{what} ({error})"
                 if plain is None
-                else f"the plain tuple {plain!r}; write KeyedEvent(key, timestamp, value)"
+                else f"the plain tuple {plain!r}: write KeyedEvent(key, timestamp, value)"
             )
-            return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them or None: not {why}")
+            return EventTypeError(f"key_event must return a KeyedEvent, an iterable of them, or None, not {why}")
         if not isinstance(event.timestamp, datetime):
-            return EventTypeError(f"the timestamp of {event!r} is no datetime")
+            return EventTypeError(f"the timestamp of {event!r} is not a datetime: use an aware datetime")
         if event.timestamp.utcoffset() is None:
             return NaiveTimestampError(event.timestamp)
         return error

@@ -1,4 +1,4 @@
-"""Events that a job drops or diverts because they are late (`semantics.md` 13)."""
+"""Drops or diverts late events, for jobs that do not deliver them (`semantics.md` 13)."""
 
 from datetime import datetime
 from typing import Any
@@ -12,7 +12,7 @@ from amadou_runtime.core.failure import callback_error
 
 
 class LateEvents:
-    """Takes late events out of a batch, for jobs that do not deliver them.
+    """Removes late events from a batch, for jobs that do not deliver them.
 
     :param callbacks: the handler's callbacks
     """
@@ -23,7 +23,7 @@ class LateEvents:
         self._diverts = job.late_events == "divert"
 
     def taken_out(self, runs: list[Run], micros: int, batch: Batch) -> tuple[list[Run], int]:
-        """Return the events that are not late, and the number of late ones, which are dropped or diverted."""
+        """Drop or divert the late events. Return the other events, and the number of late events."""
         late = 0
         left = []
         watermark = from_micros(micros)
@@ -59,7 +59,7 @@ class LateEvents:
     def _bury_late(
         self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
     ) -> None:
-        """Write a letter for a late event that its sink cannot carry.
+        """Write a dead letter for a late event that its sink cannot encode.
 
         :raises CallbackError: the job does not write dead letters
         """

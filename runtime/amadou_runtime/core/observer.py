@@ -1,46 +1,40 @@
-"""The interface for watching an operator while it processes a batch. The operator itself records nothing."""
+"""The interface for observing an operator while it processes a batch. The operator itself does not record anything."""
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
-from amadou import KeyedEvent, Subject
+from amadou import Subject
 
 HELD: Final = "held"
-"""The outcome of an event that waits for another source."""
+"""The outcome for an event that waits for another source."""
+
+
+Call: TypeAlias = tuple[Subject, str, datetime | None, Any]
+"""A call of a callback: the subject, the callback's name, and the time and value of the event or timer."""
 
 
 class Observer(Protocol):
-    """Watches the callbacks of an operator, as the trace of a test run does."""
+    """Observes the callbacks of an operator, for example to record the trace of a test run."""
 
-    def observed_event(
-        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
-    ) -> Callable[[Subject, KeyedEvent[Any]], Any]:
-        """Return `on_event`, watched."""
+    def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
+        """Return the callback, wrapped so that its calls are observed.
 
-    def observed_timer(
-        self, on_timer_expired: Callable[[Subject, datetime], Any]
-    ) -> Callable[[Subject, datetime], Any]:
-        """Return `on_timer_expired`, watched."""
-
-    def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
-        """Return the function that fires a component's timers, watched."""
-
-    def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a callback for changed dependencies, watched."""
+        :param call: function that converts the callback's arguments into a `Call`
+        """
 
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
-        """Note that the last callback raised an error.
+        """Record that the last callback raised an error.
 
-        :param outputs: the outputs that it left, as pairs of port and encoded value
+        :param outputs: the outputs that remain after the failure, as pairs of port and encoded value
         """
 
     def not_delivered(
         self, outcome: str, source: str, event: tuple[Any, ...], watermark: datetime | None, encoded: Any = None
     ) -> None:
-        """Note an event that does not reach `on_event`.
+        """Record an event that does not reach `on_event`.
 
-        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for one that waits
+        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` if the event waits for another source
         :param event: key, timestamp and value
-        :param encoded: the encoded value for the port of late events, or `None`
+        :param encoded: the encoded value for the port of late events, if the event is diverted
         """

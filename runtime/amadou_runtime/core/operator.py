@@ -1,4 +1,4 @@
-"""The operator core: processing one batch of a key group. Both engines call this and nothing else."""
+"""The operator, which processes batches of key groups on both engines."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -26,9 +26,9 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 
 LOST = ".lost"
-"""Suffix of the counters of keys whose in-memory state a component lost."""
+"""Suffix of the counters for keys that lost their in-memory state."""
 DROPPED = ".dropped"
-"""Suffix of the counters of keys whose state the job dropped (`Job(retired=…)`)."""
+"""Suffix of the counters for keys whose state the job dropped (`Job(retired=…)`)."""
 
 
 class ProcessedGroup(NamedTuple):
@@ -36,19 +36,19 @@ class ProcessedGroup(NamedTuple):
 
     state: bytes | None
     in_memory: bool
-    """True if any other run loses some of the state."""
+    """`True` if the group has in-memory state, which is valid only in this run."""
     next_timer: int | None
-    """Event time in microseconds by which the group must be called again."""
+    """The event time, in microseconds, by which the group must be processed again, even if no events arrive."""
     outputs: dict[str, list[Any]]
-    """The collected values of each port, encoded."""
+    """The encoded values that were collected into each port."""
     counts: Counts
-    """The counts, except for records, outputs and bytes of state, which the engine counts."""
+    """All counts except records, outputs and state bytes. The engine counts these."""
     calls: dict[str, int]
-    """Number of calls of each callback, as `BatchReport.callback_calls`."""
+    """Number of calls of each callback, for `BatchReport.callback_calls`."""
     held: Held
-    """Held events."""
+    """The number and the oldest time of held events, by source."""
     retired: list[str]
-    """The names of state that is kept unread, for a job that has a spec of that name again."""
+    """The names of state that is retained but not read until the job has specs with these names again."""
 
     def with_counts(self, **changed: Any) -> "ProcessedGroup":
         """Return this group with changed counts."""
@@ -56,17 +56,34 @@ class ProcessedGroup(NamedTuple):
 
 
 class ReplayedGroup(NamedTuple):
-    """The replayed part of a key group."""
+    """The dead letters that a batch replays in a key group."""
 
     chunks: list[Chunk]
     timers: list[tuple[Key, int, str]]
-    """Timers that fire again: key, time in microseconds, tag."""
+    """Timers to fire again, as key, time in microseconds, and tag."""
     calls: list[FailedCall]
     """Failed calls of components."""
 
 
+class GroupBatch(NamedTuple):
+    """One batch of one key group.
+
+    :param state: the `ProcessedGroup.state` of the previous batch
+    :param chunks: the batch's events, in any order
+    :param watermark: the batch's watermark in microseconds; `None` in a job's first batch
+    :param limits: the maximum event times to process, by source; see `Decision.limits`
+    :param again: the dead letters to replay, if any. Their events are never dropped or diverted as late
+    """
+
+    state: bytes | None
+    chunks: Sequence[Chunk]
+    watermark: int | None
+    limits: Mapping[str, int] = MappingProxyType({})
+    again: ReplayedGroup | None = None
+
+
 class Evaluation(NamedTuple):
-    """The evaluation of a batch's dependencies, with the callbacks' outputs and calls; see `ProcessedGroup`."""
+    """The evaluation of a batch's dependencies. For `outputs` and `calls`, see `ProcessedGroup`."""
 
     decision: Decision
     outputs: dict[str, list[Any]]
@@ -74,17 +91,17 @@ class Evaluation(NamedTuple):
 
 
 class Operator:
-    """A job's handler, ready to process key groups.
+    """Processes key groups with a job's handler.
 
     :param job: a job without unresolved parameters
-    :param observer: the observer that watches callbacks
-    :param run: the run's id: the run loses the in-memory state of other runs
+    :param observer: the observer of the callbacks, if any
+    :param run: the run's id; in-memory state of other runs is lost
     """
 
     def __init__(self, job: Job, observer: Observer | None = None, run: str = "") -> None:
         self.run = run
         self.retired = job.retired
-        """The fate of state under names that the job no longer has a spec for."""
+        """`"keep"` or `"drop"` for the state of specs that the job no longer has, by name."""
         self._job = job
         self._codecs = {name: port_codec(job, name) for name in job.ports}
         self._specs = job.specs
@@ -92,16 +109,16 @@ class Operator:
         self._callbacks = Callbacks(job, observer)
         self._late = None if job.late_events == "deliver" else LateEvents(job, self._callbacks)
         self.vectorized_component = vectorized_component(job)
-        """The component that takes the events of all subjects of a key group as columns."""
+        """The component that processes the events of all subjects of a key group in columnar form, if any."""
         self._fallbacks = Fallbacks(job.name)
         self.stopwatch = self._callbacks.stopwatch
 
     def open(self) -> None:
-        """Let the handler prepare itself."""
+        """Call the handler's `open`."""
         self._callbacks.open()
 
     def close(self) -> None:
-        """Let the handler clean up."""
+        """Call the handler's `close`."""
         self._callbacks.close()
 
     def take_failures(self) -> Failures:
@@ -117,10 +134,12 @@ class Operator:
         number: int,
         watermark: int | None,
     ) -> Evaluation:
-        """Evaluate which sources are down, and call the handler for each change. Called once for a batch, in one place.
+        """Decide which sources are down, and call the handler for each change. Call this only once per batch, in a
+        single process.
 
-        :param dependency_state: see `core.dependencies.evaluate`, with `newest`, `oldest` and `number`
-        :raises CallbackError: a callback failed; nothing of the batch counts
+        :param dependency_state: the `Decision.state` of the previous batch; for `newest`, `oldest` and `number`, see
+            `evaluate` in `core.dependencies`
+        :raises CallbackError: a callback failed; the entire batch is discarded
         """
         batch = self._batch(KeyGroup(None), watermark, ())
         calls: dict[str, int] = {}
@@ -142,72 +161,40 @@ class Operator:
             decision, {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}, calls
         )
 
-    def process(
-        self,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> ProcessedGroup:
+    def process(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
-        If the handler delegates all events to a component that takes columns, the batch is processed by columns. If
-        that fails, the batch is processed event by event, which counts as a fallback.
+        If the handler delegates all events to a vectorised component, the batch is processed in columnar form. If this
+        fails, the batch is processed event by event, and a fallback is counted.
 
-        :param state: the last `ProcessedGroup.state`
-        :param chunks: the batch's events, in any order
-        :param watermark: the batch's watermark in microseconds, `None` before the first
-        :param limits: the limits beyond which events wait; see `Decision`
-        :raises CallbackError: a callback failed; nothing of the batch counts
+        :raises CallbackError: a callback failed; the entire batch is discarded
         """
         component = self.vectorized_component
-        if component is None:
-            return self.per_event(state, chunks, watermark, limits)
+        if component is None or given.again is not None:
+            return self.per_event(given)
         processed, fallbacks = self._fallbacks.result(
-            component.name,
-            lambda: self.vectorized(component, state, chunks, watermark, limits),
-            lambda: self.per_event(state, chunks, watermark, limits),
+            component.name, lambda: self.vectorized(component, given), lambda: self.per_event(given)
         )
         return processed.with_counts(vectorized_fallbacks=fallbacks) if fallbacks else processed
 
-    def replay(
-        self,
-        state: bytes | None,
-        again: ReplayedGroup,
-        watermark: int | None,
-        limits: Mapping[str, int],
-    ) -> ProcessedGroup:
-        """Call callbacks again that failed in earlier batches. None of their events is dropped or diverted as late.
+    def vectorized(self, component: Component, given: GroupBatch) -> ProcessedGroup | None:
+        """Process one batch with a component that processes the events of all subjects in columnar form.
 
-        :param again: the replayed part of the group
-        :raises CallbackError: a callback failed; nothing of the batch counts
+        :returns: the same result as `per_event`; `None` if the state or the handler requires `per_event`
         """
-        return self.per_event(state, again.chunks, watermark, limits, again).with_counts(late=0)
-
-    def vectorized(
-        self,
-        component: Component,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> ProcessedGroup | None:
-        """Process one batch through a component that takes the events of all subjects as columns.
-
-        :returns: the result that `per_event` would return; `None` if this state or handler needs `per_event`
-        """
-        group = KeyGroup(state, self.run, self._job.retired)
+        watermark = given.watermark
+        group = KeyGroup(given.state, self.run, self._job.retired)
         with callbacks_of(self._job.handler):
-            whole = group.as_columns(component)
-            if whole is None:
+            group_state = group.as_columns(component)
+            if group_state is None:
                 return None
             batch = self._batch(group, watermark, ())
             subject = Subject(batch)
-            runs, count, late = self._admitted(group, chunks, limits, batch)
+            runs, count, late = self._events_to_process(group, given, batch)
             fired = 0
-            if watermark is not None and whole.next_timer is not None and whole.next_timer <= watermark:
+            if watermark is not None and group_state.next_timer is not None and group_state.next_timer <= watermark:
                 self.stopwatch.turn(component.name)
-                fired = component.on_timers(subject, whole, watermark)
+                fired = component.on_timers(subject, group_state, watermark)
             calls = {component.name: fired} if fired else {}
             if runs:
                 self.stopwatch.turn("on_event")
@@ -217,44 +204,30 @@ class Operator:
                 if watermark is not None and min(micros) < watermark:
                     late += sum(map(watermark.__gt__, micros))
                 subject.source = run.source
-                component.add_columns(subject, whole, EventColumns(run.keys, run.values, micros))
+                component.add_columns(subject, group_state, EventColumns(run.keys, run.values, micros))
             self.stopwatch.turn()
-        if group.tables:  # the handler did more than it delegates
+        if group.tables:  # the handler used state outside of the component
             return None
-        return self._processed(group, batch, count, late, fired, calls, whole.next_timer)
+        return self._processed(group, batch, count, late, fired, calls, group_state.next_timer)
 
-    def per_event(
-        self,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int] = MappingProxyType({}),
-        again: ReplayedGroup | None = None,
-    ) -> ProcessedGroup:
+    def per_event(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch, callback by callback.
 
-        :param again: the replayed part of the group
-        :raises CallbackError: a callback failed; nothing of the batch counts
+        :raises CallbackError: a callback failed; the entire batch is discarded
         """
         try:
             with callbacks_of(self._job.handler):
-                return self._per_event(state, chunks, watermark, limits, again)
-        except StateDecodeError as error:  # outside of callbacks: a component's state, or expired state
+                return self._per_event(given)
+        except StateDecodeError as error:  # outside of a callback: from a component's state or expired state
             if error.spec is None:
                 raise
-            reached = None if watermark is None else from_micros(watermark)
+            reached = None if given.watermark is None else from_micros(given.watermark)
             name = self._callbacks.name
             raise callback_error(error, handler=name, callback=error.spec, key=error.key, watermark=reached)
 
-    def _per_event(
-        self,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int],
-        again: ReplayedGroup | None,
-    ) -> ProcessedGroup:
-        group, callbacks = KeyGroup(state, self.run, self._job.retired), self._callbacks
+    def _per_event(self, given: GroupBatch) -> ProcessedGroup:
+        group, callbacks = KeyGroup(given.state, self.run, self._job.retired), self._callbacks
+        watermark, again = given.watermark, given.again
         timers = group.timers
         for timer in () if again is None else again.timers:
             timers.add(*timer)
@@ -263,9 +236,9 @@ class Operator:
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
         batch.is_replay = again is not None
-        runs, count, late = self._admitted(group, chunks, limits, batch)
+        runs, count, late = self._events_to_process(group, given, batch)
         left = group.left_otherwise(callbacks.declared)
-        self._spread(group, Subject(batch))
+        self._to_per_key_state(group, Subject(batch))
         component_timers = due_components(group, watermark)
         with_ttl = self._with_ttl()
         expired = expired_keys(with_ttl, group, watermark) if with_ttl else {}
@@ -274,18 +247,18 @@ class Operator:
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
         for call in failed:
-            apart = self._batch(KeyGroup(None), call.watermark, (call.key,))
-            apart.keeper = None
-            callbacks.call_again(call, subject, apart)
+            separate = self._batch(KeyGroup(None), call.watermark, (call.key,))
+            separate.keeper = None
+            callbacks.call_again(call, subject, separate)
         firing = Firing(callbacks, subject, due, component_timers)
         fired, calls = firing.fire() if due or component_timers else 0, firing.calls
         for call in failed:
             fired += 1
             calls[call.component] = calls.get(call.component, 0) + 1
         if watermark is not None and fired:
-            with_ttl = self._with_ttl()  # a component may have been made
+            with_ttl = self._with_ttl()  # a callback may have created a component
             expire(with_ttl, group, watermark)
-            if callbacks.letters is not None:  # packed already: undoing a failed event restores expired state
+            if callbacks.letters is not None:  # undoing a failed call would restore the expired state
                 expired = expired_keys(with_ttl, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
@@ -296,13 +269,12 @@ class Operator:
         clean_up(with_ttl, expired, subject)
         self._store(group, runs, batch)
         times = [time for time in (group.next_time(), *clean_up_times(with_ttl, group)) if time is not None]
+        late = late if again is None else 0
         return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
 
-    def _admitted(
-        self, group: KeyGroup, chunks: Sequence[Chunk], limits: Mapping[str, int], batch: Batch
-    ) -> tuple[list[Run], int, int]:
-        """Return the events to process, their number with late ones, and the number of late ones not delivered."""
-        runs = release_or_hold(group, chunks, limits, batch.watermark, self._callbacks.observer)
+    def _events_to_process(self, group: KeyGroup, given: GroupBatch, batch: Batch) -> tuple[list[Run], int, int]:
+        """Return the events to process, the number of all events, and the number of late events dropped or diverted."""
+        runs = release_or_hold(group, given.chunks, given.limits, batch.watermark, self._callbacks.observer)
         count, late = sum(len(run.keys) for run in runs), 0
         if self._late is not None and not batch.is_replay and batch.watermark_micros is not None:
             runs, late = self._late.taken_out(runs, batch.watermark_micros, batch)
@@ -327,7 +299,7 @@ class Operator:
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         if group.retired and next_timer is None:
-            next_timer = END_OF_TIME  # so that the group is called when a job has the spec again
+            next_timer = END_OF_TIME  # so that the group is processed when a job has the spec again
         held = group.waiting()
         counts = Counts(
             events=events,
@@ -341,24 +313,24 @@ class Operator:
             held=held_counts(held),
         )
         group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
-        state = group.pack()  # which drops components without stored state from `in_memory`
+        state = group.pack()  # also removes components without stored state from `in_memory`
         return ProcessedGroup(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
 
-    def _spread(self, group: KeyGroup, subject: Subject) -> None:
+    def _to_per_key_state(self, group: KeyGroup, subject: Subject) -> None:
         """Convert key-group state back to per-key state, except for unknown components that are not due."""
         watermark = subject.watermark_micros
-        for name, whole in list(group.wholes.items()):
+        for name, group_state in list(group.group_states.items()):
             component = self._callbacks.components.get(name)
-            next_timer = whole.next_timer
+            next_timer = group_state.next_timer
             if component is None and watermark is not None and next_timer is not None and next_timer <= watermark:
-                subject.key, subject.timestamp = next(iter(whole.keys)), from_micros(next_timer)
+                subject.key, subject.timestamp = next(iter(group_state.keys)), from_micros(next_timer)
                 component = self._callbacks.recovered(name, subject)
             if component is not None:
                 group.by_subject(component)
 
     def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
-        """Bring the state that older code left of declared components up to date, for all subjects: per-event and
-        vectorised processing then leave the same state.
+        """Convert declared components' state from older code to the current structure, for all subjects. Per-event and
+        vectorised processing then store the same state.
         """
         tables = {component: group.tables[component.name] for component in left if component.name in group.tables}
         touched.update(*(table.packed for table in tables.values()))
@@ -386,7 +358,7 @@ class Operator:
         for table in group.tables.values():
             try:
                 table.store()
-            except AmadouError as error:  # msgpack finds some errors only now, such as a text that is not valid Unicode
+            except AmadouError as error:  # msgpack finds some errors only now, such as strings with invalid Unicode
                 key = table.unstored()[0]
                 source = next((run.source for run in runs if key in run.keys), None)
                 raise callback_error(
@@ -400,12 +372,12 @@ class Operator:
 
 
 def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Return several outputs by port as one, in their order."""
+    """Merge multiple mappings of outputs by port into one, in order."""
     given = [each for each in outputs if each]
     if len(given) == 1:
         return dict(given[0])
-    whole: dict[str, list[Any]] = {}
+    merged: dict[str, list[Any]] = {}
     for each in given:
         for port, encoded_values in each.items():
-            whole.setdefault(port, []).extend(encoded_values)
-    return whole
+            merged.setdefault(port, []).extend(encoded_values)
+    return merged

@@ -1,4 +1,4 @@
-"""The ports of a job: their codecs, and sinks for ports that the job names no sink for."""
+"""The ports of a job: their codecs, and default sinks for ports without a sink."""
 
 from typing import Any
 
@@ -11,15 +11,15 @@ from amadou_runtime.plugins.hooks import plugins_of
 
 
 class PortCodecs(dict[str, Any]):
-    """The factories of the codecs that a job's ports name. On workers this object stands for the job's plugins, which
-    stay on the driver: they may hold connections, or lie beside the job file.
+    """The codec factories to which a job's ports refer by name. On workers, this object replaces the job's plugins. The
+    plugins stay on the driver, since they can have open connections or be defined in modules next to the job file.
     """
 
 
 def port_codec(job: Job, port: str) -> Any:
-    """Return the codec of a port: the port's own, else its sink's.
+    """Return the port's codec. If the port has no codec, return the codec of its sink.
 
-    :raises JobError: the port names a codec that no plugin has
+    :raises JobError: the port refers to a codec that no plugin registers
     """
     spec = job.ports[port]
     if isinstance(spec.codec, str):
@@ -28,15 +28,15 @@ def port_codec(job: Job, port: str) -> Any:
 
 
 def sink_of(job: Job, port: str) -> Sink:
-    """Return the sink of a port; several sinks as one."""
+    """Return the sink of a port; multiple sinks are combined into one."""
     sinks = job.sinks[port]
     return SeveralSinks(sinks) if isinstance(sinks, tuple) else sinks
 
 
 def named_codecs(job: Job) -> PortCodecs:
-    """Return the factories of the codecs that a job's ports name.
+    """Return the codec factories to which a job's ports refer by name.
 
-    :raises JobError: a port names a codec that no plugin has
+    :raises JobError: a port refers to a codec that no plugin registers
     """
     for plugin in job.plugins:
         if isinstance(plugin, PortCodecs):
@@ -44,7 +44,7 @@ def named_codecs(job: Job) -> PortCodecs:
     named = {port: spec.codec for port, spec in job.ports.items() if isinstance(spec.codec, str)}
     known = plugins_of(job.plugins).codecs() if named else {}
     problems = [
-        f"the port {port!r} wants the codec {name!r}, which no plugin has (there are: {', '.join(sorted(known))})"
+        f"the port {port!r} uses the codec {name!r}, but no plugin registers it: use one of {', '.join(sorted(known))}"
         for port, name in named.items()
         if name not in known
     ]
@@ -54,9 +54,9 @@ def named_codecs(job: Job) -> PortCodecs:
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
-    """Return the job with sinks for late events and dead letters: by default, JSON lines in the checkpoint.
+    """Return the job with sinks for late events and dead letters. The default sinks write JSON lines to the checkpoint.
 
-    :param checkpoint: the checkpoint's directory, `None` for a run without one
+    :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
     :raises JobError: a sink is missing and the checkpoint is not local
     """
     missing = [port for port in job.ports if port not in job.sinks]
@@ -66,7 +66,7 @@ def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
     if directory is None or "://" in directory:
         raise JobError(
             job.name,
-            tuple(f"no sink serves {port}: add it to sinks, or run with a local checkpoint" for port in missing),
+            tuple(f"the port {port} has no sink: add one to sinks, or use a local checkpoint" for port in missing),
         )
     json_lines: Any = plugins_of(job.plugins).sinks()["json-lines"]
     more: dict[str, Sink] = {port: json_lines(f"{directory}/{port}") for port in missing}

@@ -1,4 +1,4 @@
-"""The progress of a run, as its engine reports it."""
+"""The progress of a run, as reported by its engine."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,11 +14,11 @@ class Progress:
 
     :param job: the job's name
     :param batches: number of completed batches
-    :param counts: their counts
-    :param events_per_second: the recent rate
-    :param watermark: the last watermark
-    :param partitions: the progress of each partition of the sources
-    :param seconds: the time since the start of the run
+    :param counts: the total counts of all completed batches
+    :param events_per_second: recent number of events per second
+    :param watermark: the watermark of the last completed batch
+    :param partitions: the progress of each source partition
+    :param seconds: number of seconds since the run started
     """
 
     job: str
@@ -31,11 +31,11 @@ class Progress:
 
     @property
     def lag(self) -> int | None:
-        """Number of available records that were not read; `None` if no source reports it."""
+        """Number of available records that have not been read; `None` if no source reports this number."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(known) if known else None
 
     @property
     def held_back_by(self) -> PartitionReport | None:
-        """The partition that holds the watermark back."""
+        """The partition that holds the watermark back; `None` if there is none."""
         return next((partition for partition in self.partitions if partition.holds_back), None)

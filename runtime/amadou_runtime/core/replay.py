@@ -1,4 +1,4 @@
-"""Planning how dead letters are replayed into a job."""
+"""Plans the replay of dead letters into a job."""
 
 import base64
 import hashlib
@@ -17,22 +17,22 @@ from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
-"""Callbacks whose letters can be replayed, besides functions that components called."""
+"""Callbacks whose dead letters can be replayed. Failed calls of components can also be replayed."""
 CALL = "call"
-"""Stands for a function that a component called, whatever its name."""
+"""Value of `ReplayedLetter.callback` for every function that a component called."""
 _STEP = 10_000
-"""Most letters that one batch replays."""
+"""Maximum number of dead letters that one batch replays."""
 
 
 @attrs.frozen
 class ReplayedLetter:
-    """A letter that is replayed.
+    """A dead letter to replay.
 
-    :param id: the letter's id: the same for the same line in the same files
+    :param id: the dead letter's id: the hash of its line, and a number that distinguishes equal lines
     :param callback: the callback that failed: one of `CALLBACKS`, or `CALL`
-    :param source: the source of the record or event
-    :param content: the record; or key, timestamp and value of the event; or key, microseconds and tag of the timer; or
-        the fields of a `FailedCall`
+    :param source: the source of the record or event, if any
+    :param content: the record; or the event's key, timestamp and value; or the timer's key, time in microseconds and
+        tag; or the fields of a `FailedCall`
     """
 
     id: str
@@ -41,23 +41,23 @@ class ReplayedLetter:
     content: Any
 
     def line(self) -> str:
-        """Return the letter as a line of text."""
+        """Return the dead letter as a line of text."""
         return f"{self.id} {base64.b64encode(pack([self.callback, self.source, self.content])).decode()}"
 
     @classmethod
     def of_line(cls, line: str) -> "ReplayedLetter":
-        """Return the letter of a line that `line` returned."""
+        """Return the dead letter from a line that the method `line` returned."""
         name, _, packed = line.partition(" ")
         return cls(name, *unpack(base64.b64decode(packed)))
 
 
 @attrs.frozen
 class Plan:
-    """The letters to replay, and the numbers of the others.
+    """The dead letters to replay, and the number of skipped dead letters.
 
-    :param steps: the letters of each batch
-    :param before: number of letters that were replayed before
-    :param others: number of letters that cannot be replayed, by callback
+    :param steps: the dead letters of each batch
+    :param before: number of dead letters that earlier replays processed
+    :param others: number of dead letters that cannot be replayed, by callback
     """
 
     steps: list[list[ReplayedLetter]]
@@ -66,10 +66,10 @@ class Plan:
 
 
 def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[str]) -> Plan:
-    """Return the plan for replaying letters.
+    """Return the plan for replaying dead letters.
 
-    :param replayed: the ids of letters that were replayed before
-    :raises LoadError: a letter is of another job, or cannot be replayed into this one
+    :param replayed: the ids of dead letters that earlier replays processed
+    :raises LoadError: a dead letter is from another job, or needs a source or component that the job does not have
     """
     found, others = [], Counter[str]()
     seen = Counter[str]()
@@ -78,12 +78,12 @@ def plan_of(letters: Iterable[Letter], job: Job, replayed: frozenset[str] | set[
         digest = hashlib.sha256(letter.line).hexdigest()[:32]
         seen[digest] += 1
         if fields["job"] != job.name:
-            raise LoadError(job.name, f"the letters are of the job {fields['job']!r}")
+            raise LoadError(job.name, f"the dead letters are from the job {fields['job']!r}: replay them with that job")
         callback = fields["callback"]
         if callback not in CALLBACKS and not letter.packed.get("call"):
             others[callback] += 1
         elif callback in ("key_event", "on_event") and letter.packed["record"] is None:
-            others[f"{callback} without records, which could not be carried"] += 1
+            others[f"{callback} (record could not be encoded)"] += 1
         else:
             found.append(_replayed(f"{digest}-{seen[digest]}", letter, job))
     fresh = [letter for letter in found if letter.id not in replayed]
@@ -100,7 +100,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
     if callback not in CALLBACKS:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
-        raise LoadError(job.name, f"a letter is of the source {source!r}, which the job lacks: give a source that name")
+        raise LoadError(job.name, f"a dead letter needs the source {source!r}: add a source with this name to the job")
     return ReplayedLetter(
         name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"])
     )
@@ -111,9 +111,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
     component, arguments, watermark = packed["call"]
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
-        raise LoadError(
-            job.name, f"a letter is of {component!r}, which the handler lacks: give a window or join that name"
-        )
+        raise LoadError(job.name, f"a dead letter needs the window or join {component!r}: declare it in the handler")
     return FailedCall(
         packed["key"],
         to_micros(datetime.fromisoformat(fields["timestamp"])),
@@ -127,8 +125,8 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
 
 
 def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
-    """Return the letters batch by batch, cut where one batch would change the order of a key's callbacks. A batch makes
-    components' calls first, then fires timers by time and tag, then merges the events of several sources.
+    """Split the dead letters into batches that preserve the order of each key's callbacks. A batch first repeats the
+    components' calls, then fires timers by time and tag, then merges the events of all sources.
     """
     steps: list[list[ReplayedLetter]] = []
     step = _Step()
@@ -141,19 +139,19 @@ def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
 
 
 class _Step:
-    """Letters that one batch replays in their order."""
+    """The dead letters that one batch replays, in order."""
 
     def __init__(self) -> None:
         self.letters: list[ReplayedLetter] = []
         self._sources: set[str | None] = set()
         self._has_records = False
         self._last: dict[Any, Any] = {}
-        """The last letter of each key: the source of an event, or the time and tag of a timer."""
+        """For each key, the last dead letter, represented by the event's source or by the timer's time and tag."""
 
     def takes(self, letter: ReplayedLetter) -> bool:
         if len(self.letters) >= _STEP:
             return False
-        if self._has_records or letter.callback == "key_event":  # its keys are not known yet
+        if self._has_records or letter.callback == "key_event":  # the keys of a record's events are not known yet
             return self._sources <= {letter.source}
         last = self._last.get(letter.content[0])
         if letter.callback == CALL:

@@ -1,4 +1,4 @@
-"""Refusing sources that a job lost and has again."""
+"""Rejects sources that were removed from a job and later added again."""
 
 from collections.abc import Collection, Iterable
 
@@ -6,19 +6,19 @@ from amadou.errors import CheckpointError
 
 
 def check_returned(of: str, sources: Iterable[str], ever: Collection[str], last: Collection[str]) -> None:
-    """Refuse a source that earlier runs read and the last one did not have.
+    """Reject sources that earlier runs read but the last run did not have.
 
-    :param of: the checkpoint or snapshot that the run resumes, for the error
+    :param of: the checkpoint or snapshot that the run resumes from, for the error message
     :param sources: the job's sources
     :param ever: the sources that any earlier run read
     :param last: the sources that the last run had
-    :raises CheckpointError: there is such a source
+    :raises CheckpointError: the job has a source that was removed and later added again
     """
     returned = [name for name in sources if name in ever and name not in last]
     if returned:
         raise CheckpointError(
             of,
-            f"earlier runs read the source {', '.join(map(repr, returned))}, which a later run did without. How far it "
-            "was read is lost: read from its beginning, its events would count twice. Where you want that, give the "
-            "source another name",
+            f"earlier runs read the source {', '.join(map(repr, returned))}, but the last run did not have it. "
+            "The source's offsets are lost, so reading it from the beginning would process its events twice. To "
+            "process these events again, give the source another name",
         )

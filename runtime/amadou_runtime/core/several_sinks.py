@@ -1,4 +1,4 @@
-"""Several sinks of one port, as one."""
+"""Combines multiple sinks of a port into one."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,10 +10,10 @@ from amadou import Codec, Sink, SinkBatch, SinkWriter
 
 
 class SeveralSinks(Sink):
-    """Hands a port's values to each of its sinks, encoded by the sink's codec and in the sink's own parts.
+    """Writes a port's values to each of the port's sinks. Each sink has its own codec and its own parts.
 
-    A batch is committed to one sink after the other. After a crash between two of them the batch is replayed and
-    committed to all of them again, so each keeps its own guarantee.
+    Each batch is committed to the sinks one by one. After a crash between two commits, the batch is reprocessed and
+    committed to all sinks again, so each sink's own guarantee still holds.
 
     :param sinks: the sinks
     """
@@ -38,14 +38,16 @@ class SeveralSinks(Sink):
             sink.commit(own, [part[number] for part in parts if part[number] is not None])
 
     def _batches(self, batch: SinkBatch) -> list[tuple[Sink, SinkBatch]]:
-        """Return each sink and the batch with its codec; all sinks share a codec of the port's own."""
+        """Return each sink with a batch that has the sink's codec. If the port has a codec, all sinks use that
+        codec.
+        """
         own = batch.codec
         codecs = own.codecs if isinstance(own, _SeveralCodecs) else [own] * len(self._sinks)
         return [(sink, attrs.evolve(batch, codec=codec)) for sink, codec in zip(self._sinks, codecs, strict=True)]
 
 
 class _SeveralCodecs:
-    """Encodes a value once for each sink."""
+    """Encodes each value once per sink."""
 
     def __init__(self, codecs: Sequence[Codec[Any]]) -> None:
         self.codecs = codecs
@@ -64,15 +66,20 @@ class _SeveralCodecs:
 
 
 class _SeveralWriters(SinkWriter):
-    """:param apart: true if values are encoded for each writer separately"""
+    """Writes values to multiple writers.
 
-    def __init__(self, writers: Sequence[SinkWriter], apart: bool) -> None:
+    :param encodes_separately: `True` if values are encoded separately for each writer
+    """
+
+    def __init__(self, writers: Sequence[SinkWriter], encodes_separately: bool) -> None:
         self._writers = writers
-        self._apart = apart
+        self._encodes_separately = encodes_separately
 
     def write(self, encoded_values: Sequence[Any]) -> None:
         for number, writer in enumerate(self._writers):
-            writer.write([encoded[number] for encoded in encoded_values] if self._apart else encoded_values)
+            writer.write(
+                [encoded[number] for encoded in encoded_values] if self._encodes_separately else encoded_values
+            )
 
     def finish(self) -> Any:
         finished = [writer.finish() for writer in self._writers]

@@ -1,7 +1,8 @@
-"""The structure of a job's state, as plain data kept with the state, and the check that another job can read it.
+"""Describes the structure of a job's state, and checks that a job can read stored state.
 
-A job is described by the structure of each of its state specs (`StateSpec.structure`). All structures that a spec has
-had are kept: state that was not touched for long is still stored as older code left it.
+The description is stored with the state, as plain data. It consists of the structures of each state spec
+(`StateSpec.structure`). All structures that a spec has ever had are stored. State that has not been accessed for a long
+time still has the structure of the code that stored it.
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from amadou.errors import StateDecodeError
 
 Structure: TypeAlias = dict[str, Any]
 Known: TypeAlias = dict[str, list[Structure]]
-"""The structures that each spec has had, by its name."""
+"""All structures that each spec has had, by spec name."""
 
 _LEAVES: Final = frozenset(
     {"str", "int", "float", "bool", "bytes", "None", "datetime", "date", "timedelta", "Decimal", "UUID"}
@@ -25,7 +26,7 @@ _WIDER: Final = {"int": "float"}
 _IS_NEW: Final = " is new and has no default"
 _THE_AGGREGATE: Final = "the aggregate"
 _RESEMBLES: Final = 0.75
-"""Similarity of a misspelt name to the intended one, for `difflib`."""
+"""Minimum similarity between a misspelt name and the intended name, for `difflib`."""
 
 
 def described(job: Job) -> dict[str, Structure]:
@@ -40,34 +41,35 @@ def with_structures(known: Mapping[str, list[Structure]], now: Mapping[str, Stru
 
 
 def state_problem(job: Job, known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> str | None:
-    """Return why a job cannot take over state, and what to do; `None` if it can.
+    """Return an error message, with advice, if a job cannot read stored state; otherwise `None`.
 
-    :param known: the result of `with_structures` for the jobs that left the state
-    :param now: the job's own structures
+    :param known: the result of `with_structures` for the jobs that stored the state
+    :param now: the job's current structures
     """
     found = misfits(known, now)
     if not found:
         return _misspelt(job, known, now)
-    message = f"the state of {job.name!r} no longer fits its specs: {'; '.join(misfit.text for misfit in found)}"
+    message = f"the stored state does not fit the specs of {job.name!r}: {'; '.join(misfit.text for misfit in found)}"
     return ". ".join([message, *(f"{misfit.advice[0].upper()}{misfit.advice[1:]}" for misfit in found)])
 
 
 def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
-    """Return the problem with a retired name that was never known and resembles one that is no longer declared. Other
-    names pass: they may be of components made at run time, or of specs of another checkpoint.
+    """Return an error message if a name in `retired` is probably misspelt: no run declared the name, but it resembles
+    a name that the job no longer declares. Other undeclared names are valid: they can belong to components created at
+    run time, or to specs in another checkpoint.
     """
-    gone = sorted(known.keys() - now.keys() - job.retired.keys())
+    removed = sorted(known.keys() - now.keys() - job.retired.keys())
     for name in sorted(job.retired.keys() - known.keys()):
-        for meant in get_close_matches(name, gone, n=1, cutoff=_RESEMBLES):
+        for meant in get_close_matches(name, removed, n=1, cutoff=_RESEMBLES):
             return (
-                f"retired names {name!r}, of which nothing is known, and not {meant!r}, which {job.name!r} no longer "
-                f"declares: correct the name, or retire {meant!r}, too"
+                f"retired contains {name!r}, but no earlier run declared this name. {job.name!r} no longer "
+                f"declares the similar name {meant!r}: correct the name, or also add {meant!r} to retired"
             )
     return None
 
 
 def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> list["Misfit"]:
-    """Return the specs that cannot read the stored state."""
+    """Return a misfit for each spec that cannot read the stored state."""
     found = []
     for name, structure in now.items():
         version = max((before["version"] for before in known.get(name, ())), default=0) + 1
@@ -78,13 +80,13 @@ def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) 
 
 @attrs.frozen
 class Misfit:
-    """A spec that cannot read state stored with one of its structures.
+    """A spec that cannot read state stored with one of its earlier structures.
 
-    :param why: the change; empty if there is no more to say than that the type is another one
-    :param cure: the change that would let the spec read the state, besides changing the spec back: the version that it
-        had; a migration; a migration or a default for what is new; a migration or another name for an aggregate in a
-        mapping; `""` for none
-    :param version: the next version of the spec
+    :param why: the change; empty if the type as a whole has changed
+    :param cure: the change that lets the spec read the state, as an alternative to changing the spec back. `"version"`:
+        the spec's old version; `"migrate"`: a migration; `"default"`: a migration, or a default for the new field;
+        `"name"`: a migration, or another name for an aggregate in a mapping; `""`: none
+    :param version: the spec's next version
     """
 
     name: str
@@ -96,7 +98,7 @@ class Misfit:
 
     @property
     def text(self) -> str:
-        """The change, in a sentence."""
+        """Description of the change."""
         was, is_now = _shown(self.before), _shown(self.now)
         change = f"{self.name} was {was} and is now {is_now}" if was != is_now else f"{self.name} ({was})"
         return f"{change}: {self.why}" if self.why else change
@@ -108,30 +110,31 @@ class Misfit:
         if cured:
             return f"{cured}; or change {self.name} back"
         if "noun" not in self.before:
-            return f"change {self.name} back; or give the new state another name, and remove the old: {retired}"
+            return f"change {self.name} back; or give the new state another name and drop the old state: {retired}"
         new = self.now.get("noun", "state")
         return (
-            f"change {self.name} back; or give the new {new} another name, and leave {self.name} as it was, without "
-            f"adding to it, until nothing of it is open, or give up what is: {retired}"
+            f"change {self.name} back; or give the new {new} another name. Then either keep {self.name} with its old "
+            f"settings, without adding events to it, until it has no open state, or drop its open state: {retired}"
         )
 
     def decode_error(self, key: Any) -> StateDecodeError:
-        """Return the error for a component that was made at run time.
+        """Return the error for a component that was created at run time.
 
-        :param key: the key of a subject that has something open
+        :param key: the key of a subject with open state
         """
         cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
-        advice = f"make {it} as it was until nothing of it is open, and the new one under another name"
+        new = f"create the new {self.now.get('noun', 'state')} under another name"
+        advice = f"keep creating {it} with its old settings until it has no open state, and {new}"
         if "noun" not in self.before:
-            advice = f"make {self.name!r} as it was, and the new one under another name"
-        advice = f"{cured}, or {advice}" if cured else f'{advice}; Job(retired={{{self.name!r}: "drop"}}) gives it up'
+            advice = f"keep creating {self.name!r} with its old settings, and {new}"
+        advice = f"{cured}, or {advice}" if cured else f'{advice}; or drop it: Job(retired={{{self.name!r}: "drop"}})'
         stored, expected = _Text(_shown(self.before)), _Text(_shown(self.now))
         return StateDecodeError(stored, expected, self.why, self.name, key, advice)
 
     def _cured(self, it: str) -> str:
         if self.cure == "version":
-            return f"give {it} version={self.before['version']} and its migrate= again, since newer code has stored it"
-        migrated = f"give {it} version={self.version} and migrate="
+            return f"set version={self.before['version']} and migrate= on {it} again (newer code stored the state)"
+        migrated = f"set version={self.version} and migrate= on {it}"
         if self.cure == "default":
             return f"give the new field a default; or {migrated}"
         if self.cure == "name":
@@ -141,7 +144,7 @@ class Misfit:
 
 @attrs.frozen(repr=False)
 class _Text:
-    """A text whose `repr` is the text itself."""
+    """A string whose `repr` is the string itself."""
 
     text: str
 
@@ -150,7 +153,7 @@ class _Text:
 
 
 def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
-    """Return the error for a component that was made under the name of a state spec that is no longer declared.
+    """Return the error for a component created under the name of a state spec that is no longer declared.
 
     :param key: the key of a subject that has state under the name
     """
@@ -160,7 +163,7 @@ def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
 
 
 def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfit | None:
-    """Return why a spec cannot read state stored with one of its structures; `None` if it can.
+    """Return a misfit if a spec cannot read state stored with an earlier structure; otherwise `None`.
 
     :param version: the spec's next version
     """
@@ -170,7 +173,7 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
         return Misfit(name, before, now, "", "version", version)
     lasting = _lasting_problems(before, now)
     kept, keeps = before.get("keeps"), now.get("keeps")
-    parts = f"windows that overlap or grow kept {kept} of their parts, and keep {keeps} now"
+    parts = f"windows that overlap or grow stored their parts as {kept} and now store them as {keeps}"
     changed = [] if kept == keeps else [parts]
     if "results" in (kept, keeps):
         lasting += changed
@@ -192,7 +195,7 @@ def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfi
 
 
 def _lasting_problems(before: Structure, now: Structure) -> list[str]:
-    """Return the changes that no migration can bridge."""
+    """Return the changes that a migration cannot handle."""
     old, new = before.get("settings", {}), now.get("settings", {})
     found = [
         f"{setting} was {old.get(setting)} and is now {new.get(setting)}"
@@ -200,12 +203,12 @@ def _lasting_problems(before: Structure, now: Structure) -> list[str]:
         if old.get(setting) != new.get(setting)
     ]
     if "key" in now.get("parts", {}) and not _is_same_key(before["parts"]["key"], now["parts"]["key"]):
-        found.append("its keys would not be found")
+        found.append("the stored keys would not be found")
     return found
 
 
 def _value_problems(before: Structure, now: Structure) -> list[str]:
-    """Return why values cannot be read as another type."""
+    """Return the reasons why stored values cannot be read as the current types."""
     found = []
     for part, structure in now.get("parts", {}).items():
         if part != "key":
@@ -230,7 +233,7 @@ def _shown_aggregate(structure: Any) -> str:
 
 
 def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
-    """Return why another aggregate cannot read accumulators. A mapping may gain and lose names."""
+    """Return the reasons why an aggregate cannot read stored accumulators. Mappings can gain and lose entries."""
     if isinstance(before, dict) and isinstance(now, dict):
         return [
             problem
@@ -240,12 +243,12 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
         ]
     if before == now:
         return []
-    was, is_now = ("several by name" if isinstance(of, dict) else of for of in (before, now))
+    was, is_now = ("a mapping of aggregates" if isinstance(of, dict) else of for of in (before, now))
     return [f"{_THE_AGGREGATE}{name} was {was} and is now {is_now}"]
 
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
-    """Return whether a map finds the keys that older code stored: it looks them up in their stored form."""
+    """Return `True` if a map finds the keys that older code stored. A map looks up keys by their stored form."""
     old, new = before["is"], now["is"]
     if before == now or (isinstance(old, str) and _WIDER.get(old) == new):
         return True
@@ -271,9 +274,9 @@ class _Reading:
     _seen: set[tuple[str, str]] = attrs.field(factory=set, init=False)
 
     def problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """Return the problems; an empty text says only that the whole type changed.
+        """Return descriptions of the problems. An empty string means that the type as a whole has changed.
 
-        :param where: the field; empty outside of fields
+        :param where: the field; empty if the type is not that of a field
         """
         if _is(old, "union") or _is(new, "union"):
             return self._union_problems(old, new, where)
@@ -314,12 +317,12 @@ class _Reading:
         return found
 
     def _value_problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """Return the problem if an enum or a `Literal` has lost values."""
+        """Return a description of the problem if an enum or a `Literal` no longer allows some values."""
         kind = "values" if "enum" in old else "literal"
-        gone = [text for of, text in old[kind] if [of, text] not in new[kind]]
-        if not gone or new.get("open"):
+        removed = [text for of, text in old[kind] if [of, text] not in new[kind]]
+        if not removed or new.get("open"):
             return []
-        return [f"{where or new.get('enum') or 'the Literal'} no longer takes {', '.join(gone)}"]
+        return [f"{where or new.get('enum') or 'the Literal'} no longer allows {', '.join(removed)}"]
 
     def _union_problems(self, old: Any, new: Any, where: str) -> list[str]:
         before, now = _Members.of(old), _Members.of(new)
@@ -337,15 +340,17 @@ class _Reading:
         return found
 
     def _target(self, before: "_Members", tag: str, kind: Any, now: "_Members") -> Any:
-        """Return the member of a union that reads another's value; `None` if none does, or the wrong one would."""
-        if before.is_tagged:  # its tag finds it
+        """Return the member of the new union that reads an old member's values. Return `None` if no member, or the
+        wrong member, would read the values.
+        """
+        if before.is_tagged:  # the tag selects the member
             return dict(now.others).get(tag) if now.is_tagged else None
         if not now.is_tagged:
             return now.others[0][1] if now.others else None
         if _is(kind, "enum") and any(of in now.leaves for of, _ in kind["values"]):
             return None
         has_same = tag in dict(now.others)
-        for other, member in now.others:  # the first member that can reads the value
+        for other, member in now.others:  # a value is read by the first member that can read it
             if other == tag:
                 return member
             if not self._cannot_read(kind, member):
@@ -353,7 +358,7 @@ class _Reading:
         return None
 
     def _cannot_read(self, kind: Any, member: Any) -> bool:
-        """Return whether no value of one kind can be read as another, whatever its content."""
+        """Return `True` if no value of one kind can be read as another kind."""
         if _is(kind, "class") and _is(member, "class"):
             return any(
                 is_needed and name not in self.old[kind["class"]]
@@ -365,7 +370,7 @@ class _Reading:
         return key not in _LEAVES if isinstance(key, str) else not _is(key, "enum")
 
     def _text(self, description: Any) -> str:
-        """Return a type as text for messages."""
+        """Return a readable name of a type for messages."""
         if isinstance(description, str):
             return description
         if "union" in description:
@@ -392,7 +397,7 @@ def _form(description: Any) -> str:
 
 @attrs.frozen
 class _Members:
-    """The members of a union; of any other type, the type itself. See `_structured._Members`."""
+    """The members of a union. A type that is not a union has itself as its only member. See `_structured._Members`."""
 
     leaves: list[str]
     literals: list[Any]

@@ -2,7 +2,7 @@ from time import perf_counter
 
 
 class Stopwatch:
-    """Adds up how long callbacks take. One at a time is measured."""
+    """Adds up the time that callbacks take. It measures one callback at a time."""
 
     __slots__ = ("_seconds", "_since", "turn_of")
 
@@ -10,16 +10,16 @@ class Stopwatch:
         self._seconds: dict[str, float] = {}
         self._since = 0.0
         self.turn_of = ""
-        """The callback that is measured; empty for none."""
+        """Name of the callback that is being measured; empty if there is none."""
 
     def turn(self, callback: str = "") -> None:
-        """Measure a callback from now on, or none."""
+        """Start measuring a callback. If the name is empty, stop measuring."""
         now = perf_counter()
         if self.turn_of:
             self._seconds[self.turn_of] = self._seconds.get(self.turn_of, 0.0) + now - self._since
         self.turn_of, self._since = callback, now
 
     def take(self) -> dict[str, float]:
-        """Return the seconds by callback since the last call of this method, and reset them."""
+        """Return the seconds measured since the last call of this method, by callback, and reset them."""
         seconds, self._seconds, self.turn_of = self._seconds, {}, ""
         return seconds

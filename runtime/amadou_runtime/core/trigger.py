@@ -1,4 +1,4 @@
-"""Checking the text of a trigger."""
+"""Checks the trigger of a run."""
 
 import re
 
@@ -8,7 +8,7 @@ _PACE = re.compile(rf"\s*\d+\s+(?:{_UNITS})s?(?:\s+\d+\s+(?:{_UNITS})s?)*\s*", r
 
 
 def trigger_problem(trigger: str | None) -> str | None:
-    """Return the problem with a trigger, `None` if it is valid.
+    """Return an error message if a trigger is not valid; otherwise `None`.
 
     :param trigger: see `run`
     """
@@ -16,4 +16,4 @@ def trigger_problem(trigger: str | None) -> str | None:
         return None
     number = re.fullmatch(r"\s*(\d+)\s*(s|sec|secs)?\s*", str(trigger))
     example = f"{number[1]} seconds" if number else "5 seconds"
-    return f'the trigger is a time with its unit, such as "{example}", or "{AVAILABLE_NOW}", not {trigger!r}'
+    return f'the trigger must be an interval with a unit, such as "{example}", or "{AVAILABLE_NOW}", not {trigger!r}'

@@ -1,4 +1,4 @@
-"""Handlers that are processed by columns, many records or events in one call."""
+"""Vectorised handlers, which process many records or events in one call, in columnar form."""
 
 import logging
 from collections.abc import Callable
@@ -13,10 +13,11 @@ _logger = logging.getLogger("amadou")
 
 
 class Fallbacks:
-    """Uses the vectorised path where it can, and the reference path, one record or event at a time, where it cannot.
+    """Runs the vectorised path if possible, and otherwise the reference path, which processes records or events one by
+    one.
 
-    Where only the vectorised path fails, the result is the reference's: an error of the vectorised path. The first one
-    is logged.
+    If only the vectorised path fails, that path has a bug. The result of the reference path is then used, and the first
+    failure is logged.
 
     :param job: the job's name
     """
@@ -28,11 +29,12 @@ class Fallbacks:
     def result(
         self, name: str, vectorized: Callable[[], T | None], reference: Callable[[], T]
     ) -> tuple[T, dict[str, int]]:
-        """Return the result of the path in use, and the number of fallbacks by name.
+        """Return the result, and the number of fallbacks by name.
 
         :param name: the component's name, or ``key_event``
-        :param vectorized: returns `None` where only the reference has a result
-        :raises Exception: the reference fails: a record or an event is to blame
+        :param vectorized: function that runs the vectorised path, or returns `None` if this path cannot be used
+        :param reference: function that runs the reference path
+        :raises Exception: the reference path failed because of a record or an event
         """
         failure = None
         try:
@@ -47,20 +49,20 @@ class Fallbacks:
             return result, {}
         if not self._has_logged:
             self._has_logged = True
-            message = "job %s: the vectorised path of %s failed; amadou uses the slow one. Report this error:\n%s"
+            message = "job %s: the vectorised path of %s failed, so amadou used the slower path. Report this bug:\n%s"
             _logger.warning(message, self._job, name, shown_traceback(failure))
         return result, {name: 1}
 
 
 def handler_for(job: Job) -> Handler:
-    """Return the handler that a run of a job uses (`VectorizedHandler.for_job`)."""
+    """Return the handler to use in runs of a job (`VectorizedHandler.for_job`)."""
     handler = job.handler
     return handler.for_job(job) if isinstance(handler, VectorizedHandler) else handler
 
 
 def vectorized_component(job: Job) -> Component | None:
-    """Return the component that takes a key group's events as columns, if the handler only delegates its events to such
-    a component.
+    """Return the component that processes a key group's events in columnar form; `None` unless the handler only
+    delegates its events to this component.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or not _stands_for(handler, "delegates_to", "on_event"):
@@ -73,8 +75,8 @@ def vectorized_component(job: Job) -> Component | None:
 def batch_keying(
     job: Job, key_event: Callable[[Any], Any]
 ) -> Callable[[list[Any]], tuple[list[Key], list[datetime], list[Any]] | None] | None:
-    """Return the handler's `key_batch` if it stands for a source's `key_event`. Without a component that takes columns,
-    `key_batch` is not faster (see the benchmarks).
+    """Return the handler's `key_batch` if it can replace a source's `key_event`. Without a vectorised component,
+    `key_batch` is not faster (see the benchmarks), so it is not used.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event or not vectorized_component(job):
@@ -83,8 +85,9 @@ def batch_keying(
 
 
 def _stands_for(handler: Handler, many: str, one: str) -> bool:
-    """Return whether a handler's attribute for many stands for its method for one: the same class defines both, or a
-    subclass defines the first. A subclass that overrides only the second wants the second called.
+    """Return `True` if a handler's attribute for many items can replace its method for one item. This requires that the
+    same class defines both, or that a subclass defines the attribute. If a subclass overrides only the method, the
+    method must be called.
     """
     if many in vars(handler):
         return True

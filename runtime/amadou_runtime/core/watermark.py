@@ -16,12 +16,12 @@ Newest: TypeAlias = dict[str, dict[str, int]]
 
 @attrs.frozen
 class Reading:
-    """The part of a source that a batch reads.
+    """The partitions and offsets that a batch reads from a source.
 
-    :param brings: the partitions that the batch reads records of
+    :param brings: the partitions that the batch reads records from
     :param unread: the partitions with unread records when the batch was planned
     :param left: the partitions with unread records after the batch
-    :param offsets: the offset that the batch reads up to, by partition; `None` if the source does not report offsets
+    :param offsets: the offsets after the batch, by partition; `None` if the source does not report offsets
     """
 
     brings: frozenset[str]
@@ -31,13 +31,13 @@ class Reading:
 
     @classmethod
     def whole(cls, brings: bool) -> "Reading":
-        """Return the reading of a source that is one partition, or does not report offsets."""
+        """Return the `Reading` of a source that has a single partition or does not report offsets."""
         some = frozenset(("",) if brings else ())
         return cls(some, some, frozenset())
 
     @classmethod
     def between(cls, before: Mapping[str, PartitionOffset], after: Mapping[str, PartitionOffset]) -> "Reading":
-        """Return the reading of a source that reports offsets: those after the batch before, and after this one."""
+        """Return the `Reading` of a source that reports offsets, from its offsets before and after the batch."""
         starts = {name: before[name].read if name in before else 0 for name in after}
         return cls(
             frozenset(name for name, offset in after.items() if offset.read > starts[name]),
@@ -61,16 +61,17 @@ def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
 
 
 class Watermark:
-    """Follows the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
+    """Tracks the newest event times of a run's sources and their partitions. All times are in microseconds since 1970.
 
-    The watermark of a source is that of its partition furthest behind. Partitions that are idle, or read to their end
-    while others are not, do not count. A partition with unread records always counts. The watermark of the run is that
-    of the source furthest behind. A source does not count if it brought nothing for its idle timeout, or never brought
-    anything. When no source counts, the watermark rises with the clock.
+    A source's watermark is the minimum over its partitions. A partition with unread records always counts. Idle
+    partitions do not count. With `ends`, partitions that have been read to their end do not count while other
+    partitions have unread records. The run's watermark is the minimum over its sources. A source does not count if it
+    has delivered no events for its idle timeout, or no events at all. When no source counts, the watermark advances
+    with the clock.
 
     :param job: the job, with the delay and the idle timeout of each source
-    :param ends: true if the run ends once all available records are read: a partition that was read to its end brings
-        nothing more
+    :param ends: `True` if the run ends once all available records are read. A partition that has been read to its end
+        then delivers no more events
     """
 
     def __init__(self, job: Job, *, ends: bool = False) -> None:
@@ -88,7 +89,7 @@ class Watermark:
 
     @property
     def newest(self) -> int | None:
-        """The newest event time of all sources, each taken no further than its oldest held event."""
+        """The newest event time of all sources. A source with held events counts only up to its oldest held event."""
         tops = newest_of(self._newest)
         return max((min(top, self._held.get(source, top)) for source, top in tops.items()), default=None)
 
@@ -97,9 +98,9 @@ class Watermark:
         return self._newest.get(source, {})
 
     def observe(self, newest: Mapping[str, Mapping[str, int]], now: int) -> None:
-        """Note the newest event time that each partition brought in a completed batch.
+        """Record the newest event time of each partition in a completed batch.
 
-        :param now: the time of the clock when the batch was completed
+        :param now: the clock time when the batch was completed
         """
         for source, by_partition in newest.items():
             for partition, micros in by_partition.items():
@@ -107,13 +108,13 @@ class Watermark:
         self._unread = {source: reading.left for source, reading in self._reading.items()}
 
     def hold(self, held: Held) -> None:
-        """Replace the noted held events: for the watermark, they have not arrived yet."""
+        """Set the held events. The watermark treats held events as events that have not arrived yet."""
         self._held = {source: oldest for source, (_, oldest) in held.items()}
 
     def bring(self, source: str, partition: str | None, micros: int | None, now: int) -> None:
-        """Advance the watermark of one source to a time, as events that are newer by the source's delay would.
+        """Advance the watermark of one source to a time, as if an event newer by the source's delay had arrived.
 
-        :param partition: the partition to advance; `None` for all of them
+        :param partition: the partition to advance; `None` for all partitions
         :param micros: the time; `None` for the time of the newest event
         """
         partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
@@ -128,10 +129,10 @@ class Watermark:
         self._brought.setdefault(source, {})[partition] = now
 
     def follow(self, now: int, reading: Mapping[str, Reading] | None = None) -> int | None:
-        """Fix the watermark of the batch that begins now.
+        """Advance the watermark for the batch that begins now, and return the watermark.
 
-        :param reading: the part of each source that the batch reads, where known: a partition with unread records is
-            not idle, however long ago the last batch was
+        :param reading: the partitions and offsets that the batch reads, by source, where known. A partition with unread
+            records is not idle, however long ago the last batch was
         """
         self._reading = reading or {}
         for source, each in self._reading.items():
@@ -148,7 +149,7 @@ class Watermark:
         return self.current
 
     def _excuse(self, source: str, reading: Reading, now: int) -> None:
-        """Restart the idle timeout of partitions that have unread records, or could not be reached."""
+        """Restart the idle timeout of partitions that have unread records or were unreachable."""
         brought = self._brought.get(source, {})
         for partition in brought:
             if partition in reading.unread:
@@ -167,12 +168,14 @@ class Watermark:
             del self._newest[source]
 
     def raise_to(self, micros: int) -> None:
-        """Raise the watermark to a time. The watermark never goes back."""
+        """Advance the watermark to a time. The watermark never moves back."""
         if self.current is None or micros > self.current:
             self.current = micros
 
     def reaches(self, micros: int, now: int) -> int | None:
-        """Return when by the clock the watermark reaches a time if no more events arrive; `None` for never."""
+        """Return the clock time at which the watermark reaches an event time if no more events arrive. Return `None` if
+        it never does.
+        """
         reached = self._at(now)
         if reached is None or reached >= micros:
             return None if reached is None else now
@@ -185,7 +188,7 @@ class Watermark:
         return now + micros - reached if self._may_all_be_idle() else None
 
     def reports(self, now: int) -> list[PartitionReport]:
-        """Return the progress of each partition, and which one holds the watermark back."""
+        """Return a report on each partition's progress. The partition that holds the watermark back is marked."""
         holding = self._holding(now)
         reports = []
         for source in self._delays:
@@ -207,7 +210,7 @@ class Watermark:
         return reports
 
     def _holding(self, now: int) -> tuple[str, str] | None:
-        """Return the partition that holds the watermark back: the first one of those furthest behind."""
+        """Return the partition that holds the watermark back; if several are equally far behind, the first by name."""
         unseen = self._unseen()
         if unseen is not None:
             return unseen
@@ -219,10 +222,10 @@ class Watermark:
         return min(reached)[1:] if reached else None
 
     def _at(self, now: int) -> int | None:
-        """Return the watermark at a time of the clock if no events arrive until then."""
+        """Return the watermark at a clock time if no events arrive until then."""
         if self._unseen() is not None:
             return self.current
-        if not self._newest:  # the watermark was raised by hand, or by sources that the job no longer has
+        if not self._newest:  # the watermark was set explicitly, or by sources that the job no longer has
             if self.current is None or self._looked is None or not self._may_all_be_idle():
                 return self.current
             return min(self.current + now - self._looked, END_OF_TIME)
@@ -233,7 +236,7 @@ class Watermark:
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
 
     def _unseen(self) -> tuple[str, str] | None:
-        """Return a partition with unread records that was never read: its event times are unknown."""
+        """Return a partition with unread records if no batch has read from it yet. Its event times are unknown."""
         unseen = (
             (source, partition)
             for source, partitions in self._unread.items()
@@ -243,20 +246,22 @@ class Watermark:
         return min(unseen, default=None)
 
     def _has_offsets(self, source: str) -> bool:
-        """Return whether a source reports its partitions' offsets."""
+        """Return `True` if a source reports its partitions' offsets."""
         return source in self._reading and self._reading[source].offsets is not None
 
     def _counting(self, now: int) -> tuple[list[str], int]:
-        """Return the sources that hold the watermark back, and since when no other does: now, if one is not idle."""
+        """Return the sources that count for the watermark, and the time when the last source became idle. If not all
+        sources are idle, this time is `now`.
+        """
         idle = self._idle_from()
         counting = [source for source in self._newest if source not in idle or now < idle[source]]
         if counting or not idle:
             return counting, now
-        since = max(idle.values())  # the sources that counted last
+        since = max(idle.values())  # the time when the last source became idle
         return [source for source, at in idle.items() if at == since], since
 
     def _counting_partitions(self, source: str, now: int) -> list[str]:
-        """Return the partitions that hold a source back; if none does, those that did last."""
+        """Return the partitions that count for a source's watermark. If none counts, return those that counted last."""
         brought = self._brought[source]
         idle = {partition: at for of, partition, at in self._idle_moments() if of == source}
         unread = self._unread.get(source, frozenset())
@@ -275,7 +280,7 @@ class Watermark:
         return min(reached, self._held.get(source, reached)) - self._delays[source]
 
     def _idle_moments(self) -> Iterator[tuple[str, str, int]]:
-        """Yield when each partition that may become idle will be, if it brings nothing: source, partition and time."""
+        """Yield (source, partition, time) for each partition that becomes idle at this time unless events arrive."""
         for source, timeout in self._timeouts.items():
             if source not in self._held:
                 unread = self._unread.get(source, frozenset())
@@ -284,7 +289,7 @@ class Watermark:
                     yield source, partition, brought[partition] + timeout
 
     def _idle_from(self) -> dict[str, int]:
-        """Return when each source that may become idle will be."""
+        """Return the time at which each source becomes idle; sources that cannot become idle are omitted."""
         idle: dict[str, int] = {}
         for source, _, at in self._idle_moments():
             if not self._unread.get(source):
@@ -292,12 +297,12 @@ class Watermark:
         return idle
 
     def _may_all_be_idle(self) -> bool:
-        """Return whether no source that brought events, or still might, holds the watermark back forever."""
+        """Return `True` if all sources can become idle, so that none can hold the watermark back forever."""
         waits = self._held or any(self._unread.values())
         return not waits and all(source in self._timeouts for source in self._newest or self._delays)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the state for a checkpoint."""
+        """Return the state to store in a checkpoint."""
         return {
             "current": self.current,
             "newest": self._newest,

@@ -1,10 +1,11 @@
-"""The embedded engine: one process, one key group, no Java. The counterpart of the Spark engine."""
+"""The embedded engine, which runs a job in one process, with one key group and without Java."""
 
 import gc
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -19,7 +20,7 @@ from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
-from amadou_runtime.core.operator import Evaluation, Operator, ProcessedGroup, together
+from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
@@ -28,18 +29,32 @@ from amadou_runtime.plugins.run_hooks import RunHooks
 _logger = logging.getLogger("amadou")
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """Disable garbage collection during a batch, since all objects of a batch live until the batch ends. With
+    100,000 keys, garbage collection took a quarter of the batch's time.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
 class BatchResult(NamedTuple):
     """The result of a batch."""
 
     counts: Counts
     outputs: dict[str, list[Any]]
-    """The values of each port, encoded."""
+    """The encoded values of each port."""
     processed: ProcessedGroup
     evaluation: Evaluation
     newest: Newest
-    """The newest event times that the batch brought."""
+    """The newest event times in the batch."""
     letters: list[Any]
-    """Dead letters of records that could not be keyed, encoded."""
+    """Encoded dead letters for records that could not be keyed."""
     stage_seconds: dict[str, float]
     callback_seconds: dict[str, float]
     callback_calls: dict[str, int]
@@ -63,17 +78,18 @@ class Embedded:
         self._operator.open()
 
     def operator_of(self, job: Job) -> Operator:
-        """Return the operator; test runs have their own."""
+        """Return the operator for a job. Test runs override this."""
         return Operator(job)
 
     def keying_of(self, job: Job, source: str) -> Keying:
-        """Return the keying of a source; test runs have their own."""
+        """Return the `Keying` of a source. Test runs override this."""
         return Keying(job, source, key_event_of(job, source), 1)
 
     def begin(self, run: str) -> None:
-        """Begin another run, which loses the in-memory state of the one before."""
+        """Start another run. The in-memory state of the previous run is lost."""
         self._operator.run = run
 
+    @_without_garbage_collection()
     def process(
         self,
         records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
@@ -84,39 +100,21 @@ class Embedded:
     ) -> "BatchResult":
         """Process one batch.
 
-        :param records: the batch's records by source: stretches of records in their order, each with its partition
-        :param watermark: the batch's watermark in microseconds
-        :param now: the time of the clock in microseconds
+        :param records: the batch's records by source, in order, as pairs of a partition's name and records
+        :param watermark: the batch's watermark in microseconds; `None` in a job's first batch
+        :param now: the clock time in microseconds
         :param number: the batch's number
-        :param dependency_state: the `Decision.state` of the batch before
-        :raises CallbackError: a callback failed; state is as before the batch
-        :raises TooManyDeadLettersError: more callbacks failed than the job takes; state is as before the batch
-        :raises TooManyHeldError: more events are held than `DependsOn` allows; state is as before the batch
+        :param dependency_state: the `Decision.state` of the previous batch
+        :raises CallbackError: a callback failed; the state is unchanged
+        :raises TooManyDeadLettersError: more calls failed than `max_dead_letters` allows; the state is unchanged
+        :raises TooManyHeldError: more events are held than `DependsOn` allows; the state is unchanged
         """
-        # A batch's objects all live until its end: with 100,000 keys, collecting garbage among them took a quarter of
-        # the batch's time.
-        collects = gc.isenabled()
-        gc.disable()
-        try:
-            return self._process(records, watermark, now, number, dependency_state)
-        finally:
-            if collects:
-                gc.enable()
-
-    def _process(
-        self,
-        records: Mapping[str, Iterable[tuple[str, Iterable[Any]]]],
-        watermark: int | None,
-        now: int,
-        number: int,
-        before: bytes | None,
-    ) -> "BatchResult":
         chunks, letters = [], []
         counts: list[Counts] = []
         newest: Newest = {}
         oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "processing": 0.0}
-        self._take_failures()  # those of a batch that failed
+        self._take_failures()  # discards the failures of a batch that was not completed
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
@@ -131,25 +129,25 @@ class Embedded:
                 if packed.oldest is not None:
                     oldest[source] = min(packed.oldest, oldest.get(source, packed.oldest))
         began = perf_counter()
-        evaluation = self._operator.evaluate(before, newest_of(newest), oldest, number, watermark)
+        evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
-        processed = self._operator.process(self.state, chunks, watermark, decision.limits)
+        processed = self._operator.process(GroupBatch(self.state, chunks, watermark, decision.limits))
         check_held(self._job, processed.held, decision.down)
         stages["processing"] = perf_counter() - began
-        whole = Counts.total([*counts, processed.counts])
-        keyed = {"key_event": sum(whole.records.values())} if whole.records else {}
+        total = Counts.total([*counts, processed.counts])
+        keyed = {"key_event": sum(total.records.values())} if total.records else {}
         calls = sum_counts((keyed, evaluation.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
         self.state = processed.state
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         seconds_by_callback = sum_counts(watch.take() for watch in watches)
         outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
-        whole = attrs.evolve(
-            whole,
+        total = attrs.evolve(
+            total,
             outputs={port: len(encoded_values) for port, encoded_values in outputs.items()},
             state_bytes=len(processed.state or b""),
         )
-        return BatchResult(whole, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
+        return BatchResult(total, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
 
     def _take_failures(self) -> Failures:
         """Return the failures since the last call of this method, and reset them."""
@@ -157,21 +155,21 @@ class Embedded:
         return all_failures((*keyed, self._operator.take_failures()))
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
-        """Return the events of a source's records, the number of records, and the seconds that keying took."""
+        """Return a source's keyed records, the number of records, and the seconds that keying took."""
         read = list(records)
         began = perf_counter()
         return self._keying[source].pack(read, now), len(read), perf_counter() - began
 
     def close(self) -> None:
-        """Let the handler clean up."""
+        """Call the handler's `close`."""
         self._operator.close()
 
 
 def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
-    """Process all records that a job's sources have now as one batch, then due timers, into the job's sinks.
+    """Process all available records of a job's sources as one batch, then fire due timers. Write outputs to the sinks.
 
     :param hooks: the hooks to call for the run and its batches
-    :param flush: true to raise the watermark to the end of time at last, so that every timer fires
+    :param flush: `True` to advance the watermark to the end of time after that, so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
@@ -209,13 +207,13 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():
-        text = "%s: events of %s wait for a source that is down (%s), and go with this run, which keeps no checkpoint"
+        text = "job %s: held events of %s were lost (%s): a source is down. To keep them, use Spark with a checkpoint"
         _logger.warning(text, job.name, source, f"{count:,}")
     return summary
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
-    """Write and commit one batch's outputs as one part for each port. Return the seconds that these stages took."""
+    """Write and commit one batch's outputs, as one part per port. Return the seconds that each stage took."""
     seconds = {"writing": 0.0, "committing": 0.0}
     for port in job.sinks:
         sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))

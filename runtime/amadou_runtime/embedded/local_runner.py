@@ -1,4 +1,4 @@
-"""Running a handler inside another program, with the operator core."""
+"""Runs a handler inside another program."""
 
 from typing import Any, Final
 
@@ -7,19 +7,19 @@ from amadou.engine import declared_specs
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.operator import GroupBatch, Operator
 from amadou_runtime.core.ports import port_codec
 
 _SOURCE: Final = "records"
 _GROUPS: Final = 64
-"""Number of key groups: a batch loads and stores those that it touches, and each of them costs some time by itself."""
+"""Number of key groups. A batch loads and stores only the key groups of its events, at a fixed cost per group."""
 
 
 class LocalRunner:
-    """Runs a handler in the caller's process, with its state in memory: for programs that answer requests, such as
-    `amadou window-node`. There is no watermark, so no timer fires.
+    """Runs a handler in the caller's process, with the state in memory. Use it in programs that answer requests, such
+    as `amadou window-node`. There is no watermark, so timers never fire.
 
-    :param name: the name in errors
+    :param name: the job's name in error messages
     :param handler: the handler
     """
 
@@ -30,20 +30,20 @@ class LocalRunner:
         self._keying = Keying(job, _SOURCE, handler.key_event, _GROUPS)
         self._codecs = {port: port_codec(job, port) for port in job.ports}
         self._groups: dict[int, bytes | None] = {}
-        """The stored state of each key group."""
+        """The stored form of each key group."""
         self._operator.open()
 
     def process(self, record: Any) -> dict[str, list[Any]]:
-        """Process a record as a batch.
+        """Process one record as a batch.
 
-        :param record: the record for the handler's `key_event`
-        :returns: the collected values, by port
-        :raises CallbackError: a callback failed; state is as before
+        :param record: the record to pass to the handler's `key_event`
+        :returns: the values that the handler collected, by port
+        :raises CallbackError: a callback failed; the state is unchanged
         """
         groups: dict[int, bytes | None] = {}
         outputs: dict[str, list[Any]] = {port: [] for port in self._codecs}
         for group, events in self._keying.pack([record], 0).events.items():
-            processed = self._operator.process(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None)
+            processed = self._operator.process(GroupBatch(self._groups.get(group), [Chunk(_SOURCE, b"", events)], None))
             groups[group] = processed.state
             for port, encoded_values in processed.outputs.items():
                 outputs[port] += map(self._codecs[port].decode, encoded_values)
@@ -55,5 +55,5 @@ class LocalRunner:
         return [key for stored in self._groups.values() for key in KeyGroup(stored).keys()]  # noqa: SIM118
 
     def close(self) -> None:
-        """Let the handler clean up."""
+        """Call the handler's `close`."""
         self._operator.close()

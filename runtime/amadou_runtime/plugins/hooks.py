@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from amadou import BatchReport, Job, Metric, Run, RunSummary, Sink, Source
+from amadou import Job, Metric, Run, Sink, Source
 from amadou.errors import AmadouError, PluginError
 from amadou.text import shown_value
 from amadou_runtime.core.failure import shown_traceback
@@ -26,7 +26,7 @@ _logger = logging.getLogger("amadou")
 class Plugins:
     """The plugins of this process and of a job, in the order in which they were loaded.
 
-    :param named: the job's plugins: modules, ``module:attribute``, or objects
+    :param named: the job's plugins: module names, references of the form ``module:attribute``, or objects
     :raises PluginError: a plugin of the job cannot be loaded
     """
 
@@ -37,19 +37,19 @@ class Plugins:
         self._traces = os.environ.get(TRACE, "").lower() not in ("", "0", "false", "off", "no")
 
     def sources(self) -> Mapping[str, type[Source]]:
-        """Return sources by their names on the command line."""
+        """Return the source classes by their names on the command line."""
         return self._registered("amadou_register_sources", "source", Source)
 
     def sinks(self) -> Mapping[str, type[Sink]]:
-        """Return sinks by their names on the command line."""
+        """Return the sink classes by their names on the command line."""
         return self._registered("amadou_register_sinks", "sink", Sink)
 
     def codecs(self) -> Mapping[str, Callable[[Any], Any]]:
-        """Return the functions that create the codec for a type, by name."""
+        """Return the functions that create a codec for a type, by the codec's name."""
         return self._registered("amadou_register_codecs", "codec")
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the plugins' metrics. A metric that fails is logged once, and is left out from then on."""
+        """Return the plugins' metrics. A metric is omitted after its first failure, which is logged."""
         hook = "amadou_register_metrics"
         known: dict[str, Metric] = {}
         owners: dict[str, str] = {}
@@ -58,16 +58,16 @@ class Plugins:
             try:
                 for metric in self._call(implementation, hook, list):
                     if not isinstance(metric, Metric):
-                        raise PluginError(plugin, f"it gave {metric!r}, which is no amadou.Metric", hook)
+                        raise PluginError(plugin, f"it returned {metric!r}, not an amadou.Metric", hook)
                     if metric.name in known:
-                        raise PluginError(plugin, f"{metric.name} is that of the plugin {owners[metric.name]}", hook)
+                        raise PluginError(plugin, f"the plugin {owners[metric.name]} already has {metric.name}", hook)
                     known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin
             except PluginError as error:
                 _warn(error)
         return tuple(known.values())
 
     def register_commands(self, app: "typer.Typer") -> None:
-        """Let plugins add commands. One that fails, and a command whose name is taken, is left out with a warning."""
+        """Let plugins add commands. Failing plugins and commands with duplicate names are skipped, with a warning."""
         from typer.main import get_command_name
 
         hook = "amadou_register_commands"
@@ -82,19 +82,19 @@ class Plugins:
                 name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
                 if name in owners:
                     app.registered_commands.remove(command)
-                    _warn(PluginError(plugin, f"the command {name!r} is that of the plugin {owners[name]}", hook))
+                    _warn(PluginError(plugin, f"the plugin {owners[name]} already has the command {name!r}", hook))
                 owners.setdefault(name, plugin)
 
     def prepare_job(self, job: Job) -> Job:
-        """Return a job with the changes of plugins.
+        """Return the job with the plugins' changes.
 
-        :raises PluginError: a plugin failed, or did not return a job
+        :raises PluginError: a plugin failed, or returned a value that is neither a job nor `None`
         """
         hook = "amadou_prepare_job"
         for implementation in self._implementations(hook):
             changed = self._call(implementation, hook, job=job)
             if changed is not None and not isinstance(changed, Job):
-                raise PluginError(implementation.plugin_name, f"it gave {changed!r}, which is no amadou.Job", hook)
+                raise PluginError(implementation.plugin_name, f"it returned {changed!r}, not an amadou.Job", hook)
             job = changed or job
         return job
 
@@ -110,7 +110,7 @@ class Plugins:
     def run_started(self, run: Run) -> None:
         """Notify plugins that a run has started.
 
-        :raises PluginError: a plugin ends the run
+        :raises PluginError: a plugin raised an `AmadouError`, which ends the run
         """
         hook = "amadou_run_started"
         for implementation in self._implementations(hook):
@@ -121,31 +121,17 @@ class Plugins:
                     raise
                 _warn(error)
 
-    def batch_completed(self, run: Run, batch: BatchReport) -> None:
-        """Notify plugins of a completed batch."""
-        self._notify("amadou_batch_completed", run=run, batch=batch)
-
     @property
     def want_spark_progress(self) -> bool:
-        """`True` if a plugin has this hook: asking Spark costs some milliseconds a batch."""
+        """`True` if a plugin implements `amadou_spark_progress`. Reading Spark's progress takes a few milliseconds per
+        batch.
+        """
         return bool(self._implementations("amadou_spark_progress"))
-
-    def spark_progress(self, run: Run, progress: Mapping[str, Any]) -> None:
-        """Notify plugins of Spark's progress."""
-        self._notify("amadou_spark_progress", run=run, progress=progress)
-
-    def run_ended(self, run: Run, summary: RunSummary) -> None:
-        """Notify plugins that a run has ended."""
-        self._notify("amadou_run_ended", run=run, summary=summary)
-
-    def run_failed(self, run: Run, error: Exception) -> None:
-        """Notify plugins that a run has failed."""
-        self._notify("amadou_run_failed", run=run, error=error)
 
     def _registered(self, hook: str, kind: str, base: type | None = None) -> dict[str, Any]:
         """Return the objects that plugins register, by name.
 
-        :param base: required base class of the objects
+        :param base: required base class of the registered classes
         """
         known: dict[str, Any] = {}
         owners: dict[str, str] = {}
@@ -154,21 +140,21 @@ class Plugins:
             try:
                 added = self._call(implementation, hook)
                 if not isinstance(added, Mapping):
-                    raise PluginError(name, f"it gave {added!r}, which is no mapping of names", hook)
+                    raise PluginError(name, f"it returned {added!r}, not a mapping of names to {kind}s", hook)
                 for key, value in added.items():
                     if not isinstance(key, str):
-                        raise PluginError(name, f"the name of a {kind} must be a text, not {key!r}", hook)
+                        raise PluginError(name, f"the name of a {kind} must be a string, not {key!r}", hook)
                     if base is not None and not (isinstance(value, type) and issubclass(value, base)):
-                        raise PluginError(name, f"{key!r} must be a class of {kind}s, not {value!r}", hook)
+                        raise PluginError(name, f"{key!r} must be a {kind} class, not {value!r}", hook)
                     if key in known:
-                        raise PluginError(name, f"the {kind} {key!r} is that of the plugin {owners[key]}", hook)
+                        raise PluginError(name, f"the plugin {owners[key]} already has the {kind} {key!r}", hook)
                     known[key], owners[key] = value, name
             except PluginError as error:
                 _warn(error)
         return known
 
-    def _notify(self, hook: str, **values: Any) -> None:
-        """Call a hook; log its failures and continue."""
+    def notify(self, hook: str, **values: Any) -> None:
+        """Call a hook of all plugins. Failures are logged and do not end the run."""
         for implementation in self._implementations(hook):
             try:
                 self._call(implementation, hook, **values)
@@ -180,7 +166,7 @@ class Plugins:
     ) -> Any:
         """Call a plugin's hook.
 
-        :param read: function that reads the answer
+        :param read: function that converts the returned value
         """
         plugin = implementation.plugin_name
         try:
@@ -200,12 +186,12 @@ _loaded: dict[tuple[Any, ...], Plugins] = {}
 
 
 def plugins_of(named: Iterable[Any] = ()) -> Plugins:
-    """Return the plugins of this process for a job, loaded once.
+    """Return the plugins of this process and of a job. Each combination of plugins is loaded only once.
 
     :param named: see `Plugins`
     """
     given = tuple(named)
-    key = tuple(plugin if isinstance(plugin, str) else id(plugin) for plugin in given)  # objects may have no hash
+    key = tuple(plugin if isinstance(plugin, str) else id(plugin) for plugin in given)  # an object may be unhashable
     if key not in _loaded:
         _loaded[key] = Plugins(given)
     return _loaded[key]

@@ -1,4 +1,4 @@
-"""Finds and loads plugins: amadou's own, installed ones, and those that a job names."""
+"""Finds and loads plugins: amadou's own, installed ones, and those that a job specifies."""
 
 import importlib
 import itertools
@@ -31,13 +31,13 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class LoadedPlugin:
-    """A plugin that was found.
+    """A plugin that was found, even if it was not loaded.
 
-    :param name: its name
+    :param name: the plugin's name
     :param origin: `amadou`, an installed package with its version, or `the job`
-    :param place: the module, or the object's class
+    :param place: the plugin's module, or the plugin's class if the plugin is an object
     :param hooks: names of the hooks that the plugin implements
-    :param problem: reason why the plugin is not loaded; `None` for a loaded plugin
+    :param problem: the reason why the plugin was not loaded; `None` if it was loaded
     """
 
     name: str
@@ -48,7 +48,7 @@ class LoadedPlugin:
 
 
 class PluginLoader:
-    """Loads plugins, and keeps them in the order of loading.
+    """Loads plugins, and stores them in the order in which they were loaded.
 
     :param named: see `Plugins`
     :raises PluginError: a plugin of the job cannot be loaded
@@ -64,7 +64,7 @@ class PluginLoader:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
-            message = "%s names %s, which is not installed (it takes: %s)"
+            message = "%s contains unknown plugins: %s (known: %s)"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
             _logger.warning(message, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
@@ -73,7 +73,7 @@ class PluginLoader:
             self._load_named(plugin)
 
     def implementations(self, hook: str) -> list[pluggy.HookImpl]:
-        """Return the functions that implement a hook, in the order of calls."""
+        """Return the functions that implement a hook, in call order."""
         order = [name for name, _ in self._manager.list_name_plugin()]
         found = getattr(self._manager.hook, hook).get_hookimpls()
         return sorted(found, key=lambda each: (not each.tryfirst, each.trylast, order.index(each.plugin_name)))
@@ -88,7 +88,7 @@ class PluginLoader:
             self._load(entry.name, origin, entry.value, entry.load)
         except PluginError as error:
             self.found.append(LoadedPlugin(entry.name, origin, entry.value, problem=error.why))
-            _logger.warning("%s (from %s; %s=%s turns it off)", error, origin, OFF, entry.name)
+            _logger.warning("%s (from %s; turn the plugin off with %s=%s)", error, origin, OFF, entry.name)
 
     def _load_named(self, plugin: Any) -> None:
         if not isinstance(plugin, str):
@@ -96,7 +96,7 @@ class PluginLoader:
             self._load(place, "the job", place, lambda: plugin)
             return
         if not _REFERENCE.fullmatch(plugin):
-            raise PluginError(plugin, "name a module, or an object in it as module:attribute")
+            raise PluginError(plugin, "not a plugin reference: use a module name, or module:attribute for an object")
         self._load(plugin, "the job", plugin, EntryPoint(plugin, plugin, PROJECT).load)
 
     def _load(self, name: str, origin: str, place: str, load: Callable[[], Any]) -> None:
@@ -104,11 +104,11 @@ class PluginLoader:
             plugin = load()
             plugin = plugin() if isinstance(plugin, type) else plugin
             if plugin is None:
-                raise TypeError("it is None: name a module, or an object in it as module:attribute")
+                raise TypeError("it is None: use a module name, or module:attribute for an object")
         except (Exception, SystemExit) as error:
             raise PluginError(name, f"{type(error).__name__}: {error}") from error
         if self._manager.is_registered(plugin):
-            return  # a job may name an installed plugin
+            return  # a job can also specify an installed plugin
         name = self._free(name)
         try:
             self._manager.register(plugin, name)
@@ -122,18 +122,18 @@ class PluginLoader:
         if unknown or wrapping or not callers:
             self._manager.unregister(name=name)
             if wrapping:
-                raise PluginError(name, f"{', '.join(wrapping)} is a wrapper: hooks are called one after the other")
+                raise PluginError(name, f"{', '.join(wrapping)} is a hook wrapper: write a hook without wrapper=True")
             known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
-            what = f"there is no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
-            raise PluginError(name, f"{what} (the hooks are: {known})")
+            what = f"unknown hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
+            raise PluginError(name, f"{what} (known hooks: {known})")
         self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
 
     def _free(self, name: str) -> str:
-        """Return the name, with a number if another plugin has it: two objects of a class, for example."""
+        """Return the name if it is free, otherwise the name and a number. Objects of one class have the same name."""
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
 
 
 def _place(plugin: Any) -> str:
-    name = getattr(plugin, "__name__", None)  # a module's
+    name = getattr(plugin, "__name__", None)  # modules have a name
     return name if isinstance(name, str) else f"{type(plugin).__module__}.{type(plugin).__qualname__}"

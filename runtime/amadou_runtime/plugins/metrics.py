@@ -13,9 +13,9 @@ _logger = logging.getLogger("amadou")
 
 
 def guarded(metric: Metric, plugin: str) -> Metric:
-    """Return a metric that never raises: its first failure is logged, and it returns `None` from then on.
+    """Return the metric with a `read` that never raises: it logs its first failure, and then always returns `None`.
 
-    :param plugin: name of the metric's plugin
+    :param plugin: name of the plugin that registered the metric
     """
     has_failed = False
 
@@ -29,7 +29,7 @@ def guarded(metric: Metric, plugin: str) -> Metric:
             return given
         except Exception as error:
             has_failed = True
-            message = f"the metric {metric.name} of the plugin {plugin} failed, and is left out from now on"
+            message = f"the metric {metric.name} of the plugin {plugin} failed and is omitted for the rest of the run"
             why = redacted(f"{type(error).__name__}: {error}")
             _logger.warning("%s: %s\n%s", message, why, shown_traceback(error))
             return None
@@ -42,6 +42,6 @@ def _check(metric: Metric, given: Any) -> None:
         return
     if metric.label is None:
         if not isinstance(given, Real):
-            raise TypeError(f"it gave {given!r}, which is no number")
+            raise TypeError(f"it returned {given!r}, not a number")
     elif not isinstance(given, Mapping) or not all(isinstance(number, Real) for number in given.values()):
-        raise TypeError(f"it gave {given!r}, which are no numbers by {metric.label}")
+        raise TypeError(f"it returned {given!r}, not a mapping of {metric.label} to numbers")

@@ -1,4 +1,4 @@
-"""Notifies plugins of one run's beginning, its batches and its end."""
+"""Notifies plugins when a run starts, completes a batch, or ends."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from amadou_runtime.plugins.hooks import Plugins
 
 
 class RunHooks:
-    """Notifies plugins of one run: of its beginning and its end only once."""
+    """Notifies plugins of the start, batches and end of one run. The start and the end are reported only once."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -19,34 +19,34 @@ class RunHooks:
         self._has_ended = False
 
     def started(self, run: Run) -> None:
-        """Notify plugins of the run's beginning, after sources and sinks were checked and before the first batch."""
+        """Notify plugins that the run starts: its sources and sinks have been checked, and the first batch follows."""
         if self._run is None:
             self._run = attrs.evolve(run, metrics=self.plugins.metrics())
             self.plugins.run_started(self._run)
 
     def batch_completed(self, batch: BatchReport) -> None:
-        """Notify plugins of a batch whose outputs are committed."""
+        """Notify plugins of a batch whose outputs have been committed."""
         assert self._run is not None
-        self.plugins.batch_completed(self._run, batch)
+        self.plugins.notify("amadou_batch_completed", run=self._run, batch=batch)
 
     def spark_progress(self, progress: Mapping[str, Any]) -> None:
-        """Notify plugins of Spark's progress of a batch."""
+        """Notify plugins of Spark's progress report on a batch."""
         assert self._run is not None
-        self.plugins.spark_progress(self._run, progress)
+        self.plugins.notify("amadou_spark_progress", run=self._run, progress=progress)
 
     def ended(self, outcome: RunSummary | Exception) -> None:
-        """Notify plugins of the run's end or failure, unless the run failed before it began."""
+        """Notify plugins that the run has ended or failed, unless it failed before it started."""
         if self._run is None or self._has_ended:
             return
         self._has_ended = True
         if isinstance(outcome, RunSummary):
-            self.plugins.run_ended(self._run, outcome)
+            self.plugins.notify("amadou_run_ended", run=self._run, summary=outcome)
         else:
-            self.plugins.run_failed(self._run, outcome)
+            self.plugins.notify("amadou_run_failed", run=self._run, error=outcome)
 
     @contextmanager
     def failures_reported(self) -> Iterator[None]:
-        """Report an error that leaves the context as the run's end."""
+        """Report an error raised within the context as the run's failure."""
         try:
             yield
         except Exception as error:

@@ -1,4 +1,4 @@
-"""A checkpoint's metadata: the job that it belongs to, in `amadou.json` beside Spark's own files."""
+"""A checkpoint's metadata, such as the name of its job. Stored in `amadou.json` beside Spark's files."""
 
 import json
 import uuid
@@ -22,11 +22,11 @@ class CheckpointMetadata:
     """Metadata of a checkpoint.
 
     :param job: the job's name
-    :param run: id of the checkpoint from its creation; see `SinkBatch`
-    :param key_groups: number of key groups, frozen by the first run
-    :param key_ranges: number of ranges of key groups, frozen likewise
+    :param run: id of the checkpoint, assigned when the checkpoint is created; see `SinkBatch`
+    :param key_groups: number of key groups, fixed by the first run
+    :param key_ranges: number of key ranges, fixed by the first run
     :param specs: the structures that each state spec has had, by name; see `core.state_schema`
-    :param streams: the streams of sources that earlier runs read
+    :param streams: names of the streams that earlier runs have read
     """
 
     job: str
@@ -38,11 +38,11 @@ class CheckpointMetadata:
 
 
 def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
-    """Open a checkpoint for a job: read its metadata, or write a new one's. See also `keep`.
+    """Open a checkpoint for a job. Read the metadata, or write the metadata of a new checkpoint. See also `keep`.
 
     :param files: the checkpoint's files
     :param key_ranges: number of key ranges of a new checkpoint
-    :raises CheckpointError: it belongs to another job, the job no longer fits it, or it cannot be read or written
+    :raises CheckpointError: the checkpoint belongs to another job, does not fit the job, or cannot be read or written
     """
     checkpoint = files.checkpoint
     specs = described(job)
@@ -50,7 +50,7 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
-            raise CheckpointError(checkpoint, "it was not made by amadou; give another directory")
+            raise CheckpointError(checkpoint, "it was not created by amadou: use another directory")
         assert isinstance(job.key_groups, int)
         identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
         keep(files, identity)
@@ -64,14 +64,14 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
-    """Write a checkpoint's metadata. A job's changes take effect with its first batch: code whose first batch fails
-    leaves the checkpoint as the earlier code needs it.
+    """Write a checkpoint's metadata. For a changed job, the metadata is updated only with the first batch. If
+    this batch fails, the earlier code can still use the checkpoint.
     """
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
 
 
 def last_batch(files: Files) -> int | None:
-    """Return the number of the last planned batch."""
+    """Return the number of the last planned batch; `None` if no batch was planned."""
     return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
 
 
@@ -79,23 +79,23 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
     try:
         content = json.loads(stored)
         if content.pop("format") != _FORMAT:
-            raise CheckpointError(checkpoint, f"{_FILE} is of another release of amadou")
+            raise CheckpointError(checkpoint, f"{_FILE} is from another release: use that release or another directory")
         return CheckpointMetadata(**content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            checkpoint, f"{_FILE} cannot be read ({error}); restore it, or give another directory to begin anew"
+            checkpoint, f"{_FILE} cannot be read: restore the file, or start with a new directory ({error})"
         ) from error
 
 
 def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[str, Structure]) -> None:
     if identity.job != job.name:
         raise CheckpointError(
-            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}; give each job a directory"
+            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}: use another directory"
         )
     if identity.key_groups != job.key_groups:
         raise CheckpointError(
             checkpoint,
-            f"its first run had key_groups={identity.key_groups}, which cannot change; the job has {job.key_groups}",
+            f"the first run set key_groups={identity.key_groups}, but the job sets {job.key_groups}: change it back",
         )
     problem = state_problem(job, identity.specs, specs)
     if problem is not None:
@@ -103,5 +103,5 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[
 
 
 def absolute(checkpoint: str) -> str:
-    """Return a checkpoint as an absolute path or URI."""
+    """Return the absolute path or the URI of a checkpoint."""
     return checkpoint if "://" in checkpoint or checkpoint.startswith("file:") else str(Path(checkpoint).absolute())

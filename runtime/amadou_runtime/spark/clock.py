@@ -1,9 +1,9 @@
-"""The time of a run on Spark: the watermark of each batch, and when a batch without data is due.
+"""The time of a run on Spark: the watermark of each batch, and the time of the next batch if no data arrives.
 
-Spark's own watermark is not used: it counts milliseconds, does not support idle sources, and loses each source's
-progress at a restart. The driver fixes the watermark when a batch begins and hands it to the tasks. After a batch the
-driver writes the progress of each source beside Spark's own files. So a run that resumes, or processes the last batch
-again, has the same watermarks.
+Spark's watermark is not used: it has a resolution of milliseconds, does not support idle sources, and loses each
+source's progress on restart. The driver computes the watermark when a batch begins, and passes the watermark to the
+tasks as a Spark local property. After a batch, the driver writes each source's progress beside Spark's files. A run
+that resumes, or processes the last batch again, therefore has the same watermarks.
 """
 
 import json
@@ -30,12 +30,12 @@ _PROPERTY = "amadou.time"
 
 
 def stream_name(source: str) -> str:
-    """Return Spark's name for the stream of a source: Spark recognizes the source by it when others come and go."""
+    """Return Spark's name for a source's stream. The name does not change if other sources are added or removed."""
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
 
 
 def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
-    """Return the end offset of each stream in a batch, as Spark planned it."""
+    """Return the end offset that Spark planned for a batch, by stream."""
     lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
@@ -56,22 +56,22 @@ class BatchTime:
     dependency_state: bytes | None = None
 
     def hand_to_tasks(self, spark: Any) -> None:
-        """Hand the batch's time to the tasks that this thread starts."""
+        """Pass the batch's time, as a Spark local property, to the tasks that this thread starts."""
         spark.sparkContext.setLocalProperty(_PROPERTY, json.dumps(attrs.asdict(self), default=bytes.hex))
 
     @classmethod
     def of_task(cls) -> "BatchTime":
-        """Return the time of the task's batch. Called in a task."""
+        """Return the time of the batch that the current task belongs to."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
         text = None if context is None else context.getLocalProperty(_PROPERTY)
         if context is None or text is None:
-            raise RunError("Spark did not hand the watermark to its tasks: PYSPARK_PIN_THREAD=false does not work here")
+            raise RunError("Spark did not pass the watermark to its tasks: do not set PYSPARK_PIN_THREAD=false")
         fields = json.loads(text)
         time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
-            raise RunError(f"a task of another batch has the time of batch {time.number}")
+            raise RunError(f"a task received the watermark of batch {time.number}, but belongs to another batch")
         return time
 
 
@@ -84,27 +84,27 @@ def _bytes(digits: str | None) -> bytes | None:
 
 
 class Clock(Protocol):
-    """Source of each batch's watermark and processing time."""
+    """Clock of a run. Provides the watermark and the processing time of each batch."""
 
     ranges: dict[int, RangeStatus]
-    """Status of each key range that was ever called."""
+    """Last status of each key range that any batch has called."""
     letters: LetterCount
-    """Numbers of calls and failures of callbacks; to be set before a batch ends."""
+    """Counts of callback calls and failures; must be updated before `end` is called."""
 
     @property
     def watermark(self) -> int | None:
         """The watermark of the current batch, in microseconds."""
 
     def begin(self, number: int) -> BatchTime:
-        """Fix the time of a batch."""
+        """Set and return a batch's watermark and processing time."""
 
     def end(
         self, number: int, newest: Newest, ranges: Mapping[int, RangeStatus], dependency_state: bytes | None
     ) -> None:
-        """Record a batch's progress, before the batch counts as completed.
+        """Record a batch's progress before Spark marks the batch as completed.
 
         :param newest: the newest event times of the batch
-        :param ranges: the key ranges that were called; see `Clock.ranges`
+        :param ranges: status of the key ranges that the batch called; see `Clock.ranges`
         :param dependency_state: see `Decision.state`
         """
 
@@ -115,9 +115,9 @@ class Clock(Protocol):
 class RunClock:
     """The clock of a run with a checkpoint; see `Clock`.
 
-    :param directory: a local directory, for files that other processes of this machine read
-    :param ends: whether the run ends when the available input is read
-    :raises CheckpointError: the last run's clock cannot be read
+    :param directory: local directory for files that other processes on this machine read
+    :param ends: `True` if the run ends when all available input has been read
+    :raises CheckpointError: the progress that the last run recorded cannot be read
     """
 
     def __init__(self, job: Job, files: Files, directory: Path, *, ends: bool) -> None:
@@ -146,7 +146,7 @@ class RunClock:
         return self._watermark.current
 
     def flush(self) -> None:
-        """Raise the watermark to the end of time."""
+        """Advance the watermark to the end of time."""
         self._flushes = True
         self._watermark.raise_to(END_OF_TIME)
 
@@ -159,7 +159,7 @@ class RunClock:
             began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
             if self._notes_beginnings:
                 self._files.write(name, json.dumps(began))
-        else:  # the batch is processed again, at the same processing time and watermark
+        else:  # the batch is processed again, with the same time and watermark
             began = json.loads(kept)
             self._now = began["now"]
             self._watermark.follow(self._now, reading)
@@ -171,7 +171,9 @@ class RunClock:
         return self._watermark.reports(self._now)
 
     def newest_file(self, source: str) -> Path | None:
-        """Return the file with the newest event times of a source's partitions, for the source's planner."""
+        """Return the file with the newest event times of the partitions, for the source's planner; `None` if the source
+        does not report partition offsets.
+        """
         if type(self._sources[source]).partition_offsets is Source.partition_offsets:
             return None
         return self._directory / f"{stream_name(source)}.json"
@@ -190,14 +192,16 @@ class RunClock:
             "dependency_state": dependency_state,
             "letters": attrs.asdict(self.letters),
         }
-        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for people
+        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # only for people who inspect the file
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
         self._plan_wake_up(number)
 
     def _reading(self, number: int) -> dict[str, Reading]:
-        """Return the part of each source that a batch reads, by Spark's plans for this batch and the previous one."""
+        """Return the `Reading` of each source in a batch, from the offsets that Spark planned for this batch and the
+        previous batch.
+        """
         last, before = self._planned
         if last != number - 1:  # the first batch of the run
             before = planned_offsets(self._files, number - 1)
@@ -213,7 +217,7 @@ class RunClock:
         return Reading.between(was_read or {}, read)
 
     def _partitions(self, source: str, offset: str | None) -> Mapping[str, PartitionOffset] | None:
-        if offset is None or offset == "-":  # Spark writes "-" for a source without an offset yet
+        if offset is None or offset == "-":  # Spark writes "-" for a source that has no offset yet
             return None
         log = f"{self._files.checkpoint}/sources/{stream_name(source)}"
         return self._sources[source].partition_offsets(json.loads(offset), log)
@@ -241,8 +245,7 @@ class RunClock:
         if text is None:
             raise CheckpointError(
                 self._files.checkpoint,
-                f"the file {name} is missing, which says how far the run had come; restore it, or give another "
-                "directory to begin anew",
+                f"the progress file {name} is missing: restore the file, or start with a new directory",
             )
         try:
             kept = json.loads(text)
@@ -253,5 +256,5 @@ class RunClock:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
-                f"{name} cannot be read ({error!r}); restore it, or give another directory to begin anew",
+                f"{name} cannot be read: restore the file, or start with a new directory ({error!r})",
             ) from error

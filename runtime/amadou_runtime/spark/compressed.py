@@ -1,4 +1,4 @@
-"""Packs and compresses data that goes through Spark or stays in its state, since Spark copies it several times."""
+"""Packs and compresses data that passes through Spark or is stored in Spark's state. Spark copies such data often."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ def pack_compressed(value: Any) -> bytes:
 
 
 def unpack_compressed(data: bytes) -> Any:
-    """Return the value that `pack_compressed` turned into these bytes."""
+    """Return the value that `pack_compressed` encoded as these bytes."""
     import pyarrow as pa
 
     size = int.from_bytes(data[:_SIZE])

@@ -1,4 +1,4 @@
-"""Files of a checkpoint, in any file system that Hadoop can reach."""
+"""Files of a checkpoint, in any file system that Hadoop supports."""
 
 from typing import Any
 
@@ -17,20 +17,20 @@ class Files:
         self._jvm = spark._jvm
         self._conf = spark._jsc.hadoopConfiguration()
 
-    # Each of these methods raises a CheckpointError where the file system raises an error.
+    # Each of these methods raises a CheckpointError if the file system raises an error.
 
     def is_local(self) -> bool:
-        """Return whether the checkpoint is in the machine's own file system."""
+        """Return `True` if the checkpoint is in the local file system."""
         _, system = self._locate("")
         return bool(system.getScheme() == "file")
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a file or directory of this name."""
+        """Return `True` if a file or directory with this name exists."""
         path, system = self._locate(name)
         return bool(self._try("read", lambda: system.exists(path)))
 
     def names(self, directory: str) -> list[str]:
-        """Return the names of the entries of a directory."""
+        """Return the names of a directory's entries; an empty list if the directory does not exist."""
         path, system = self._locate(directory)
 
         def names() -> list[str]:
@@ -57,7 +57,9 @@ class Files:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file, completely or not at all."""
+        """Write a file. Readers never see a partly written file. A crash while an older file is replaced can lose both
+        versions.
+        """
         path, system = self._locate(name)
         beside, _ = self._locate(f"{name}.tmp")
 

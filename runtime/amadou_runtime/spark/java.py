@@ -1,4 +1,4 @@
-"""Java as Spark's launcher finds it."""
+"""Controls how Spark's launcher starts Java."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _SCRIPT = """#!/bin/sh
-# Runs Java without the module that Spark's launcher adds: Java warns about it, and only MLlib uses it.
+# Runs Java without a module that Spark's launcher adds: Java warns about the module, and only MLlib uses it.
 for option do
     shift
     if [ "$option" = --add-modules=jdk.incubator.vector ]; then {home}; else set -- "$@" "$option"; fi
@@ -19,9 +19,9 @@ exec {java} "$@"
 
 @contextmanager
 def without_incubator_modules(java: str) -> Iterator[None]:
-    """Within this context, let Spark's launcher start Java without a module that Java warns about on the console.
+    """Within this context, make Spark's launcher start Java without the incubator module, to avoid Java's warning.
 
-    :param java: path of the Java program
+    :param java: path of the Java executable
     """
     home = os.environ.get("JAVA_HOME")
     with TemporaryDirectory(prefix="amadou-java-") as directory:
@@ -30,7 +30,7 @@ def without_incubator_modules(java: str) -> Iterator[None]:
         restore = "unset JAVA_HOME" if home is None else f"export JAVA_HOME={shlex.quote(home)}"
         script.write_text(_SCRIPT.format(home=restore, java=shlex.quote(java)))
         script.chmod(0o700)
-        if not os.access(script, os.X_OK):  # a noexec directory: Java shows its warning
+        if not os.access(script, os.X_OK):  # the directory is mounted with noexec: accept the warning
             yield
             return
         os.environ["JAVA_HOME"] = directory

@@ -1,8 +1,8 @@
-"""A range of key groups, for which Spark keeps one state and one timeout."""
+"""Key ranges: Spark stores one state and one timeout for each range of key groups."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -10,18 +10,19 @@ from amadou.errors import StateDecodeError
 from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import OTHER_RELEASE
-from amadou_runtime.core.operator import Operator, ProcessedGroup, ReplayedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, ReplayedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
-"""Each range costs one of Spark's calls, with pandas around it, in every batch. More ranges than partitions let state
-spread over more cores later, and let a batch that touches little state write less of it."""
+"""Number of key ranges for each shuffle partition of a new checkpoint. In every batch, each range costs one call from
+Spark, including the overhead of pandas. If there are more ranges than partitions, the state can be spread over more
+cores later, and a batch that touches few keys writes less state."""
 
 _VERSION = 4
 
 
 def range_count(key_groups: int, partitions: int) -> int:
-    """Return the number of ranges into which the first run of a checkpoint divides its key groups."""
+    """Return the number of ranges into which the first run on a checkpoint divides the key groups."""
     return min(key_groups, RANGES_PER_PARTITION * partitions)
 
 
@@ -42,10 +43,10 @@ class RangeStatus:
     """Status of a key range after a batch.
 
     :param keys: number of keys that have state or timers
-    :param timers_pending: number of timers that are set and not due
+    :param timers_pending: number of pending timers
     :param state_bytes: size of the stored state
-    :param next_timer: event time at which the range must be called again at the latest, in microseconds
-    :param held: held events
+    :param next_timer: event time of the next timer, in microseconds; Spark must call the range again for this timer
+    :param held: number of held events and the oldest event time, by source
     """
 
     keys: int
@@ -56,11 +57,13 @@ class RangeStatus:
 
 
 class KeyRange:
-    """The key groups of a range, between Spark's state and the operator core.
+    """The key groups of a range. Connects Spark's state with the operator core.
 
-    Key groups are many, so that the subjects of one group fit the processor's cache while it is processed; ranges are
-    few. Stored as ``[version, {group: [state, next timer, keys, pending timers, whether some state is in memory, held
-    events, retired names]}, run that stored it]``, compressed.
+    There are many key groups, so that the subjects of a group fit into the processor's cache while the group is
+    processed. There are few ranges, since each range costs a call from Spark.
+
+    A range is stored, compressed, as ``[version, {group: [state, next timer, keys, pending timers, flag for in-memory
+    state, held events, retired names]}, run that stored the range]``.
     """
 
     def __init__(self, stored: bytes | None) -> None:
@@ -70,7 +73,7 @@ class KeyRange:
         if stored is not None:
             version, *rest = unpack_compressed(stored)
             if version != _VERSION:
-                why = f"this release reads version {_VERSION} of a key range's state"
+                why = f"this release reads only version {_VERSION} of a key range's state"
                 raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
             groups, self._run = rest
             self._groups = {group: KeptGroup(*kept) for group, kept in groups.items()}
@@ -78,32 +81,32 @@ class KeyRange:
     def process(
         self,
         operator: Operator,
-        chunks: Iterable[tuple[int, Chunk]],
+        events: Iterable[tuple[int, Chunk]],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[int, ProcessedGroup]:
-        """Process one batch of the key groups that have events, due timers, or held events that are released.
+        """Process one batch in the key groups that have events, due timers or held events to release.
 
-        :param chunks: the batch's events with their key group, in any order
-        :param watermark: see `Operator.process`, also for `limits`
+        :param events: the batch's events, as pairs of key group and chunk, in any order
+        :param watermark: see `GroupBatch`
+        :param limits: see `GroupBatch`
         :returns: results by key group
         """
         by_group: dict[int, list[Chunk]] = {}
-        for group, chunk in chunks:
+        for group, chunk in events:
             by_group.setdefault(group, []).append(chunk)
         for group, kept in self._groups.items():
             if self._is_called(kept, operator, watermark, limits):
                 by_group.setdefault(group, [])
-        processed = {}
-        for group in sorted(by_group):
-            before = self._groups.pop(group, None)
-            after = processed[group] = operator.process(before and before.state, by_group[group], watermark, limits)
-            self._keep(group, after)
+        processed = {
+            group: self._process_group(operator, group, chunks, watermark, limits)
+            for group, chunks in sorted(by_group.items())
+        }
         self._run = operator.run
         return processed
 
     def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
-        """Return whether a batch without events for a key group must process the group."""
+        """Return `True` if a key group must be processed in a batch without events for the group."""
         due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
         is_back = any(name not in operator.retired for name in kept.retired)
@@ -116,22 +119,26 @@ class KeyRange:
         watermark: int | None,
         limits: Mapping[str, int],
     ) -> list[ProcessedGroup]:
-        """Replay dead letters of some key groups, before the batch's events.
+        """Replay dead letters in their key groups, before the batch's events are processed.
 
-        :param again: replayed events, timers and calls by key group
+        :param again: events, timers and calls to replay, by key group
         """
-        processed = []
-        for group, replayed in sorted(again.items()):
-            before = self._groups.pop(group, None)
-            after = operator.replay(before and before.state, replayed, watermark, limits)
-            self._keep(group, after)
-            processed.append(after)
-        return processed
+        return [
+            self._process_group(operator, group, replayed.chunks, watermark, limits, replayed)
+            for group, replayed in sorted(again.items())
+        ]
 
-    def _keep(self, group: int, after: ProcessedGroup) -> None:
+    def _process_group(self, operator: Operator, group: int, *given: Any) -> ProcessedGroup:
+        """Process one batch in a key group.
+
+        :param given: the fields of the `GroupBatch` after `state`
+        """
+        kept = self._groups.pop(group, None)
+        after = operator.process(GroupBatch(kept and kept.state, *given))
         if after.state is not None:
             figures = after.next_timer, after.counts.keys, after.counts.timers_pending
             self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
+        return after
 
     def status(self, stored: bytes | None) -> RangeStatus:
         """Return the status of the range.
@@ -148,7 +155,7 @@ class KeyRange:
         )
 
     def pack(self) -> bytes | None:
-        """Return the range as it is stored; `None` if the range is empty."""
+        """Return the range in its stored form; `None` if the range is empty."""
         if not self._groups:
             return None
         return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self._run])

@@ -23,14 +23,14 @@ KEYED = "range int, event_time timestamp, chunk binary"
 """Columns after keying. The event time is for Spark only; see `timeouts`."""
 
 BLOCK = 100_000
-"""Number of records that are keyed and packed together: each block makes a row for each key range."""
+"""Number of records in a block. Each block is keyed and packed as a whole, into at most one row per key range."""
 REPORT_RANGE = -1
-"""Range of rows that carry no events and pass unchanged to the driver."""
+"""Range number for rows that carry no events: these rows are passed to the driver unchanged."""
 
 
 @attrs.frozen
 class KeyingStage:
-    """Turns rows of one source into packed events by key range, and a report of the source's progress.
+    """Turns the rows of one source into packed events by key range, and into reports of the source's progress.
 
     :param source: the source's name
     """
@@ -56,14 +56,10 @@ class KeyingStage:
                         yield rows.to_arrow()
                         began = perf_counter()
         except AmadouError as error:
-            failed = Rows(self.payload, time, 0.0)
-            failed.add(REPORT_RANGE, packed_error(error))
-            yield failed.to_arrow()
-            for _ in batches:
-                pass  # the batch has failed, but Spark requires that its rows are read
+            yield failed_rows(self.payload, time, error, batches)
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
-        """Return the records of cells, in blocks that are keyed and packed together."""
+        """Yield the records of the cells, in blocks that are keyed and packed together."""
         to_records = worker.job.sources[self.source].to_records
         records = iter((to_records or _as_they_are)(cells))
         while block := list(itertools.islice(records, BLOCK)):
@@ -72,7 +68,7 @@ class KeyingStage:
     def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
         """Key records.
 
-        :param place: partition and position of the records, and a number that gives their order of arrival
+        :param place: partition and position of the records, and the sequence number of the block; see `order_of`
         """
         partition_of = worker.job.sources[self.source].partition_of
         partition = "" if partition_of is None else partition_of(place[0])
@@ -82,7 +78,7 @@ class KeyingStage:
 class Rows:
     """Rows of the keying stage.
 
-    :param began: start of the work on the rows, by `perf_counter`
+    :param began: result of `perf_counter` at the start of the work on the rows
     """
 
     def __init__(self, payload: Payload, time: BatchTime, began: float) -> None:
@@ -99,7 +95,7 @@ class Rows:
     def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> list[Any]:
         """Key records and add their events.
 
-        :returns: dead letters of records that could not be keyed, as encoded values
+        :returns: encoded dead letters for records that could not be keyed
         """
         keying = worker.keying[source]
         packed = keying.pack(records, self._now)
@@ -137,20 +133,29 @@ class Rows:
         return pa.record_batch(columns, names=["range", "event_time", "chunk"])
 
 
+def failed_rows(payload: Payload, time: BatchTime, error: AmadouError, batches: Iterator[Any]) -> Any:
+    """Return rows that report the error of a failed task."""
+    rows = Rows(payload, time, 0.0)
+    rows.add(REPORT_RANGE, packed_error(error))
+    for _ in batches:
+        pass  # Spark requires a task to read all of its rows
+    return rows.to_arrow()
+
+
 def _as_they_are(cells: Any) -> list[Any]:
     return cells.to_pylist() if cells.type.num_fields else cells.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
 
 
 def order_of(partition: str, position: int, number: int) -> bytes:
-    """Return a sort key that puts blocks of events into the order of their source.
+    """Return a sort key for blocks of events, in the order in which the source delivered the blocks.
 
-    :param number: place of the block in the task, among blocks of the same partition and position
+    :param number: sequence number of the block, among a task's blocks with the same partition and position
     """
     return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
 
 
 def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
-    """Return the cells of an Arrow batch, split where partition or position changes."""
+    """Split an Arrow batch where partition or position changes. Yield each slice's partition, position and cells."""
     import pyarrow.compute as pc
 
     cells = batch.column("record")

@@ -1,4 +1,4 @@
-"""Tasks that Spark retried, because a Python process or a machine was lost."""
+"""Logs warnings about tasks that Spark retried because a Python process or a machine was lost."""
 
 import logging
 import re
@@ -7,16 +7,14 @@ from typing import Any
 from amadou.errors import RunError
 
 _logger = logging.getLogger("amadou")
-_TRIED_AGAIN = (
-    "%s: %s during batch %s. Spark has tried its task again; state and outputs are as if nothing had happened"
-)
+_TRIED_AGAIN = "job %s: %s during batch %s. Spark has retried the task: state and outputs are not affected"
 _DIED = "Python worker exited unexpectedly"
 _MANY = 10_000
-"""Maximum number of tasks of a stage that are examined."""
+"""Maximum number of tasks to examine in each stage."""
 
 
 class LostTasks:
-    """Logs a warning for each task that failed and was retried: results do not show it."""
+    """Logs a warning for each task that failed and was retried, since the results do not show the failure."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -26,13 +24,13 @@ class LostTasks:
     def warn(self, spark: Any, number: int) -> None:
         """Log the tasks that failed since the last call. Called in the thread that processes the batch.
 
-        :param spark: the session of the batch's frame
+        :param spark: the session of the batch's `DataFrame`
         :param number: the batch's number
         """
         context = spark.sparkContext
         store = context._jsc.sc().statusStore()
         failed = sum(executor.failedTasks() for executor in _items(store.executorList(False)))
-        if failed == self._failed:  # a higher number may come from other queries of the session
+        if failed == self._failed:  # an increase may also come from other queries of the session
             return
         self._failed = failed
         tracker = context._jsc.sc().statusTracker()
@@ -53,14 +51,14 @@ class LostTasks:
 
 
 def what_died(message: str) -> str:
-    """Return the cause of a task's failure, as a clause."""
+    """Return the cause of a task's failure, as part of a sentence."""
     if _DIED in message:
         return "a Python worker of Spark was killed or crashed"
     return f"a task failed ({message.strip().splitlines()[0]})"
 
 
 def died_error(job: str, number: int, message: str, master: str) -> RunError | None:
-    """Return the error of a batch whose task lost its worker in each try; `None` if the batch failed otherwise.
+    """Return the error for a batch in which a task lost its worker in every attempt; `None` for other failures.
 
     :param message: Spark's error message
     :param master: Spark's master URL
@@ -70,16 +68,16 @@ def died_error(job: str, number: int, message: str, master: str) -> RunError | N
     times = re.search(r"failed (\d+) times", message)
     tries = "1" if times is None else times[1]
     advice = (
-        f". With the master {master} Spark tries no task twice: make the session with local[N,4], which survives a "
-        "worker that is killed"
+        f". With the master {master}, Spark does not retry tasks: create the session with local[N,4], which retries "
+        "each task up to 3 times"
         if tries == "1" and master.startswith("local")
         else ""
     )
     times_in_words = "once" if tries == "1" else f"{tries} times in a row"
     return RunError(
         f"batch {number} of {job!r} failed: the Python worker of the same task died {times_in_words}, without "
-        "an error of its own. Look for what ends the process: the system, where memory is short (see its log), a crash "
-        f"in a library that is not Python, or os._exit in the handler's code{advice}"
+        "a Python error. Possible causes: the system killed the process for lack of memory (see the system log), a "
+        f"native library crashed, or the handler's code called os._exit{advice}"
     )
 
 

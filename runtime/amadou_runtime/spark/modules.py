@@ -1,7 +1,7 @@
-"""Sends modules to the workers. Modules that are not installed go as source, and workers import them under their names.
-So the job, records and stored state all refer to the same class in a worker.
+"""Sends modules to the workers. Modules that are not installed are sent as source code, and workers import them
+under the same names. In a worker, the job, records and stored state therefore refer to the same classes.
 
-Without source, as in a notebook or a script that runs as `__main__`, classes and functions are sent by value.
+If a module has no source code, as in a notebook, or runs as `__main__`, its classes and functions are sent by value.
 """
 
 import importlib
@@ -28,11 +28,11 @@ _INSTALLED = tuple({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib
 
 @attrs.frozen
 class ModuleSource:
-    """A module as workers receive it.
+    """A module in the form that is sent to workers.
 
-    :param file: path of the module's file here
-    :param packed: compressed source; `None` for a namespace package
-    :param is_package: whether the module is a package
+    :param file: path of the module's file on the driver
+    :param packed: compressed source code; `None` for a namespace package
+    :param is_package: `True` if the module is a package
     """
 
     file: str
@@ -46,7 +46,7 @@ def travelling() -> Iterator[ModuleType]:
 
 
 def sources() -> dict[str, ModuleSource]:
-    """Return the source of the modules that are sent, and of their packages."""
+    """Return the source code of the modules to send and of their packages, by module name."""
     found: dict[str, ModuleSource] = {}
     for module in travelling():
         source = _source(module)
@@ -63,12 +63,12 @@ def sources() -> dict[str, ModuleSource]:
 
 
 def without_source(modules: Mapping[str, ModuleSource]) -> set[str]:
-    """Return the names of modules whose classes and functions are sent by value, since workers cannot import them."""
+    """Return the names of the modules whose classes and functions are sent by value: workers cannot import them."""
     return {"__main__", *(module.__name__ for module in travelling())} - modules.keys()
 
 
 def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, frozenset[str]]:
-    """Pickle a value for workers that have some modules. Return the bytes and the modules to import first."""
+    """Pickle a value for workers that have received `modules`. Return the bytes and the modules to import first."""
     from pyspark import cloudpickle
 
     first: set[str] = set()
@@ -82,14 +82,14 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
             if isinstance(value, type | FunctionType | TypeVar) and value.__module__ in modules:
                 if _is_there(value):
                     return _qualname(value)
-                first.add(value.__module__)  # names in its annotations are looked up there
+                first.add(value.__module__)  # names in annotations are looked up in this module
             if isinstance(value, _lru_cache_wrapper) and (value.__module__ in by_value or not _is_there(value)):
                 return _cached, (value.__wrapped__, value.cache_parameters())
-            if type(value) is cached_property:  # holds a lock in Python 3.11
+            if type(value) is cached_property:  # contains a lock in Python 3.11
                 return _property, (value.func, value.attrname)
             reduced = super().reducer_override(value)
             if isinstance(value, type) and isinstance(reduced, tuple) and len(reduced) > 2:
-                reduced[2][0]["__qualname__"] = value.__qualname__  # else lost by value
+                reduced[2][0]["__qualname__"] = value.__qualname__  # otherwise lost when sent by value
             return reduced
 
     into = io.BytesIO()
@@ -98,14 +98,14 @@ def dumps(value: Any, modules: Mapping[str, ModuleSource]) -> tuple[bytes, froze
 
 
 def loads(pickled: bytes, first: Iterable[str] = ()) -> Any:
-    """Return the value that was given to `dumps`, in a worker that has its modules."""
+    """Unpickle a value that `dumps` pickled, in a worker that has received the modules."""
     for name in first:
         importlib.import_module(name)
     return pickle.loads(pickled)
 
 
 def take(modules: Mapping[str, ModuleSource]) -> None:
-    """Let this worker import modules from their source again: an earlier run may have sent other versions."""
+    """Make this worker import modules from the source code that was sent. Versions from earlier runs are discarded."""
     former = [finder for finder in sys.meta_path if isinstance(finder, _Importer)]
     for finder in former:
         sys.meta_path.remove(finder)
@@ -117,7 +117,7 @@ def take(modules: Mapping[str, ModuleSource]) -> None:
 
 
 class _Importer(ExecutionLoader, MetaPathFinder):
-    """Finds and loads modules from the sources that came with a job."""
+    """Finds and loads modules from the source code that was sent with a job."""
 
     def __init__(self, modules: Mapping[str, ModuleSource]) -> None:
         self.modules = modules
@@ -166,7 +166,7 @@ def _source(module: ModuleType) -> str | None:
             return decode_source(file.read_bytes())
         source: str | None = module.__loader__.get_source(module.__name__)  # type: ignore[union-attr]
         return source
-    except (AttributeError, ImportError, OSError, SyntaxError, UnicodeError):  # deleted, or not Python
+    except (AttributeError, ImportError, OSError, SyntaxError, UnicodeError):  # the file was deleted or is not Python
         return None
 
 
@@ -179,7 +179,7 @@ def _qualname(value: Any) -> str:
 
 
 def _is_there(value: Any) -> bool:
-    """Return whether a class or function can be found under its name."""
+    """Return `True` if a class or function can be looked up in its module by its name."""
     found: Any = sys.modules.get(value.__module__)
     for name in _qualname(value).split("."):
         found = getattr(found, name, None)

@@ -17,7 +17,7 @@ from amadou_runtime.spark.worker_end import end_with_spark
 
 @attrs.frozen
 class OutputStage:
-    """Writes outputs to the sinks' writers, and sums up the other results in one row for the driver.
+    """Passes outputs to the sinks' writers, and merges the other results into one row for the driver.
 
     :param run: see `SinkBatch`
     """
@@ -37,7 +37,7 @@ class OutputStage:
         written: dict[str, int] = {}
         summary, writing = Summary(), 0.0
         try:
-            self.payload.load()  # unpacked values may be of the job's classes
+            self.payload.load()  # needed to unpack objects of the job's classes
             for batch in batches:
                 for packed in batch.column("result").to_pylist():
                     row = Summary.unpack(packed)

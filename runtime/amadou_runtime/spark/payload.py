@@ -23,7 +23,7 @@ from amadou_runtime.spark import modules as shipping
 
 
 class Worker:
-    """A job in a worker: opened once, kept while the worker lives. Does not hold state of subjects."""
+    """A job in a worker process: opened once, and reused for all batches of a run. Does not contain subjects' state."""
 
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
@@ -32,15 +32,15 @@ class Worker:
         self._open = False
 
     def operator_of(self, job: Job, run: str) -> Operator:
-        """Return the operator; test runs have their own."""
+        """Return the operator; overridden for test runs."""
         return Operator(job, run=run)
 
     def keying_of(self, job: Job, source: str, groups: int) -> Keying:
-        """Return the keying of a source; test runs have their own."""
+        """Return the keying of a source; overridden for test runs."""
         return Keying(job, source, key_event_of(job, source), groups)
 
     def opened(self) -> "Worker":
-        """Return the worker, after calling the handler's `open` once."""
+        """Return the worker; the first call also calls the handler's `open`."""
         if not self._open:
             self.operator.open()
             self._open = True
@@ -51,10 +51,10 @@ class Worker:
 class Payload:
     """A job in pickled form.
 
-    :param pickled: the job, and the classes that its workers cannot import
-    :param modules: source of the modules that are not installed
+    :param pickled: the job, and the classes that workers cannot import
+    :param modules: source code of the modules that are not installed
     :param first: modules that workers import before they load the job
-    :param run: id of the run: each run begins with a new handler, in workers that Spark re-uses
+    :param run: id of the run; each run starts with a new handler, even in workers that Spark reuses
     :param groups: number of key groups
     :param ranges: number of key ranges
     :param worker: class of the workers
@@ -69,7 +69,7 @@ class Payload:
     worker: type[Worker]
 
     def load(self) -> Worker:
-        """Return the job in this worker. It is loaded once: handlers, codecs and connections are costly."""
+        """Load the job in this worker process, once per run: handlers, codecs and connections are costly to create."""
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
@@ -84,15 +84,15 @@ class Payload:
             job, types = shipping.loads(self.pickled, self.first)
         except Exception as error:
             raise RunError(
-                f"the job cannot be loaded in a worker: {type(error).__name__}: {error}. Workers import the modules of "
-                "a job anew: open files and connections in the handler's open(), not where a module is imported\n"
+                "the job cannot be loaded in a worker. Workers import the modules of a job again: open files and "
+                f"connections in the handler's open(), not at import time ({type(error).__name__}: {error})\n"
                 f"{user_traceback(error)}"
             ) from error
         know_types(types)
         return job  # type: ignore[no-any-return]
 
     def dumps(self, value: Any) -> bytes:
-        """Pickle a value for workers that have the job."""
+        """Pickle a value for workers that have loaded the job."""
         return shipping.dumps(value, self.modules)[0]
 
 
@@ -100,8 +100,8 @@ _workers: dict[str, Worker] = {}
 
 
 def _rest_collector() -> None:
-    """Keep Python from looking for garbage among the many objects of a batch, which are all freed when it ends. Cycles
-    that callbacks leave are collected a hundred times less often.
+    """Make Python's garbage collector run less often. The objects of a batch are all freed when the batch ends.
+    Reference cycles that callbacks leave behind are collected a hundred times less often.
     """
     gc.collect()
     gc.freeze()
@@ -109,7 +109,7 @@ def _rest_collector() -> None:
 
 
 def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Worker) -> Payload:
-    """Return the job as workers receive it.
+    """Return the job in the form that is sent to workers.
 
     Modules that are not installed, such as the job file and modules beside it, are sent with the job. Workers import
     installed modules themselves.
@@ -131,13 +131,13 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
-    """Return the classes of values that are sent by value, by the name that packed values use for them.
+    """Return the data classes and enums that are sent by value, under the names that packed values use.
 
-    :param modules: modules whose source is sent
+    :param modules: modules whose source code is sent
     """
     names = shipping.without_source(modules)
     types = {type_reference(found): found for name in names for found in _data_types(sys.modules[name], name)}
-    for type_ in types.values():  # workers have no module to look up the names of a `__main__` in
+    for type_ in types.values():  # workers do not have the `__main__` module in which names are looked up
         with suppress(NameError):
             hints = resolved_annotations(type_)
             type_.__annotations__ = {name: hints[name] for name in vars(type_).get("__annotations__", ())}
@@ -145,7 +145,7 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
-    """Return the classes of values in a module, including nested classes."""
+    """Yield the data classes and enums in a module, including nested classes."""
     for name, found in list(vars(holder).items()):
         if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, f"{within}{name}"):
             if _is_data(found):

@@ -35,8 +35,8 @@ from amadou_runtime.spark.worker_end import end_lookup
 
 _logger = logging.getLogger("amadou")
 _NOT_RESUMED = (
-    "%s: this run has no checkpoint, so it cannot be resumed: what it keeps is lost when it ends. Give it one with "
-    "--checkpoint DIR, or checkpoint= in Python"
+    "job %s: this run has no checkpoint: it cannot be resumed, and its state is lost when the run ends. Set a "
+    "checkpoint with --checkpoint DIR, or checkpoint= in Python"
 )
 
 
@@ -51,19 +51,19 @@ def start(
     flushes: RunningJob | None = None,
     letters: Sequence[ReplayedLetter] = (),
 ) -> RunningJob:
-    """Start a job on a Spark session, which the caller continues to own.
+    """Start a job on a Spark session. The session is not stopped when the run ends.
 
     :param job: the job, with the values of its parameters
     :param spark: the `SparkSession`
-    :param hooks: plugin hooks for the run's beginning and its batches
-    :param checkpoint: the directory that holds state, timers and offsets; starting again with it resumes there.
-        Without it the run begins anew, and its state is removed when the program ends
-    :param trigger: `"available-now"` ends when the available input is processed; a time such as `"5 seconds"` is the
-        interval of batches; without it they follow one another, and the run ends with bounded input
+    :param hooks: plugin hooks for the start of the run and for its batches
+    :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from there.
+        By default, the run starts without state, and the run's state is deleted when the program ends
+    :param trigger: `"available-now"` to end the run when the available input is processed, or the interval between
+        batches, such as `"5 seconds"`. By default, batches run back to back, and the run ends if all input is bounded
     :param conf: Spark SQL settings for this run
-    :param flushes: the run that has reached the end of its input and continues with the watermark at the end of time,
-        so that every timer fires: it is the same run for in-memory state
-    :param letters: dead letters that one batch replays
+    :param flushes: run whose input has ended. The new run continues that run and retains its in-memory state.
+        The watermark is at the end of time, so every timer fires
+    :param letters: dead letters to replay, all in one batch
     :raises CheckpointError: the checkpoint does not fit the job
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
@@ -117,13 +117,13 @@ def start(
 
 @contextmanager
 def _start_errors(what: str) -> Iterator[None]:
-    """Raise Spark's errors at the start as an error of amadou, without Spark's plans."""
+    """Raise Spark's start-up errors as a `RunError`, without Spark's query plans."""
     try:
         yield
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise RunError(f"Spark does not start {what}: {without_plans(error)}") from None
+        raise RunError(f"Spark cannot start {what}: {without_plans(error)}") from None
 
 
 def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
@@ -135,7 +135,7 @@ def _wake_ups(spark: Any, path: Path, ranges: int) -> Any:
 
 
 def named_reader(spark: Any, source: str) -> Any:
-    """Return the reader for the stream of a source."""
+    """Return the reader for a source's stream."""
     return spark.readStream.name(stream_name(source))
 
 
@@ -147,7 +147,7 @@ def run_query(
     checkpoint: str,
     trigger: str | None,
 ) -> RunningJob:
-    """Put the stages together and start the query."""
+    """Connect the stages and start the query."""
     running.payload = stage.payload
     results = (
         reduce(lambda left, right: left.unionByName(right), keyed)

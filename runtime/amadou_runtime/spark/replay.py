@@ -1,8 +1,9 @@
 """Replays dead letters on Spark.
 
-The letters of a batch are written to a file of the checkpoint, which a separate stream reads. Spark stores the stream's
-offset in the checkpoint like any other, so that a letter counts once, however often a run is killed. Every later run of
-the checkpoint has the stream, and processes the stored letters that were not processed.
+The dead letters for one batch are written to a file in the checkpoint. A separate stream reads these files, and Spark
+stores the stream's offset in the checkpoint like any other offset. Each dead letter therefore takes effect exactly
+once, even if runs are killed. Every later run from the checkpoint also reads the stream, and replays the remaining dead
+letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,37 +23,37 @@ from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.files import Files
-from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, order_of, runs_of
+from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.summary import Summary, packed_error
+from amadou_runtime.spark.summary import Summary
 
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"
 _STREAM = "amadou__replay"
-"""Spark's name for the stream: no source has a stream of that name."""
+"""Spark's name for the stream. No source's stream has this name."""
 
 
-def noted_letters(spark: Any, checkpoint: str) -> set[str]:
-    """Return the ids of the letters that are stored in a checkpoint.
+def recorded_letters(spark: Any, checkpoint: str) -> set[str]:
+    """Return the ids of the dead letters that are stored in a checkpoint for replay.
 
     :raises CheckpointError: no run has used the checkpoint
     """
     files = Files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
-        raise CheckpointError(checkpoint, "no run has used it: name the checkpoint of the run that left the letters")
+        raise CheckpointError(checkpoint, "no run has used it: pass the checkpoint that the dead letters came from")
     texts = (files.read(f"{_DIRECTORY}/{name}") or "" for name in _names(files))
     return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
 
 
 def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
-    """Store the letters of a batch, all of them or none."""
+    """Store dead letters, atomically, for replay in one batch."""
     number = len(_names(files))
     files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
-    """Return the stream of keyed letters, if the checkpoint has stored letters."""
+    """Return the stream of keyed dead letters; an empty list if none are stored in the checkpoint."""
     if not _names(files):
         return []
     lines = (
@@ -70,7 +71,9 @@ def _names(files: Files) -> list[str]:
 
 @attrs.frozen
 class ReplayStage:
-    """Turns letters into replayed events, timers and calls of each key group. They do not move the watermark."""
+    """Turns dead letters into events, timers and calls for replay, by key group. Replayed events do not advance the
+    watermark.
+    """
 
     payload: Payload
 
@@ -87,11 +90,7 @@ class ReplayStage:
                     number += 1
             yield rows.to_arrow()
         except AmadouError as error:
-            failed = Rows(self.payload, time, 0.0)
-            failed.add(REPORT_RANGE, packed_error(error))
-            yield failed.to_arrow()
-            for _ in batches:
-                pass  # Spark requires that its rows are read
+            yield failed_rows(self.payload, time, error, batches)
 
     def _add(self, worker: Worker, time: BatchTime, rows: Rows, letters: list[ReplayedLetter], order: bytes) -> None:
         by_range: dict[int, dict[int, ReplayedGroup]] = {}

@@ -1,4 +1,4 @@
-"""A run on Spark, which commits its batches."""
+"""A run on Spark: processes and commits each batch."""
 
 import json
 import logging
@@ -31,16 +31,16 @@ from amadou_runtime.spark.summary import Summary, error_from
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
 _LOSSES = {
-    LOST: "job %s: %s lost its in-memory state of %s keys, which an earlier run left",
-    DROPPED: "%s: what the retired %s had of %s keys was dropped",
+    LOST: "job %s: %s lost its in-memory state of %s keys (from an earlier run)",
+    DROPPED: "job %s: dropped the state of the retired spec %s (%s keys)",
 }
-"""Warnings for counters that report lost state, by the end of their names."""
+"""Warnings for counters that report lost state, by the suffix of the counter's name."""
 
 
 class RunningJob:
     """A job that runs on Spark.
 
-    :ivar query: Spark's own `StreamingQuery`
+    :ivar query: Spark's `StreamingQuery`
     """
 
     def __init__(
@@ -56,23 +56,23 @@ class RunningJob:
     ) -> None:
         self.query: Any = None
         self.payload: Payload | None = None
-        """The job as its workers have it."""
+        """The job in the form that is sent to workers."""
         self.on_end: Callable[[RunSummary | Exception], None] | None = None
-        """Called with the run's outcome, when the program that started the run receives it."""
+        """Called with the run's summary or error when `await_termination` or `stop` finds that the run has ended."""
         self._job = job
         self._clock = clock
         self._on_batch = on_batch
         self._on_report = on_report
         self._on_spark_progress = on_spark_progress
         self._before_first = before_first
-        """Called before the run's first batch counts."""
+        """Called once, before the progress of the run's first batch is stored."""
         self._lost_tasks = LostTasks(job.name)
         self._reporting = threading.Lock()
         self._done = self._reported = -1
-        """The last completed batch, and the last batch whose Spark progress was reported."""
+        """Numbers of the last completed batch, and of the last batch whose Spark progress was reported."""
         self._itself = [self]
-        """Spark's reference to the run until the run ends. Java keeps its Python callbacks alive, and Python its Java
-        objects: a reference without an end would be a leak."""
+        """Spark's reference to the run, cleared when the run ends. Java keeps Python callbacks alive, and Python keeps
+        Java objects alive: a permanent reference would leak memory."""
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
@@ -90,14 +90,14 @@ class RunningJob:
 
     @property
     def status(self) -> str:
-        """`running`, `stopped` or `failed`."""
+        """Status of the run: `running`, `stopped` or `failed`."""
         if self._error is not None or (self.query is not None and self._failure() is not None):
             return "failed"
         return "running" if self.query is not None and self.query.isActive else "stopped"
 
     @property
     def progress(self) -> Progress:
-        """The run's present progress."""
+        """The run's current progress."""
         (since, before), (until, after) = self._recent[0], self._recent[-1]
         return Progress(
             job=self._job.name,
@@ -111,14 +111,14 @@ class RunningJob:
 
     @property
     def summary(self) -> RunSummary:
-        """Summary of the run so far."""
+        """Summary of the run up to the last completed batch."""
         return self._summary
 
     def await_termination(self, timeout: timedelta | float | None = None) -> bool:
-        """Wait for the end of the run.
+        """Wait until the run ends.
 
-        :param timeout: the maximum time, a `timedelta` or seconds
-        :returns: whether the run has ended
+        :param timeout: maximum time to wait, as a `timedelta` or in seconds; unlimited by default
+        :returns: `True` if the run has ended
         :raises CallbackError: a callback of the handler failed
         :raises RunError: Spark failed
         """
@@ -130,11 +130,11 @@ class RunningJob:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
             self._report_spark_progress()
-        except Exception as error:  # StreamingQueryException, or py4j's own when the JVM has ended
+        except Exception as error:  # StreamingQueryException, or an error of py4j if the JVM has ended
             cause = error
         if ended or cause is not None:
             self._itself.clear()
-            self._end(cause)  # not in the handler: Spark's error, with its plans, would stand above the run's own
+            self._end(cause)  # outside the except block, so that the traceback does not include Spark's error
         return ended
 
     def _end(self, cause: Exception | None) -> None:
@@ -148,7 +148,7 @@ class RunningJob:
             self.on_end(self._summary)
 
     def stop(self) -> None:
-        """End the run after the current batch."""
+        """Stop the run after the current batch."""
         self._stopping = True
         while self.query.isActive and self.query.status["isTriggerActive"]:
             time.sleep(_POLL)
@@ -158,7 +158,7 @@ class RunningJob:
             self.on_end(self._summary)
 
     def halt(self) -> None:
-        """End the run in the middle of a batch, if need be."""
+        """Stop the run immediately, even in the middle of a batch."""
         self.query.stop()
         self._itself.clear()
 
@@ -181,81 +181,81 @@ class RunningJob:
     def _commit_batch(self, identity: CheckpointMetadata, frame: Any, number: int) -> str | None:
         """Process and commit a batch.
 
-        :returns: the cause if the batch is not committed
+        :returns: the reason why the batch was not committed; `None` if it was committed
         """
         if self._stopping:
-            # The next run processes this batch, which has not begun. Interrupted in the middle, it would leave a stack
-            # overflow on the console, from Spark's way of reading errors.
+            # This batch has not begun, and the next run processes it. Interrupting the batch halfway would print a
+            # stack overflow on the console, because of the way Spark reads errors.
             self._stopped = True
-            return "the run was asked to end"
+            return "the run was stopped"
         self._report_spark_progress()
         began = time.monotonic()
         try:
             moment = self._clock.begin(number)
-            whole = self._processed(frame, moment)
-            down = self._commit(identity, whole, moment)
+            results = self._processed(frame, moment)
+            down = self._commit(identity, results, moment)
         except AmadouError as error:
             self._error = error
             return f"{type(error).__name__}: {error}"
         self._note(
             BatchReport(
                 number,
-                self._counts(whole.counts),
+                self._counts(results.counts),
                 self._watermark(),
                 time.monotonic() - began,
                 from_micros(clock_time()),
-                whole.stage_seconds,
-                whole.callback_seconds,
-                whole.callback_calls,
+                results.stage_seconds,
+                results.callback_seconds,
+                results.callback_calls,
                 down,
                 self._clock.reports(),
             )
         )
         self._done = number
         if self._on_batch is not None:
-            self._on_batch(whole)
+            self._on_batch(results)
         return None
 
     def _processed(self, frame: Any, moment: BatchTime) -> Summary:
-        """Let Spark process a batch and write its outputs, and return the batch's results."""
+        """Process a batch and write its outputs on Spark. Return the batch's results."""
         moment.hand_to_tasks(frame.sparkSession)
         try:
             rows = frame.collect()
-        except Exception as error:  # Spark's, whatever it is
+        except Exception as error:  # any error of Spark
             cause = root_cause(error)
             died = died_error(self._job.name, moment.number, cause, frame.sparkSession.sparkContext.master)
             raise died or RunError(f"batch {moment.number} of {self._job.name!r} failed in Spark: {cause}") from error
         self._lost_tasks.warn(frame.sparkSession, moment.number)
-        whole = Summary()
+        results = Summary()
         for row in rows:
-            whole.merge(Summary.unpack(row[0]))
-        if whole.error is not None:
-            self.failed = whole
-            raise error_from(whole.error)
-        return whole
+            results.merge(Summary.unpack(row[0]))
+        if results.error is not None:
+            self.failed = results
+            raise error_from(results.error)
+        return results
 
-    def _commit(self, identity: CheckpointMetadata, whole: Summary, moment: BatchTime) -> dict[str, bool]:
-        """Commit a batch: its outputs, then its time. Return by source whether it is down."""
+    def _commit(self, identity: CheckpointMetadata, results: Summary, moment: BatchTime) -> dict[str, bool]:
+        """Commit a batch: first its outputs, then its progress. Return the result of `downs`."""
         number = moment.number
-        decision = evaluate(self._job, moment.dependency_state, newest_of(whole.newest), whole.oldest, number)
+        decision = evaluate(self._job, moment.dependency_state, newest_of(results.newest), results.oldest, number)
         log_changes(self._job, decision.changes)
-        ranges = {**self._clock.ranges, **whole.ranges}
+        ranges = {**self._clock.ranges, **results.ranges}
         check_held(self._job, all_held(status.held for status in ranges.values()), decision.down)
-        letters = self._clock.letters.then(self._job, whole.callback_calls, whole.failures)
+        letters = self._clock.letters.then(self._job, results.callback_calls, results.failures)
         began = time.perf_counter()
         for port in self._job.sinks:
             batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
-            sink_of(self._job, port).commit(batch, [message for _, message in whole.parts.get(port, [])])
+            sink_of(self._job, port).commit(batch, [message for _, message in results.parts.get(port, [])])
         if self._before_first is not None:
             self._before_first()
             self._before_first = None
         self._clock.letters = letters
-        self._clock.end(number, whole.newest, whole.ranges, decision.state)
-        whole.stage_seconds["committing"] = time.perf_counter() - began
+        self._clock.end(number, results.newest, results.ranges, decision.state)
+        results.stage_seconds["committing"] = time.perf_counter() - began
         return downs(self._job, decision.down)
 
     def _report_spark_progress(self) -> None:
-        """Report Spark's progress of completed batches that were not reported yet."""
+        """Report Spark's progress for the completed batches that have not been reported yet."""
         if self.query is None or self._on_spark_progress is None or self._reported == self._done:
             return
         with self._reporting:  # called by the next batch, or by the thread that waits for the run
@@ -263,7 +263,7 @@ class RunningJob:
             for position in reversed(range(len(recent))):
                 if recent[position].batchId() <= self._reported:
                     break
-                # Without data Spark reports the batch that has not begun.
+                # When there is no data, Spark reports a batch that has not begun.
                 if recent[position].durationMs().containsKey("addBatch"):
                     unreported.append(recent[position])
             for progress in reversed(unreported):
@@ -271,7 +271,7 @@ class RunningJob:
                 self._on_spark_progress(json.loads(progress.json()))
 
     def _counts(self, batch: Counts) -> Counts:
-        """Return a batch's counts, with the totals of all key ranges after it."""
+        """Return a batch's counts, with the totals of all key ranges after the batch."""
         ranges = self._clock.ranges.values()
         return attrs.evolve(
             batch,
@@ -300,7 +300,9 @@ class RunningJob:
 
 
 def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:
-    """Process and commit a batch, called by Spark. Spark keeps the error: its frames must not refer to the run."""
+    """Process and commit a batch, for Spark. Spark retains a raised error, so the error's frames must not refer to
+    the run.
+    """
     failure = itself[0]._commit_batch(identity, frame, number)
     if failure is not None:
         raise RunError(failure)

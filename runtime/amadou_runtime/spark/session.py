@@ -18,7 +18,7 @@ from amadou_runtime.spark.java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
-"""Spark's master URL for test runs, without retries: a task would repeat a script's simulated crash."""
+"""Spark's master URL for test runs. Tasks are not retried: a retry would repeat a script's simulated crash."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -28,18 +28,18 @@ _SQL_SETTINGS = {
     ),
     f"{_ROCKSDB}.changelogCheckpointing.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
-    # A job may gain and lose sources; without this setting Spark identifies them by position.
+    # Sources can be added to or removed from a job; without this setting, Spark identifies sources by position.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    # An Arrow batch is one call of `key_event`'s loop and one row for each key range: fewer batches are cheaper.
+    # Each Arrow batch costs one pass of the keying loop and one row for each key range: fewer batches are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # Spark's own operators see few and large rows here; generating code for them took 20 ms of every batch.
+    # Spark's operators process few but large rows here; generating code for them took 20 ms of every batch.
     "spark.sql.codegen.wholeStage": "false",
-    # Splits a batch's files evenly over the cores. With Spark's default one of two cores got two thirds of 16 MB; with
-    # zero an odd byte became a task of its own.
+    # Splits a batch's files evenly across the cores. With Spark's default, one of two cores got two thirds of 16 MB;
+    # with zero, a single leftover byte became a separate task.
     "spark.sql.files.openCostInBytes": "4096",
 }
 _LOCAL_CHECKPOINT_SETTINGS = {
-    # Spark's default starts a process for each look at a local file: 20 ms for each of its logs in every batch.
+    # By default, Spark starts a process for each access to a local file: this costs 20 ms per log in every batch.
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
@@ -47,18 +47,18 @@ _LOCAL_CHECKPOINT_SETTINGS = {
 _LAUNCH_SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    # Over TCP the end of a task's data waited 40 ms for an acknowledgement, twice in a batch.
+    # Over TCP, the end of a task's data waited 40 ms for an acknowledgement, twice in every batch.
     "spark.python.unix.domain.socket.enabled": "true",
 }
 
 
 def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str] = MappingProxyType({})) -> Any:
-    """Return the running `SparkSession`, or a new one with amadou's settings where the user did not set others.
+    """Return the running `SparkSession`, or create one with amadou's settings.
 
     :param app_name: the application's name
-    :param master: Spark's master URL; the default is that of `spark-submit`, else `local[*]`
-    :param conf: further Spark settings, which override amadou's
-    :raises PlatformError: pyspark or a Java that Spark supports is missing
+    :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]`
+    :param conf: further Spark settings; these settings override amadou's settings
+    :raises PlatformError: pyspark is missing, or there is no Java version that Spark supports
     """
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -71,11 +71,11 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     builder = SparkSession.builder.appName(app_name)
     settings = {**_LAUNCH_SETTINGS, **conf}
     master = settings.get("spark.master") or master or (None if submitted else "local[*]")
-    if master is not None:  # else it is spark-submit's
+    if master is not None:  # otherwise spark-submit sets it
         settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
-        # Java reads these before the user's own spark.driver.extraJavaOptions, which therefore win.
+        # Java reads these options before the user's spark.driver.extraJavaOptions, so the user's take precedence.
         default = settings.get("spark.driver.defaultJavaOptions", "")
         settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
     for name, value in settings.items():
@@ -83,22 +83,22 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     try:
         with nullcontext() if java is None else without_incubator_modules(java):
             spark = builder.getOrCreate()
-    except Exception as error:  # py4j and pyspark raise all kinds here
-        raise PlatformError(f"Spark does not start: {error}") from error
+    except Exception as error:  # py4j and pyspark raise many kinds of errors here
+        raise PlatformError(f"Spark cannot start: {error}") from error
     _import_wheels(spark.sparkContext)
     return spark
 
 
 def _with_retries(master: str, tries: str) -> str:
-    """Return Spark's master URL; add the number of tries to a local one that lacks it. Without the number Spark tries
-    a task only once on a local master, and the loss of any worker would end the run.
+    """Return Spark's master URL, with `tries` attempts per task if the URL is local and does not set the number of
+    attempts. By default, a local master attempts each task only once, so the loss of a single worker would end the run.
     """
     local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
     return master if local is None else f"local[{local[1] or 1},{tries}]"
 
 
 def _import_wheels(context: Any) -> None:
-    """Let the workers import from wheels in `--py-files`: Spark sends them, but imports only from .zip and .egg."""
+    """Let workers import from wheels in `--py-files`: Spark sends wheels, but imports only from .zip and .egg files."""
     for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
         name = path.rpartition("/")[2]
         if name.endswith(".whl") and name not in context._python_includes:
@@ -106,13 +106,13 @@ def _import_wheels(context: Any) -> None:
 
 
 def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
-    """Return a separate session for one query: the user's settings, and amadou's where the user did not set them.
+    """Create a separate session for one query. The user's settings override the settings of amadou.
 
-    :param conf: settings for this query, which override all others
+    :param conf: settings for this query; these settings override all other settings
     """
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
-    # More partitions than cores make a batch slower, fewer leave cores idle; the first run of a checkpoint decides.
+    # More partitions than cores slow down a batch; fewer leave cores idle. The first run fixes the number.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
     if Files(own, checkpoint).is_local():
@@ -121,35 +121,35 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
         if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):
             own.conf.set(name, value)
     log4j = spark._jvm.org.apache.logging.log4j
-    # The run's own error reports what ended a query.
+    # The run's error already reports why a query ended.
     log4j.core.config.Configurator.setLevel(_NOISY, log4j.Level.OFF)
     return own
 
 
 def check_pyspark() -> None:
-    """Raise a `PlatformError` unless pyspark is installed with what it needs."""
+    """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed."""
     missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
-        raise PlatformError(f"{', '.join(missing)} not installed: run pip install 'amadou[spark]'")
+        raise PlatformError(f"the Spark engine needs {', '.join(missing)}: run pip install 'amadou[spark]'")
 
 
 def check_java() -> str:
-    """Return the path of the Java that starts Spark.
+    """Return the path of the Java executable that starts Spark.
 
-    :raises PlatformError: there is no Java that Spark supports
+    :raises PlatformError: no Java version that Spark supports was found
     """
     wanted = " or ".join(map(str, JAVA_VERSIONS))
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    advice = f"install Java {wanted} (on Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to one"
+    advice = f"install Java {wanted} (on Debian: apt-get install openjdk-17-jre-headless) or point JAVA_HOME to it"
     if java is None:
-        raise PlatformError(f"Spark needs Java {wanted} and there is none: {advice}")
+        raise PlatformError(f"no Java was found, but Spark needs Java {wanted}: {advice}")
     try:
         output = subprocess.run([java, "-version"], capture_output=True, text=True, check=False, timeout=60)
     except OSError as error:
-        raise PlatformError(f"{java} does not run ({error}): {advice}") from error
+        raise PlatformError(f"{java} cannot be started ({error}): {advice}") from error
     found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     version = int(found.group(1)) if found else None
     if version not in JAVA_VERSIONS:
-        raise PlatformError(f"Spark needs Java {wanted}, and {java} is {version or 'of an unknown version'}: {advice}")
+        raise PlatformError(f"{java} is version {version or 'unknown'}, but Spark needs Java {wanted}: {advice}")
     return java

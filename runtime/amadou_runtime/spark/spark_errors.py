@@ -1,4 +1,4 @@
-"""Readable messages of Spark's errors."""
+"""Turns Spark's errors into readable messages."""
 
 import re
 from typing import Any
@@ -8,7 +8,9 @@ from amadou.errors import AmadouError
 
 
 def own_error(message: str) -> AmadouError | None:
-    """Return amadou's own error that ended a Spark process, such as one that asks a source for its offsets."""
+    """Return the amadou error that ended a Spark process, such as the process that asks a source for offsets; `None` if
+    there is no such error.
+    """
     found = re.search(r"^amadou\.errors\.(SourceError|SinkError|RunError): (.*)", message, re.MULTILINE)
     return None if found is None else getattr(errors, found[1])(found[2])
 
@@ -28,4 +30,4 @@ def root_cause(error: Any) -> str:
         if not any(text in before for before in messages):
             messages.append(text)
         java = java.getCause()
-    return "\n  because: ".join(messages) or str(error)
+    return "\n  caused by: ".join(messages) or str(error)

@@ -1,4 +1,4 @@
-"""Numbers of key ranges in Spark, which spread the ranges evenly over partitions."""
+"""Assigns numbers to the key ranges, so that Spark spreads the ranges evenly across partitions."""
 
 from functools import lru_cache
 
@@ -7,11 +7,11 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=8)
 def range_numbers(ranges: int) -> tuple[int, ...]:
-    """Return a number for each key range.
+    """Return Spark's number for each key range.
 
-    Spark puts a number into the partition `murmur3(number) mod partitions`. These numbers are chosen so that the hash
-    of the number of range `r` is `r` modulo `ranges`: each partition gets the same share where their count divides
-    `ranges`, and nearly the same elsewhere.
+    Spark puts the rows with range number `n` into partition `murmur3(n) mod partitions`. The numbers are chosen so that
+    the hash of range `r`'s number, modulo `ranges`, is `r`. If the number of partitions divides `ranges`, each
+    partition therefore gets the same number of ranges. Otherwise, the partitions get nearly the same number.
     """
     found: dict[int, int] = {}
     number = 0

@@ -1,7 +1,7 @@
 """The second stage: processes a key range's events and timers in Spark's workers.
 
-A failing callback does not fail its task: the error goes to the driver as a row. So Spark does not retry the task in
-vain, and the driver can report the error to the user.
+A failing callback does not fail its task: the error is sent to the driver as a row. The driver can then
+report the error to the user. Spark does not retry the task, since the retry would fail too.
 """
 
 from collections.abc import Iterator
@@ -33,7 +33,10 @@ STATE = "state binary"
 
 @attrs.frozen
 class StatefulStage:
-    """Processes a key range's batch with the operator core, between Spark's state and its timeout (see `timeouts`)."""
+    """Loads a key range from Spark's state, processes a batch with the operator core, and stores the key range.
+
+    Also sets the range's timeout; see `timeouts`.
+    """
 
     payload: Payload
 
@@ -53,7 +56,7 @@ class StatefulStage:
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         """Process a key range's rows and store its state.
 
-        :raises AmadouError: the batch does not count
+        :raises AmadouError: the batch failed
         """
         stored = state.get[0] if state.exists else None
         key_range = KeyRange(stored)
@@ -65,7 +68,7 @@ class StatefulStage:
         began = perf_counter()
         time = BatchTime.of_task()
         worker.operator.take_failures()
-        worker.operator.stopwatch.take()  # workers are re-used, and a failed batch leaves its times here
+        worker.operator.stopwatch.take()  # workers are reused, and a failed batch leaves its times here
         chunks, newest, oldest, again = _unpacked(packed)
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
@@ -84,7 +87,7 @@ class StatefulStage:
     def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> RangeStatus:
         """Store a key range in Spark's state and set its timeout.
 
-        :param stored: the present content of Spark's state
+        :param stored: the packed key range that is currently in Spark's state
         """
         kept = key_range.pack()
         if kept is not None:
@@ -99,7 +102,7 @@ class StatefulStage:
     def _evaluate(
         self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
     ) -> Evaluation:
-        """Evaluate which sources are down, in every range; only the first range calls the handler."""
+        """Determine which sources are down. All key ranges do this, but only the first range calls the handler."""
         if number == range_numbers(self.payload.ranges)[0]:
             return worker.operator.evaluate(time.dependency_state, newest, oldest, time.number, time.watermark)
         return Evaluation(evaluate(worker.job, time.dependency_state, newest, oldest, time.number), {}, {})
@@ -108,14 +111,14 @@ class StatefulStage:
 def _unpacked(
     packed: list[bytes],
 ) -> tuple[list[tuple[int, Chunk]], dict[str, int], dict[str, int], dict[int, ReplayedGroup]]:
-    """Return the content of rows: events with their key group, the newest and the oldest event times for `evaluate`,
-    and replayed letters by key group.
+    """Unpack rows. Return the events with their key group, the newest and the oldest event times by source (for
+    `evaluate`), and the dead letters to replay, by key group.
     """
     chunks: list[tuple[int, Chunk]] = []
     newest: dict[str, int] = {}
     oldest: dict[str, int] = {}
     again: dict[int, ReplayedGroup] = {}
-    for row in filter(None, packed):  # Spark only calls the range for an empty one
+    for row in filter(None, packed):  # an empty row only makes Spark call the range
         source, first, second = unpack_compressed(row)
         if source is None:
             for group, (replayed, timers, calls) in second.items():

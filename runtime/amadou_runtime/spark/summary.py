@@ -1,4 +1,4 @@
-"""Sums up the results of a batch's parts, for the driver."""
+"""Merges the results of a batch's parts for the driver."""
 
 from typing import Any
 
@@ -15,14 +15,14 @@ from amadou_runtime.spark.key_range import RangeStatus
 
 @attrs.define
 class Summary:
-    """Results of a part of a batch, or of a whole batch."""
+    """Results of a part of a batch, or of the entire batch."""
 
     outputs: dict[str, list[Any]] = attrs.field(factory=dict)
     """Encoded values by port, for the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
     """Results of the writers' `finish`, as pairs of part and message, by port."""
     counts: Counts = attrs.field(factory=Counts)
-    """The batch's counts, without the totals of key ranges, which are in `ranges`."""
+    """The batch's counts, except for the totals of key ranges, which are in `ranges`."""
     stage_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
@@ -33,13 +33,13 @@ class Summary:
     oldest: dict[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
-    """Dead letters of records that could not be keyed, for test runs."""
+    """Dead letters for records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
-    """Parts of raw entries, for test runs."""
+    """Raw trace entries as lists, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)
 
     def pack(self) -> bytes:
-        """Return the summary as a row of results."""
+        """Pack the summary into a result row."""
         fields = attrs.asdict(self, recurse=False)
         fields["counts"] = attrs.astuple(self.counts, recurse=False)
         fields["ranges"] = {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()}
@@ -47,14 +47,14 @@ class Summary:
 
     @classmethod
     def unpack(cls, row: bytes) -> "Summary":
-        """Return the summary that `pack` turned into this row."""
+        """Unpack a summary from a result row."""
         fields = unpack_compressed(row)
         counts = Counts(*fields.pop("counts"))
         ranges = {number: RangeStatus(*status) for number, status in fields.pop("ranges", {}).items()}
         return cls(counts=counts, ranges=ranges, **fields)
 
     def merge(self, other: "Summary") -> None:
-        """Add other results of the same batch, except its outputs."""
+        """Merge other results of the same batch, except for the outputs."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
         self.counts = Counts.total((self.counts, other.counts))
@@ -76,17 +76,17 @@ class Summary:
 
 
 def error_fields(error: AmadouError) -> dict[str, Any]:
-    """Return an error as fields that msgpack can pack."""
+    """Return the fields of an error in a form that msgpack can pack."""
     if isinstance(error, CallbackError):
         return {"callback": error.fields()}
     return {"message": f"{type(error).__name__}: {error}"}
 
 
 def packed_error(error: AmadouError) -> bytes:
-    """Return an error as a row of results."""
+    """Pack an error into a result row."""
     return Summary(error=error_fields(error)).pack()
 
 
 def error_from(fields: dict[str, Any]) -> AmadouError:
-    """Return the error of some fields; see `error_fields`."""
+    """Create the error from its fields; see `error_fields`."""
     return CallbackError(**fields["callback"]) if "callback" in fields else RunError(fields["message"])

@@ -1,19 +1,19 @@
-"""Makes Spark call key ranges for which no data arrives. This page describes the whole mechanism.
+"""Makes Spark call key ranges for which no data arrives. This docstring describes the entire mechanism.
 
-Spark calls a key range in a batch that has rows for it, or where the range's timeout is behind Spark's event-time
-watermark. amadou decides which timers are due (`BatchTime.watermark`); Spark only has to call every range that has
-timers, in every batch. So Spark's event time is a count of batches, a millisecond each:
+Spark calls a key range in a batch if the batch has rows for the range or the range's timeout is behind Spark's
+event-time watermark. amadou decides which timers are due (`BatchTime.watermark`); Spark only has to call every range
+that has timers, in every batch. amadou therefore uses Spark's event time to count batches, one millisecond per batch:
 
-1. The rows of batch N carry N + 2 milliseconds as their event time (`batch_event_time`). So Spark's watermark rises by
-   one millisecond with each batch that has data, whatever the event times are.
-2. A range with timers sets its timeout to Spark's present watermark (`set_timeout`). The next batch with a higher
-   watermark calls it, with rows or without.
-3. After a batch with data Spark plans a batch without data, since its watermark has moved. This second batch fires the
-   timers that became due. If the last run ended before the second batch, a run that resumes would skip it. So
-   `plan_due_batch` writes the batch's offsets, as Spark does before it begins a batch.
-4. If no data arrives for long and the job has an `idle_timeout`, the job's watermark rises with the clock. The driver
-   writes the time at which the next timer is due to a file (`WakeUp`). A separate source (`wake_source`) reads the file
-   and adds an empty row for each range. These rows carry no event time: they only make Spark call the ranges.
+1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances by
+   one millisecond with each batch that has data, regardless of the events' times.
+2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). The next batch with a higher
+   watermark calls the range, with or without rows.
+3. After a batch with data, Spark plans a no-data batch, since Spark's watermark has advanced. The no-data batch fires
+   the timers that have become due. By default, if a run ends before its no-data batch, Spark skips this batch
+   after a restart. `plan_due_batch` therefore writes the batch's offsets, as Spark does before it begins a batch.
+4. If no data arrives for a long time and the job has an `idle_timeout`, the job's watermark advances with processing
+   time. The driver writes the due time of the next timer to a file (`WakeUp`). A separate source (`wake_source`) reads
+   the file and adds an empty row for each range. These rows have no event time: they only make Spark call the ranges.
 """
 
 import json
@@ -26,23 +26,23 @@ from amadou.errors import CheckpointError
 from amadou_runtime.spark.files import Files
 
 WAKE_UP: Final = b""
-"""The chunk of a row without events, for which Spark calls the range."""
+"""The chunk of a row without events. Such a row only makes Spark call the range."""
 
 
 def batch_event_time(number: int) -> int:
-    """Return the event time of a batch's rows, in microseconds. The first timeout is at one millisecond."""
+    """Return the event time of a batch's rows, in microseconds: at least 2 ms, since the earliest timeout is 1 ms."""
     return 1000 * (number + 2)
 
 
 def set_timeout(state: Any) -> None:
-    """Let Spark call a key range in the next batch that moves Spark's watermark."""
-    state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark refuses zero
+    """Make Spark call a key range in the next batch with a higher Spark watermark."""
+    state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark rejects zero
 
 
 class WakeUp(NamedTuple):
     """A call to every key range, planned by the driver.
 
-    :param batch: number of the batch after which the call is due: each batch plans at most one
+    :param batch: number of the batch after which the call was planned; at most one call is planned after each batch
     :param at: processing time at which the call is due, in microseconds since 1970
     """
 
@@ -55,7 +55,7 @@ class WakeUp(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "WakeUp | None":
-        """Return the call that was planned last."""
+        """Return the last planned call; `None` if there is none."""
         try:
             return cls(*json.loads(path.read_text()))
         except FileNotFoundError:
@@ -63,19 +63,19 @@ class WakeUp(NamedTuple):
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file that another process reads, so that the process never sees a part of it."""
+    """Write a JSON file atomically: readers never see a partly written file."""
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(value))
     os.replace(beside, path)
 
 
 def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> None:
-    """Plan the batch without data that was due when the last run ended, if there is one.
+    """Plan the no-data batch that was due when the last run ended, if any.
 
-    Once its offsets are written, it is the first batch of the run.
+    Spark processes the planned batch as the first batch of the run.
 
     :param last: number of the last planned batch
-    :param anyway: whether to plan the batch even if none is due
+    :param anyway: `True` to plan a batch even if none is due
     :raises CheckpointError: Spark's files cannot be read or written
     """
     commit = None if last is None else files.read(f"commits/{last}")
@@ -91,7 +91,7 @@ def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> N
             reached = max(reached, before + 1)
         due = reached > before
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CheckpointError(files.checkpoint, f"Spark's files of batch {last} cannot be read ({error!r})") from error
+        raise CheckpointError(files.checkpoint, f"Spark's files for batch {last} cannot be read ({error!r})") from error
     if due:
         metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
         files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))

@@ -1,7 +1,7 @@
 """A streaming source that adds an empty row for each key range when a `WakeUp` is due; see `timeouts`.
 
-Spark plans a batch when a source has a new offset. It asks this source for its offset, in a separate process, whenever
-it looks for data.
+Spark plans a batch when a source has a new offset. To find new data, Spark asks this source for the latest offset,
+in a separate process.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,12 @@ from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.timeouts import WAKE_UP, WakeUp
 from amadou_runtime.spark.worker_end import end_like_a_filter
 
-# The names of methods are Spark's.
+# Spark prescribes the method names.
 # ruff: noqa: N802
 
 
 class WakeSource(DataSource):
-    """Source with the options `path`, the file of the next `WakeUp`, and `ranges`, the number of key ranges."""
+    """Source with two options: `path`, the file of the next `WakeUp`, and `ranges`, the number of key ranges."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,4 +58,4 @@ class _WakeReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter([(number, None, WAKE_UP) for number in range_numbers(self._ranges)])
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Do nothing: a wake-up that becomes due during the run belongs to it."""
+        """Do nothing: a wake-up that becomes due during the run is part of the run."""

@@ -1,8 +1,8 @@
 """Ends Spark's Python processes silently.
 
-Spark closes the connection of a process that it no longer needs: one that was idle for a minute, and all processes when
-a program ends. pyspark treats the closed connection as an error, which it cannot report any more, and writes the
-traceback of a broken pipe to the console.
+Spark closes its connection to a process that is no longer needed: after the process has been idle for a minute, or when
+the program ends. pyspark treats the closed connection as an error. Unable to report this error to Spark, pyspark prints
+a broken-pipe traceback on the console.
 """
 
 import os
@@ -14,7 +14,7 @@ _LOOKUP = "pyspark.sql.worker.lookup_data_sources"
 
 
 def end_with_spark() -> None:
-    """Let this process end silently when Spark closes its connection, if tasks run in this process."""
+    """If this process runs tasks, make it end silently when Spark closes the connection."""
     worker: Any = sys.modules.get("pyspark.worker")
     if worker is None:
         return
@@ -29,14 +29,14 @@ def end_with_spark() -> None:
 
 
 def end_like_a_filter() -> None:
-    """Let this process end silently when it writes to a closed connection, as programs in a pipe do. For processes that
-    only answer Spark's questions about a data source.
+    """Make this process end silently when it writes to a closed connection, as programs in a pipeline do. Only for
+    processes that answer Spark's requests about a data source.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def end_lookup(spark: Any) -> None:
-    """End the process in which Spark has looked for installed data sources: Spark asks only once."""
+    """End the process in which Spark looked up the installed data sources: Spark looks them up only once."""
     for child in spark._jvm.java.lang.ProcessHandle.current().children().toList():
         if _LOOKUP in child.info().commandLine().orElse(""):
             child.destroy()

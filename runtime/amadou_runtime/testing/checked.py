@@ -1,21 +1,20 @@
-"""Checks vectorised handlers in test runs: compares the path that a run uses with the per-event path, its reference.
+"""Checks vectorised handlers in test runs: compares the vectorised path of real runs with the per-event path.
 
-Results and traces are those of the reference. A difference is an error of amadou, and the test run raises it.
+The per-event path is the reference, and provides the results and traces. A difference between the paths is a bug in
+amadou or in the component: the test run raises a `VectorizedPathError`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from amadou import Component, Job
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
-from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failure import shown_traceback
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.observer import Observer
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 class CheckedKeying(Keying):
-    """Keys records one by one, and checks that a run, which may key them in one call, gets the same events."""
+    """Keys records one by one, and checks that keying them in one call, as in a real run, yields the same events."""
 
     def __init__(self, job: Job, source: str, groups: int) -> None:
         key_event = key_event_of(job, source)
@@ -33,7 +32,7 @@ class CheckedKeying(Keying):
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
         in_runs = self._in_runs
-        if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # no run has scripted events
+        if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # not in real runs
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
         vectorized = _outcome(lambda: in_runs.vectorized(records, now))
@@ -42,28 +41,22 @@ class CheckedKeying(Keying):
 
 
 class CheckedOperator(Operator):
-    """Processes events one by one, and checks that a run, which may process them by columns, gets the same results."""
+    """Processes events one by one, and checks that the vectorised path, if there is one, yields the same results."""
 
     def __init__(self, job: Job, observer: Observer) -> None:
         super().__init__(job, observer)
         self._in_runs = None if self.vectorized_component is None else Operator(job)
         self._left: tuple[bytes | None, bytes | None] = None, None
-        """The state that the last batch left on each path."""
+        """State after the last batch, on the per-event path and on the vectorised path."""
 
-    def process(
-        self,
-        state: bytes | None,
-        chunks: Sequence[Chunk],
-        watermark: int | None,
-        limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> ProcessedGroup:
+    def process(self, given: GroupBatch) -> ProcessedGroup:
         in_runs, component = self._in_runs, self.vectorized_component
-        if in_runs is None or component is None:
-            return self.per_event(state, chunks, watermark, limits)
+        if in_runs is None or component is None or given.again is not None:
+            return self.per_event(given)
         in_runs.run = self.run
-        before = self._left[1] if state == self._left[0] else state
-        reference = _outcome(lambda: self.per_event(state, chunks, watermark, limits))
-        vectorized = _outcome(lambda: in_runs.vectorized(component, before, chunks, watermark, limits))
+        before = given._replace(state=self._left[1]) if given.state == self._left[0] else given
+        reference = _outcome(lambda: self.per_event(given))
+        vectorized = _outcome(lambda: in_runs.vectorized(component, before))
         _compare(component.name, vectorized, reference, lambda processed: _fields(processed, component))
         processed = _result(reference)
         left = vectorized if isinstance(vectorized, ProcessedGroup) else processed
@@ -72,7 +65,9 @@ class CheckedOperator(Operator):
 
 
 def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
-    """Return a batch's results by name. State is compared as shown: exact sums, for example, have several forms."""
+    """Return a batch's results by name. State is returned in readable form, since equal state, such as an exact sum,
+    can be stored in different forms.
+    """
     group = KeyGroup(processed.state)
     group.by_subject(component)
     state = {
@@ -99,17 +94,17 @@ def _result(outcome: T | Exception) -> T:
 def _compare(name: str, vectorized: Any, reference: Any, fields: Callable[[Any], Mapping[str, Any]]) -> None:
     """Compare the outcomes of both paths.
 
-    :param name: the component, or ``key_event``
-    :param vectorized: a result, an error, or `None` where runs use the reference, too
+    :param name: name of the component, or ``key_event``
+    :param vectorized: a result, an error, or `None` if real runs also use the per-event path
     :param reference: a result or an error
-    :param fields: the parts of a result by name
-    :raises VectorizedPathError: they differ
+    :param fields: function that returns the parts of a result, by name
+    :raises VectorizedPathError: the outcomes differ
     """
     if vectorized is None:
         return
     has_failed, is_refused = isinstance(vectorized, Exception), isinstance(reference, Exception)
     if has_failed and is_refused:
-        return  # both paths refuse a record or an event
+        return  # both paths reject a record or an event
     if has_failed or is_refused:
         where = f"\n{shown_traceback(vectorized)}" if has_failed else ""
         raise VectorizedPathError(name, "outcome", _shown(vectorized), _shown(reference), where)

@@ -1,4 +1,4 @@
-"""Finds where the engines differ in a batch of a test run, for the error that reports it."""
+"""Finds the first difference between the engines' results for a batch of a test run, for the error message."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -12,12 +12,15 @@ from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300
 _BEFORE: Final = 60
-"""Length of the shown text, and of the equal part before the first difference."""
+"""Maximum length of the common text before the first difference; `_SHOWN` is the maximum length of the entire text."""
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
 def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
-    """Return the error for the engines' outcomes, each a batch's result or an error; `None` if they agree."""
+    """Return the error that reports a difference between the engines' outcomes; `None` if the outcomes agree.
+
+    An outcome is a batch's result or an error.
+    """
     if embedded == spark:
         return None
     if isinstance(embedded, AmadouError) or isinstance(spark, AmadouError):
@@ -34,9 +37,10 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
 def first_difference(
     ours: Any, theirs: Any, entries: str = "entries: {:,} on the embedded engine, {:,} on Spark"
 ) -> tuple[str, str, str] | None:
-    """Return the place of the first difference of two values, and both values there; `None` if they are the same.
+    """Return the position of the first difference between two values, with both values at this position; `None` if
+    the values are equal.
 
-    :param entries: format of the numbers of entries
+    :param entries: format string for the number of entries on each side
     """
     if _same(ours, theirs):
         return None
@@ -49,7 +53,7 @@ def first_difference(
     elif isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         names = [*ours, *(name for name in theirs if name not in ours)]
         name = next((name for name in names if not _same(ours.get(name, _NOTHING), theirs.get(name, _NOTHING))), None)
-        if name is None:  # the same entries in another order
+        if name is None:  # the same entries in a different order
             return None
         our, their = ours.get(name, _NOTHING), theirs.get(name, _NOTHING)
         where = f"entry {name!r}"
@@ -63,7 +67,7 @@ def first_difference(
 
 
 def _fields(entry: RawEntry, other: RawEntry) -> str:
-    """Return the fields of an entry that differ from another entry's."""
+    """Return the fields in which an entry differs from another entry."""
     parts = {field.name: getattr(entry, field.name) for field in attrs.fields(RawEntry)}
     return ", ".join(
         f"{name}={shown_value(part)}" for name, part in parts.items() if not _same(part, getattr(other, name))
@@ -71,7 +75,7 @@ def _fields(entry: RawEntry, other: RawEntry) -> str:
 
 
 def _shortened(ours: str, theirs: str) -> tuple[str, str]:
-    """Return two texts, cut around the first difference."""
+    """Return two strings, shortened to the part around the first difference."""
     shorter = min(len(ours), len(theirs))
     common = next((at for at in range(shorter) if ours[at] != theirs[at]), shorter)
     start = max(common - _BEFORE, 0) if max(len(ours), len(theirs)) > _SHOWN else 0

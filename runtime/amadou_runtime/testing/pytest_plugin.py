@@ -1,4 +1,6 @@
-"""The pytest plugin: fixtures, the choice of an engine, and traces of failing tests. pytest loads it by itself."""
+"""The pytest plugin: fixtures, the `--amadou-engine` option and traces of failing tests. pytest loads it
+automatically.
+"""
 
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
@@ -10,7 +12,7 @@ from amadou_runtime import TestRun
 from amadou_runtime.testing.test_run import ENGINES, defaults
 
 _RUNS = 3
-"""Number of a test's last runs that are shown, and number of lines of each."""
+"""The report of a failing test shows the traces of the test's last `_RUNS` test runs, up to `_LINES` lines each."""
 _LINES = 200
 _runs = pytest.StashKey[list[TestRun]]()
 
@@ -21,8 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--amadou-engine",
         choices=ENGINES,
         default="embedded",
-        help="The engine of test runs that name none: embedded (the default), spark, or both, which "
-        "fails where they differ.",
+        help="Engine for test runs that do not set engine=: embedded (the default), spark, or both, which fails if the "
+        "results of the two engines differ.",
     )
 
 
@@ -46,14 +48,14 @@ def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         torn_down = yield
     finally:
-        errors += _close_all(item)  # of runs that fixtures made in their teardown
+        errors += _close_all(item)  # runs that fixtures started during teardown
     if errors:
         raise errors[0]
     return torn_down
 
 
 def _close_all(item: pytest.Item) -> list[AmadouError]:
-    """Close the runs of a test. Return the errors."""
+    """Close the test runs that a test started, and return the errors."""
     return [error for run in item.stash[_runs] if (error := _closed(run)) is not None]
 
 
@@ -77,13 +79,13 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def test_run() -> Callable[..., TestRun]:
-    """Makes a `TestRun` of a job; takes the parameters of `TestRun`."""
+    """Creates a `TestRun` of a job; accepts the same arguments as `TestRun`."""
     return TestRun
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """A local `SparkSession` for all tests of the session."""
+    """A local `SparkSession`, shared by all tests of the pytest session."""
     from amadou_runtime.spark.session import TEST_MASTER, session
 
     spark = session("amadou tests", master=TEST_MASTER, conf={"spark.ui.enabled": "false"})

@@ -1,4 +1,4 @@
-"""Values as Python source."""
+"""Writes values as Python source code."""
 
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -10,34 +10,34 @@ from uuid import UUID
 from amadou.fields import fields_of, has_fields
 
 _HAVING = '''def having(value, **fields):
-    """The value with fields that its class is not called with."""
+    """Set fields that the value's constructor does not accept, and return the value."""
     for name, field in fields.items():
         object.__setattr__(value, name, field)
     return value'''
 
 
 class SourceCode:
-    """Writes values as expressions, and collects the imports that they need."""
+    """Writes values as Python expressions, and collects the imports that the expressions need."""
 
     def __init__(self) -> None:
         self._needed: dict[str, set[str]] = {}
         self._helpers: dict[str, None] = {}
 
     def need(self, module: str, name: str) -> str:
-        """Add an import. Return the name."""
+        """Add an import and return the imported name."""
         self._needed.setdefault(module, set()).add(name)
         return name
 
     def imports(self) -> list[str]:
-        """Return the lines of the imports."""
+        """Return the import lines."""
         return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(self._needed.items())]
 
     def helpers(self) -> list[str]:
-        """Return the source of the functions that the expressions call."""
+        """Return the source code of the functions that the expressions call."""
         return list(self._helpers)
 
     def of(self, value: Any) -> str:
-        """Return the expression of a value; the `repr` for types without a rule here."""
+        """Return an expression for a value: by default, the `repr` of the value."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)
@@ -62,16 +62,17 @@ class SourceCode:
         return f"{name}.{value.name}" if value.name.isidentifier() else f"{name}[{value.name!r}]"
 
     def _made(self, value: Any, fields: dict[str, Any], others: list[str]) -> str:
-        """Return the expression of an object.
+        """Return an expression for an object.
 
-        :param fields: arguments of the class's call
-        :param others: names of the fields that the call does not take, which may have changed since
+        :param fields: arguments for the constructor
+        :param others: names of the fields that the constructor does not accept; these fields may have changed since the
+            object was created
         """
         call = self._call(type(value), fields)
         try:
             made = type(value)(**fields)
             changed = [name for name in others if getattr(made, name) != getattr(value, name)]
-        except Exception:  # the user's own class; the field may be set only later
+        except Exception:  # a user's class: the constructor may fail, or may not set the field
             changed = [name for name in others if hasattr(value, name)]
         if not changed:
             return call

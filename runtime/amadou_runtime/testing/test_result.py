@@ -13,7 +13,7 @@ from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 
 class TestResult:
-    """Results of a test run, from its beginning."""
+    """Results of a test run since its start."""
 
     __test__ = False  # not a test class for pytest
 
@@ -43,7 +43,7 @@ class TestResult:
     def records(self, port: str, *, new: bool = False) -> list[Any]:
         """Return the values that a port collected, in the order of the callbacks.
 
-        :param new: only the values since the previous `run()`
+        :param new: `True` to return only the values collected since the previous `run()`
         :raises PortError: the handler has no such port
         """
         if port not in self._codecs:
@@ -60,28 +60,29 @@ class TestResult:
 
     @property
     def late(self) -> list[KeyedEvent[Any]]:
-        """The late events, behind the watermark of their batch, however they were handled (`semantics.md` 13)."""
+        """Late events (behind their batch's watermark), including dropped and diverted events (`semantics.md` 13)."""
         return [entry.event for entry in self.trace if entry.is_late]
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """The callbacks that failed and were undone, of a job with `on_error="dead_letter"` (`semantics.md` 19)."""
+        """Dead letters of callbacks that failed and were undone, with `on_error="dead_letter"` (`semantics.md` 19)."""
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
     def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
-        """Return the events of a source that are held after the last batch because another source is down
-        (`DependsOn`), in their order.
+        """Return a source's events that are held after the last batch because another source is down (`DependsOn`), in
+        order.
 
-        :param source: the source's name; without it the only source that depends on others
-        :raises ValueError: the job has no such source, or several that depend on others and none is named
+        :param source: the source's name; by default the only dependent source (`DependsOn.dependent`)
+        :raises ValueError: the job has no such source, or `source` is omitted and the job does not have exactly one
+            dependent source
         """
         if source is None:
             dependents = {each.dependent for each in self._job.dependencies}
             if len(dependents) != 1:
-                raise ValueError(f"name the source: {', '.join(sorted(dependents)) or 'none'} depend on others")
+                raise ValueError(f"source= is required (dependent sources: {', '.join(sorted(dependents)) or 'none'})")
             (source,) = dependents
         if source not in self._job.sources:
-            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(self._job.sources)})")
+            raise ValueError(f"the job has no source {source!r}: use one of {', '.join(self._job.sources)}")
         held = self._group.held.get(source)
         return [] if held is None else held.events()
 
@@ -104,17 +105,17 @@ class TestResult:
 def named_spec(job: Job, spec: Any) -> Any:
     """Return a state spec of a job's handler, given the spec or its name.
 
-    :raises ValueError: the handler does not have a spec of that name
+    :raises ValueError: the handler has no spec with that name
     """
     if not isinstance(spec, str):
         return spec
     if spec not in job.specs:
-        raise ValueError(f"no state spec {spec!r} (the handler's specs: {', '.join(job.specs) or 'none'})")
+        raise ValueError(f"the handler has no state spec {spec!r} (available: {', '.join(job.specs) or 'none'})")
     return job.specs[spec]
 
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
-    """Return a subject outside of any batch."""
+    """Return a subject that does not belong to any batch."""
     subject = Subject(Batch(None, True, {}, None, group.tables, group.timers, touched=[key], keeper=group))
     subject.key = key
     return subject

@@ -1,4 +1,4 @@
-"""`TestRun`: runs a job's script in milliseconds."""
+"""`TestRun`: runs a job on scripted records in milliseconds."""
 
 import sys
 import uuid
@@ -21,7 +21,7 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.testing.players import BothPlayer, EmbeddedPlayer, Player, ScriptedBatch, next_run
+from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptedBatch, ScriptEngine, next_run
 from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of
 from amadou_runtime.testing.trace import RawEntry
@@ -35,8 +35,8 @@ ENGINES = ("embedded", "spark", "both")
 class Defaults:
     """Settings of the pytest plugin for all test runs.
 
-    :param engine: engine of the runs that do not name one
-    :param made: list that each run is added to when it begins to process
+    :param engine: engine for test runs that do not set one
+    :param made: test runs of the current test; a test run is added when its engine starts
     """
 
     engine: str = "embedded"
@@ -46,20 +46,21 @@ class Defaults:
 defaults = Defaults()
 _numbers = count()
 _SNAPSHOT = 4
-"""The version of snapshots."""
+"""Version of the snapshot format."""
 
 
 class TestRun:
-    """Processes records with a job and shows the results, on the embedded engine or on Spark.
+    """Runs a job on scripted records, on the embedded engine or on Spark, and returns the results.
 
-    A script is a sequence of batches. Records go into the current batch; `add_watermark`, `end_batch` and
-    `advance_processing_time` end it. In each batch timers fire up to its watermark, then its events are processed
-    (`semantics.md` 2–7). Only `advance_processing_time` moves the clock. A test run does not touch the job's sources,
-    sinks and handler: it uses a copy of the handler, as a worker does, and only a `MemorySink` gets the collected
-    values.
+    A script is a sequence of batches. Records are added to the current batch; `add_watermark`, `end_batch` and
+    `advance_processing_time` end that batch. Each batch first fires the timers up to its watermark, then processes its
+    events (`semantics.md` 2–7). Only `advance_processing_time` advances the processing-time clock.
 
-    Where a run processes a handler by columns (`windowed`), a test run processes it both by columns and event by event.
-    A difference raises a `VectorizedPathError`.
+    A test run uses a copy of the handler, as a worker does. The job's sources and sinks are not used, except for
+    each `MemorySink`: it receives the collected values.
+
+    If a real run would use the vectorised path (`windowed`), a test run processes the events on both the vectorised
+    and the per-event path. If the results differ, the test run raises a `VectorizedPathError`.
 
     ::
 
@@ -69,16 +70,18 @@ class TestRun:
         assert run.run().records("sums") == [...]
 
     :param job: the job
-    :param engine: `"embedded"` needs no Java and takes milliseconds; `"spark"` processes the same script on real Spark;
-        `"both"` processes it on each and fails where they differ. The default is pytest's option `--amadou-engine`,
-        else embedded
-    :param handler: a handler, or its class, that replaces the job's handler, such as a fake
-    :param params: values of the job's parameters by name; parameters that only sources and sinks use need none
-    :param spark: the session for `engine="spark"`; without it a local session is created or re-used
-    :param processing_time: the clock's time at the beginning, an aware datetime; without it the time now
-    :param snapshot: the `snapshot` of another run, also of an older release of the handler: the run continues there
+    :param engine: `"embedded"` does not need Java and takes milliseconds; `"spark"` runs the script on real Spark;
+        `"both"` runs the script on both engines and fails if the results differ. The default is pytest's option
+        `--amadou-engine`, or `"embedded"` if the option is not set
+    :param handler: handler or handler class that replaces the job's handler, for example a fake
+    :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
+    :param spark: session for the Spark engine; by default a local session is created or reused
+    :param processing_time: initial processing time, as an aware datetime; by default the processing time of the
+        snapshot, or the current time
+    :param snapshot: result of another test run's `snapshot`, to continue from. That test run may have used an older
+        release of the handler
     :raises ParamError: a parameter has no value
-    :raises CheckpointError: the snapshot does not fit the job, by the rules for a run's checkpoint
+    :raises CheckpointError: the job cannot resume from the snapshot; the same rules apply as for checkpoints
     """
 
     __test__ = False  # not a test class for pytest
@@ -95,17 +98,17 @@ class TestRun:
         snapshot: bytes | None = None,
     ) -> None:
         if engine not in (None, *ENGINES):
-            raise ValueError(f'the engine is "embedded", "spark" or "both", not {engine!r}')
+            raise ValueError(f'the engine must be "embedded", "spark" or "both", not {engine!r}')
         if not isinstance(job, Job):
-            raise TypeError(f"a test run processes a Job, not {shown_value(job)}")
+            raise TypeError(f"a TestRun takes a Job, not {shown_value(job)}")
         self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
         self._next = _for_test(job, handler, params)
-        """The job after the restarts of the script so far."""
+        """The job after the last restart in the script."""
         self._take(self._next)
         self._known = self._current = self._stored = with_structures({}, described(self._job))
-        """Structures of the state that the script will store, that the current code stores, and that is stored."""
+        """State structures: at the end of the script, of the current code, and of the stored state."""
         self.engine = engine or defaults.engine
         """The engine that runs the script."""
         self._spark = spark
@@ -114,7 +117,7 @@ class TestRun:
         self._at_boundary = False
         self._watermark = Watermark(self._job)
         self._now = clock_time()
-        self._player: Player | None = None
+        self._running: ScriptEngine | None = None
         self._raw: list[RawEntry] = []
         self._counts: dict[str, int] = {}
         self._dropped = 0
@@ -131,44 +134,45 @@ class TestRun:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
         """The name of the current run."""
-        self._played = 0
+        self._returned = 0
         self._batches = 0
         self._number = next(_numbers)
         self._memory_sinks = [(port, sink) for port, sink in job.all_sinks if isinstance(sink, MemorySink)]
 
     def add_record(self, record: Any, source: str | None = None, *, partition: str = "") -> "TestRun":
-        """Add a record, which goes through `key_event`.
+        """Add a record. `run` passes the record to `key_event`.
 
-        :param source: the record's source; needed if the job has several
-        :param partition: the record's partition, under any name; a source's watermark is that of its partition
-            furthest behind (`semantics.md` 2)
+        :param source: the record's source; required if the job has multiple sources
+        :param partition: any name for the record's partition; a source's watermark is the minimum of the watermarks of
+            its partitions (`semantics.md` 2)
         """
         self._to_batch(source, partition, record)
         return self
 
     def add_records(self, records: Iterable[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
-        """Add records in their order."""
+        """Add records in order."""
         if isinstance(records, str | bytes):
-            raise TypeError(f"add_records takes several records, and add_record one, such as {shown_value(records)}")
+            raise TypeError(f"add_records takes an iterable of records, not {shown_value(records)}: use add_record")
         for record in records:
             self._to_batch(source, partition, record)
         return self
 
     def add_event(self, event: KeyedEvent[Any], source: str | None = None, *, partition: str = "") -> "TestRun":
-        """Add an event, which does not go through `key_event`."""
+        """Add an event directly, without calling `key_event`."""
         self._to_batch(source, partition, ScriptedEvent(event))
         return self
 
     def add_watermark(
         self, timestamp: datetime | None = None, source: str | None = None, *, partition: str | None = None
     ) -> "TestRun":
-        """End the batch and raise the watermark to a time, whatever the job's delay. The watermark never goes back.
+        """End the batch and advance the watermark to a time, regardless of the job's watermark delay. The watermark
+        never moves backwards.
 
-        :param timestamp: an aware datetime; without it the newest event time so far
-        :param source: the source that has reached this time; the watermark is that of the source furthest behind
-            (`semantics.md` 2)
-        :param partition: the partition that has reached this time; without it all of the source's partitions
-        :raises NaiveTimestampError: the timestamp has no zone
+        :param timestamp: an aware datetime; by default the newest event time of all batches up to this one
+        :param source: the source that has reached this time; the job's watermark is the minimum of the watermarks
+            of its sources (`semantics.md` 2)
+        :param partition: the partition that has reached this time; by default all partitions of the source
+        :raises NaiveTimestampError: the timestamp has no time zone
         """
         micros = None if timestamp is None else to_micros(timestamp)
         if source is not None or partition is not None:
@@ -185,18 +189,18 @@ class TestRun:
         return self._end_batch(reach)
 
     def end_batch(self) -> "TestRun":
-        """End the batch: the watermark follows the newest event, less the job's delay, as it does in a real run."""
+        """End the batch. As in a real run, the watermark follows the newest event time, minus the job's delay."""
         return self._end_batch(lambda: None)
 
     def advance_processing_time(self, by: timedelta) -> "TestRun":
-        """End the batch and advance the clock, for jobs with an `idle_timeout` (`semantics.md` 3).
+        """End the batch and advance the processing-time clock, for jobs with an `idle_timeout` (`semantics.md` 3).
 
-        :param by: duration, not below zero
+        :param by: a non-negative duration
         """
         if not isinstance(by, timedelta):
-            raise TypeError(f"time goes on by a timedelta, not by {by!r}")
+            raise TypeError(f"advance_processing_time takes a timedelta, not {by!r}")
         if by < timedelta(0):
-            raise ValueError(f"time does not go back: {by}")
+            raise ValueError(f"advance_processing_time takes a non-negative duration, not {by}")
 
         def advance() -> None:
             self._now += by // MICROSECOND
@@ -204,19 +208,19 @@ class TestRun:
         return self._end_batch(advance)
 
     def restart(self, handler: Handler | type[Handler] | None = None) -> "TestRun":
-        """End the batch and the run, and begin again from the stored state.
+        """End the batch and the run, and start a new run from the stored state.
 
-        :param handler: another handler, or its class, that takes the state over: an upgrade. Without it the job's
-            handler, as in a new process
-        :raises CheckpointError: the handler cannot take the state over, by the rules for a run
+        :param handler: handler or handler class that resumes from the state, as in an upgrade; by default a new copy of
+            the current handler, as in a new process
+        :raises CheckpointError: the handler cannot resume from the state; the same rules apply as for checkpoints
         """
         job = self._next if handler is None else _for_test(self._original, handler, self._params)
         self._take_over("of the test run", job, self._known)
         self._next, known = job, self._known
 
         def restart() -> None:
-            assert self._player is not None
-            self._player.restart(job)
+            assert self._running is not None
+            self._running.restart(job)
             self._take(job)
             self._current = known
             self._run = next_run(self._run)
@@ -224,29 +228,28 @@ class TestRun:
         return self._end_batch(restart)
 
     def crash(self, after: int | None = None) -> "TestRun":
-        """End the batch, which a crash interrupts and which is then processed again.
+        """End the batch, simulate a crash during the batch, and process the batch again.
 
-        :param after: number of callbacks before the crash; without it, or in a batch with fewer, the crash comes at the
-            end of the batch. `key_event` does not count
+        :param after: number of callbacks before the crash, not counting `key_event`; by default, or if the batch has
+            fewer callbacks, the crash happens at the end of the batch
         """
         return self._end_batch(lambda: None, crash_after=sys.maxsize if after is None else after)
 
     def set_state(
         self, spec: Any, key: Key, value: Any, *, written: datetime | None = None, next_timer: datetime | None = None
     ) -> "TestRun":
-        """End the batch, if there is one, and set a subject's state.
+        """End the batch, if there is one, and set a key's state.
 
         :param spec: the spec (`MyHandler.counts`) or its name
-        :param key: the subject's key
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
-            such as a window, its stored state
-        :param written: time at which the state counts as written, needed for a spec with a `ttl`
+            such as a window, the component's stored state
+        :param written: time of the state's last write; required for a spec with a `ttl`
         :param next_timer: time of the component's timer
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
         if spec.ttl is not None and written is None:
-            raise ValueError(f"{spec.name} has a ttl: say written=, the time at which it counts as written")
+            raise ValueError(f"{spec.name} has a ttl: pass written=, the time of the state's last write")
 
         def put(subject: Subject) -> None:
             subject.timestamp = from_micros(0) if written is None else written
@@ -260,41 +263,42 @@ class TestRun:
     def set_timer(self, key: Key, timestamp: datetime, tag: str = "") -> "TestRun":
         """End the batch, if there is one, and set a timer.
 
-        :raises NaiveTimestampError: the timestamp has no zone
+        :raises NaiveTimestampError: the timestamp has no time zone
         """
         return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
 
     def run(self, *, flush: bool = False) -> "TestResult":
-        """Process the part of the script that was added since the last call, and return all results so far.
+        """Process the batches that were added since the last call, and return the results of the entire test run.
 
-        :param flush: at the end raise the watermark to the end of time, so that every timer fires (`semantics.md` 12)
-        :raises CallbackError: a callback of the handler failed; its batch does not count
-        :raises EngineDifferenceError: with `engine="both"`, the engines differ
-        :raises VectorizedPathError: processing by columns and event by event differ
+        :param flush: `True` to advance the watermark to the end of time after the last batch, so that every timer fires
+            (`semantics.md` 12)
+        :raises CallbackError: a callback of the handler failed; the results of its batch are discarded
+        :raises EngineDifferenceError: the results of the engines differ, with `engine="both"`
+        :raises VectorizedPathError: the results of vectorised and per-event processing differ
         """
-        player = self._player = self._player or self._new_player()
+        engine = self._running = self._running or self._new_engine()
         while self._script:
             records, boundary, crash_after = self._script.pop(0)
-            self._process(player, records, crash_after)
+            self._process(engine, records, crash_after)
             boundary()
         if self._batch or self._at_boundary:
             batch, self._batch = self._batch, {}
             self._at_boundary = False
-            self._process(player, batch)
+            self._process(engine, batch)
         if flush:
             self._watermark.raise_to(END_OF_TIME)
-            self._process(player, {})
+            self._process(engine, {})
         watermark = self._watermark.follow(self._now)
-        before, self._played = self._played, len(self._raw)
+        before, self._returned = self._returned, len(self._raw)
         counted = self._counts, self._dropped
         return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
 
     def snapshot(self) -> bytes:
-        """Return state, timers, watermark, clock and the number of dead letters after the processed batches, for
+        """Return state, timers, watermark, processing time and dead-letter count after the processed batches, for
         `TestRun(snapshot=…)`.
 
-        Several runs may continue from one snapshot. A stored snapshot of an older release of a handler shows whether
-        the next release can take its state over.
+        Multiple test runs can continue from the same snapshot. To test that a new release of a handler can read the
+        state of an older release, store a snapshot created with the older release.
         """
         return pack(
             [
@@ -312,24 +316,25 @@ class TestRun:
         )
 
     def trace_text(self, lines: int | None = None) -> str:
-        """Return the callbacks so far as text, including those of a failed batch.
+        """Return the callbacks of the test run as text, including the callbacks of a failed batch.
 
-        :param lines: number of the last lines to return; without it all of them
+        :param lines: maximum number of lines, counted from the end; all lines by default
         """
         result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None, {})
         shown = "\n".join(map(str, result.trace)).splitlines()
-        cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} lines before"]
+        cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} earlier lines"]
         return "\n".join([*cut, *shown[-(lines or 0) :]]) or "no callback ran"
 
     def close(self) -> None:
-        """End the engine, which calls the handler's `close`; the pytest plugin does so after each test. A later `run`
-        continues from the stored state, as after a restart. `with TestRun(job) as run:` closes at the end of the
-        block: Hypothesis tests, which make many runs, need this.
+        """Stop the engine and call the handler's `close`. The pytest plugin does this after each test.
+
+        A later `run` continues from the stored state, as after a restart. `with TestRun(job) as run:` closes the test
+        run at the end of the block. Use `with` in Hypothesis tests, which create many test runs.
         """
-        if self._player is not None:
-            player, self._player = self._player, None
+        if self._running is not None:
+            engine, self._running = self._running, None
             self._placed = self._state or b""
-            player.close()
+            engine.close()
 
     def __enter__(self) -> "TestRun":
         return self
@@ -339,21 +344,21 @@ class TestRun:
 
     def _to_batch(self, source: str | None, partition: str, record: Any) -> None:
         if not isinstance(partition, str):
-            raise TypeError(f"a partition is named by a str, not {partition!r}")
+            raise TypeError(f"a partition's name must be a str, not {partition!r}")
         self._batch.setdefault(self._named_source(source), {}).setdefault(partition, []).append(record)
 
     def _named_source(self, source: str | None) -> str:
-        """Return a source's name: without one that of the job's only source."""
+        """Return the name of a source; for `None`, the name of the job's only source."""
         names = list(self._job.sources)
         if source is None and len(names) > 1:
-            raise ValueError(f"the job has several sources: say source= ({', '.join(names)})")
+            raise ValueError(f"the job has multiple sources: pass source= ({', '.join(names)})")
         if source is not None and source not in names:
-            raise ValueError(f"the job has no source {source!r} (its sources: {', '.join(names)})")
+            raise ValueError(f"the job has no source {source!r}: use one of {', '.join(names)}")
         return source or names[0]
 
     def _put(self, key: Key, put: Callable[[Subject], Any]) -> "TestRun":
         check_key(key)
-        _with(None, key, put)  # raises errors of the value here, not in the batch
+        _with(None, key, put)  # so that an invalid value fails here, not in the batch
 
         def place() -> None:
             self._state = _with(self._state, key, put)
@@ -374,13 +379,13 @@ class TestRun:
         try:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
-                raise ValueError(f"it is of version {version}, this release reads {_SNAPSHOT}")
+                raise ValueError(f"it has version {version}, not {_SNAPSHOT}: create a new snapshot with this release")
             self._state, watermark, self._now, self._dependency_state, letters, *others = rest
             read, self._last_sources, name, known = others
             self._watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"that is no snapshot of a test run: {error}") from error
+            raise ValueError(f"the snapshot cannot be read: {error}") from error
         if name != self._job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
         self._take_over("of the snapshot", self._job, known)
@@ -389,10 +394,10 @@ class TestRun:
         self._placed = self._state
 
     def _take_over(self, of: str, job: Job, known: Known) -> None:
-        """Let a job take state over, by the rules for a run.
+        """Check that a job can resume from state, with the rules for checkpoints, and record the job's structures.
 
-        :param of: owner of the state
-        :param known: structures that the specs have had
+        :param of: owner of the state, for the error message
+        :param known: structures that each state spec has had in earlier runs
         :raises CheckpointError: the job cannot read the state
         """
         now = described(job)
@@ -402,11 +407,11 @@ class TestRun:
         self._known = with_structures(known, now)
 
     def _take(self, job: Job) -> None:
-        """Continue with a job."""
+        """Make a job the current job of the test run."""
         self._job = job
         self._codecs |= {port: port_codec(job, port) for port in job.ports}
 
-    def _process(self, player: Player, records: Records, crash_after: int | None = None) -> None:
+    def _process(self, engine: ScriptEngine, records: Records, crash_after: int | None = None) -> None:
         batch = ScriptedBatch(
             self._run,
             records,
@@ -420,10 +425,10 @@ class TestRun:
         )
         self._failed = []
         try:
-            result = player.process(batch)
+            result = engine.process(batch)
         except AmadouError:
-            self._failed = player.failed()
-            self._known = self._stored  # code whose first batch fails leaves the state to the code before it
+            self._failed = engine.failed()
+            self._known = self._stored  # if the first batch of new code fails, earlier code can resume
             raise
         self._placed = None
         self._stored = self._current
@@ -461,15 +466,15 @@ class TestRun:
             error=letter.error,
         )
 
-    def _new_player(self) -> Player:
+    def _new_engine(self) -> ScriptEngine:
         if defaults.made is not None and self not in defaults.made:
             defaults.made.append(self)
         if self.engine == "embedded":
-            return EmbeddedPlayer(self._job)
-        from amadou_runtime.testing.spark_player import SparkPlayer
+            return EmbeddedEngine(self._job)
+        from amadou_runtime.testing.spark_engine import SparkEngine
 
-        spark = SparkPlayer(self._job, self._spark)
-        return spark if self.engine == "spark" else BothPlayer(EmbeddedPlayer(self._job), spark)
+        spark = SparkEngine(self._job, self._spark)
+        return spark if self.engine == "spark" else BothEngines(EmbeddedEngine(self._job), spark)
 
 
 def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
@@ -482,9 +487,9 @@ def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes
 
 
 def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:
-    """Return the job as a test run processes it.
+    """Return the job in the form that a test run processes.
 
-    :param handler: replacement for the job's handler; the state that it declares is not retired yet
+    :param handler: replacement for the job's handler; state that the replacement declares is not treated as retired
     """
     known = {param.name for param in job.params}
     if handler is not None:

@@ -6,17 +6,17 @@ from typing import Any
 
 import attrs
 
-from amadou import DependencyChange, Invoke, Key, KeyedEvent, Subject, Timer
+from amadou import Key, KeyedEvent, Subject, Timer
 from amadou.engine import DEAD_LETTERS, LATE_EVENTS, batch_of
 from amadou.errors import AmadouError
 from amadou.event_time import from_micros
 from amadou_runtime.core.failure import shown_state
-from amadou_runtime.core.observer import HELD
+from amadou_runtime.core.observer import HELD, Call
 
 DETAILED = 2000
-"""Number of callbacks for which a trace records state and timers: more would make long test runs slow."""
+"""Maximum number of callbacks for which a trace records state and timers, so that long test runs stay fast."""
 _TIMERS = 100
-"""Number of a subject's timers that take as long to record as a callback."""
+"""Number of timers that take about as long to record as one callback."""
 
 
 @attrs.frozen
@@ -37,15 +37,16 @@ class TraceEntry:
 
     :param callback: `on_event`, `on_timer_expired`, `on_dependency_down` or `on_dependency_recovered`; the name of a
         component whose timer fired, such as a window; `dropped` or `diverted` for a late event that is not delivered,
-        `held` for an event that waits for another source; `key_event` if it failed and the job continues
-    :param key: the subject's key; `None` in `key_event` and for a change of a dependency
-    :param timestamp: the time of the event or timer; `None` in the same cases as `key`
+        `held` for an event that waits for another source; `key_event` if `key_event` failed and the job continues
+    :param key: the subject's key; `None` for `key_event` and for a dependency change
+    :param timestamp: the time of the event or timer; `None` if `key` is `None`
     :param watermark: the batch's watermark
     :param source: the event's source, or the source that is down or has recovered; `None` for a timer
-    :param value: the event's value; for a change of a dependency the progress of both sources, by name
+    :param value: the event's value; the record for `key_event`; the progress of both sources, by name, for a dependency
+        change
     :param tag: the timer's tag
-    :param before: the subject before the callback; `None` where no callback ran, and after some thousands of callbacks,
-        or fewer if a subject has hundreds of timers
+    :param before: the subject before the callback; `None` if no callback ran, and after about 2,000 callbacks (fewer if
+        a subject has hundreds of timers)
     :param after: the subject after the callback
     :param outputs: collected values, as pairs of port and value
     :param error: the error that the callback raised
@@ -65,12 +66,12 @@ class TraceEntry:
 
     @property
     def event(self) -> KeyedEvent[Any]:
-        """The event, delivered to `on_event` or not.
+        """The event, whether or not it was delivered to `on_event`.
 
-        :raises ValueError: the entry is of a timer or a record
+        :raises ValueError: the entry is for a timer, a record or a dependency change
         """
         if self.source is None or self.timestamp is None or self.key is None:
-            raise ValueError(f"there is no event in {self.callback}")
+            raise ValueError(f"an entry for {self.callback} has no event")
         return KeyedEvent(self.key, self.timestamp, self.value)
 
     @property
@@ -115,7 +116,7 @@ def _shown(value: Any) -> str:
         return f"{{{', '.join(f'{_shown(key)}: {_shown(part)}' for key, part in value.items())}}}"
     if type(value) is list:
         return f"[{', '.join(map(_shown, value))}]"
-    if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple with its own text
+    if isinstance(value, tuple) and "__str__" in vars(type(value)):  # a named tuple that defines `__str__`
         return str(value)
     if attrs.has(type(value)):
         fields = [f"{field.name}={_shown(getattr(value, field.name))}" for field in attrs.fields(type(value))]
@@ -124,15 +125,15 @@ def _shown(value: Any) -> str:
 
 
 class SimulatedCrash(BaseException):
-    """Ends a worker in the middle of a batch; no handler of errors catches it."""
+    """Ends a worker in the middle of a batch. Not an `Exception`, so error handlers do not catch it."""
 
 
 @attrs.define
 class RawEntry:
     """A `TraceEntry` in packed form: most test runs pass, so their traces are never decoded.
 
-    :param before: the subject's packed state by spec, and its timers
-    :param after: likewise
+    :param before: the subject's packed state by spec, and the subject's timers, before the callback
+    :param after: the subject's packed state and timers after the callback
     :param outputs: pairs of port and encoded value
     """
 
@@ -149,71 +150,35 @@ class RawEntry:
     error: str | None = None
 
     def parts(self) -> list[Any]:
-        """Return the entry as lists: an object or tuple around a value would count as a level of nesting."""
+        """Return the entry as lists: an object or a tuple around a value would add a level of nesting."""
         *parts, outputs, error = attrs.astuple(self, recurse=False)
         return [*parts, [[*pair] for pair in outputs], error]
 
     @classmethod
     def of(cls, parts: list[Any]) -> "RawEntry":
-        """Return the entry of some `parts`."""
+        """Create an entry from its `parts`."""
         entry = cls(*parts)
         entry.outputs = [(port, encoded) for port, encoded in entry.outputs]
         return entry
 
 
 class Trace:
-    """Watches the callbacks of an operator."""
+    """Records the callbacks of an operator."""
 
     def __init__(self) -> None:
         self._raw: list[RawEntry] = []
         self._seen = 0
         self.crash_after: int | None = None
-        """Number of further callbacks before a crash."""
+        """Number of callbacks left before a simulated crash."""
 
-    def observed_event(
-        self, on_event: Callable[[Subject, KeyedEvent[Any]], Any]
-    ) -> Callable[[Subject, KeyedEvent[Any]], Any]:
-        """Return `on_event` with a trace."""
+    def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
+        """Return a callback that is recorded in the trace; see `Observer`."""
 
-        def observed(subject: Subject, event: KeyedEvent[Any]) -> Any:
-            before = self._begin(subject, "on_event", event.timestamp, event.value)
-            returned = on_event(subject, event)
+        def observed(*arguments: Any) -> Any:
+            subject, callback, timestamp, value = call(*arguments)
+            before = self._begin(subject, callback, timestamp, value)
+            returned = function(*arguments)
             self._end(subject, before)
-            return returned
-
-        return observed
-
-    def observed_timer(
-        self, on_timer_expired: Callable[[Subject, datetime], Any]
-    ) -> Callable[[Subject, datetime], Any]:
-        """Return `on_timer_expired` with a trace."""
-
-        def observed(subject: Subject, timestamp: datetime) -> Any:
-            before = self._begin(subject, "on_timer_expired", timestamp, None)
-            returned = on_timer_expired(subject, timestamp)
-            self._end(subject, before)
-            return returned
-
-        return observed
-
-    def observed_component(self, fire: Callable[..., None]) -> Callable[..., None]:
-        """Return the function that fires a component's timer, with a trace."""
-
-        def observed(name: str, subject: Subject, timestamp: datetime, call: Invoke) -> None:
-            before = self._begin(subject, name, timestamp, None)
-            fire(name, subject, timestamp, call)
-            self._end(subject, before)
-
-        return observed
-
-    def observed_change(self, callback: str, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """Return a callback for dependencies, with a trace."""
-
-        def observed(change: DependencyChange) -> Any:
-            come = {change.dependent: change.reached, change.source: change.newest}
-            before = self._begin(change.subject, callback, None, come)
-            returned = function(change)
-            self._end(change.subject, before)
             return returned
 
         return observed
@@ -230,7 +195,7 @@ class Trace:
     ) -> None:
         """Record that an event was not delivered to `on_event`.
 
-        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for an event that waits
+        :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for an event held by a dependency
         :param event: key, timestamp and value
         :param encoded: the encoded value for the port of late events, or `None`
         """
@@ -239,7 +204,7 @@ class Trace:
         self._raw.append(RawEntry(outcome, key, timestamp, watermark, source, value, outputs=outputs))
 
     def take(self) -> list[RawEntry]:
-        """Return the entries since the last call."""
+        """Return the entries recorded since the last call."""
         taken, self._raw = self._raw, []
         return taken
 
@@ -274,7 +239,7 @@ class Trace:
         for name, table in batch_of(subject).tables.items():
             try:
                 part = table.packed_now(key)
-            except AmadouError:  # storing a value that msgpack refuses raises the error
+            except AmadouError:  # msgpack cannot pack the value: storing it later raises the error
                 continue
             if part is not None:
                 packed[name] = part
@@ -284,10 +249,10 @@ class Trace:
 
 
 def trace_entry(raw: RawEntry, decoders: Mapping[str, Callable[[Any], Any]], specs: Mapping[str, Any]) -> TraceEntry:
-    """Return a decoded raw entry.
+    """Decode a raw entry.
 
-    :param decoders: decoder of each port's values
-    :param specs: the specs of state by name
+    :param decoders: functions that decode each port's values, by port
+    :param specs: the state specs, by name
     """
     before, after = (_moment(snapshot, raw.key, specs) for snapshot in (raw.before, raw.after))
     return TraceEntry(

@@ -1,4 +1,4 @@
-"""The stages of a test run on Spark: a run's stages, with a script, a trace and simulated crashes."""
+"""Spark stages of a test run: the stages of a real run, with a script, a trace and simulated crashes."""
 
 import base64
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.trace import SimulatedCrash, Trace
 
 _BEGIN = b"begin"
-"""First bytes of the chunk of a `ScriptedBegin`; packed events begin with their size."""
+"""First bytes of a `ScriptedBegin` chunk. A chunk of packed events begins with its size instead."""
 
 
 @attrs.frozen
@@ -32,8 +32,9 @@ class ScriptedBegin:
     """The first row of each batch of a script.
 
     :param run: name of the run
-    :param crash_after: number of callbacks after which the worker crashes, at the end of the batch at the latest
-    :param put: the state of the only key group, empty for none, instead of the stored one
+    :param crash_after: number of callbacks before the worker crashes; if the batch has fewer callbacks, the worker
+        crashes at the end of the batch. `None` for no crash
+    :param put: state that replaces the stored state of the only key group; empty bytes for no state
     """
 
     run: str
@@ -62,7 +63,7 @@ class TracedWorker(Worker):
 
 
 class ScriptedKeyingStage(KeyingStage):
-    """Keys the records of a script, of all sources."""
+    """Keys the records of a script, from all sources."""
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
         yield [loads(base64.b64decode(cell)) for cell in cells.to_pylist()]
@@ -84,13 +85,13 @@ class ScriptedKeyingStage(KeyingStage):
 
 
 class TracedKeyRange(KeyRange):
-    """A key range of one key group, which takes part in each batch."""
+    """A key range with a single key group. The group is processed in every batch that has a watermark."""
 
     @classmethod
     def of_group(cls, state: bytes) -> "TracedKeyRange":
-        """Return a range with the key group's state that a script has set.
+        """Return a range whose key group has the state that a script has set.
 
-        :param state: empty for none
+        :param state: the key group's state; empty bytes for no state
         """
         key_range = cls(None)
         if state:
@@ -108,11 +109,11 @@ class TracedKeyRange(KeyRange):
 
 
 class TracedStatefulStage(StatefulStage):
-    """Processes the only key range of a test run, traces the callbacks, and crashes where the script says so."""
+    """Processes the only key range of a test run, traces the callbacks, and simulates the crashes of the script."""
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
-        if begin is None:  # the batch has failed already, and the range still has its timeout
+        if begin is None:  # the batch has already failed, but the range still has its timeout
             return Summary()
         run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
         stored = state.get[0] if state.exists else None

@@ -13,24 +13,25 @@ from amadou.fields import field_types
 from amadou_plugins.connectors._arrow import VALUE
 from amadou_plugins.connectors._json import JsonCodec, class_of, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink
-from amadou_plugins.connectors.files.part_files import Content
+from amadou_plugins.connectors.files.part_files import Content, LinesContent
 
 _QUOTED = re.compile(r'[",\r\n]')
 
 
 @attrs.frozen
 class CsvSink(FileSink):
-    """Writes a directory of CSV files with a header line each, in UTF-8 by RFC 4180, with ``\\n`` at line ends.
-    Exactly-once, as `JsonLinesSink` is.
+    """Writes CSV files to a directory, in UTF-8 and with a header line. The files follow RFC 4180, but lines end with
+    ``\\n``. Exactly-once, like `JsonLinesSink`.
 
-    An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
-    own, has one column `value`. A text is a cell as it is; `None` is an empty cell, and an empty text is ``""``. Other
-    values are written as by `JsonLinesSink`, without the quotes around timestamps and the like; nested values are JSON.
-    Non-finite floats are ``nan``, ``inf`` and ``-inf``.
+    The fields of an attrs class, dataclass or named tuple become columns. Values of any other type, and values of a
+    port with a custom codec, are written to a single column `value`. Strings are written unchanged; `None`
+    becomes an empty cell, and an empty string becomes ``""``. Other values are written as in `JsonLinesSink`, but
+    timestamps and other values that become JSON strings have no quotes. Nested values are written as JSON. Non-finite
+    floats become ``nan``, ``inf`` and ``-inf``.
 
-    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
-        machines must share it
-    :raises SinkError: there is no path
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
+        must be shared by all machines
+    :raises SinkError: the path is empty or invalid
     """
 
     suffix = ".csv"
@@ -41,7 +42,7 @@ class CsvSink(FileSink):
     def check(self, port: str, type_: Any) -> None:
         if field_types(type_) == {}:
             raise SinkError(
-                f"CsvSink: the type of port {port!r} has no fields, so there is nothing to write: give it one"
+                f"CsvSink: the type of port {port!r} has no fields, so there is nothing to write: add a field"
             )
         super().check(port, type_)
 
@@ -49,10 +50,9 @@ class CsvSink(FileSink):
         return _CsvLines(batch, file)
 
 
-class _CsvLines:
+class _CsvLines(LinesContent):
     def __init__(self, batch: SinkBatch, file: IO[bytes]) -> None:
-        self._batch = batch
-        self._file = file
+        super().__init__(batch, file)
         file.write((batch.codec if isinstance(batch.codec, _CsvCodec) else _JSON_TEXTS).header)
 
     def write(self, encoded_values: Sequence[Any]) -> None:
@@ -60,12 +60,9 @@ class _CsvLines:
             encoded_values = [_JSON_TEXTS.encode(text.decode()) for text in json_lines(self._batch, encoded_values)]
         self._file.writelines(encoded_values)
 
-    def end(self) -> None:
-        pass
-
 
 class _CsvCodec:
-    """Encodes values to lines at once."""
+    """Encodes each value as a CSV line."""
 
     def __init__(self, type_: Any) -> None:
         self.type = type_
@@ -75,7 +72,7 @@ class _CsvCodec:
         self.header = _line(names or [VALUE])
 
     def encode(self, value: Any) -> bytes:
-        """Return a value as a line.
+        """Encode a value as a CSV line.
 
         :raises EncodeError: the value is not of the port's type, or cannot be written
         """
@@ -89,7 +86,7 @@ class _CsvCodec:
             raise EncodeError(value, self.type, str(error)) from error
 
     def decode(self, encoded: Any) -> Any:
-        """Return the line."""
+        """Return the line as a string."""
         return encoded.decode()
 
 
@@ -115,7 +112,7 @@ def _quoted(text: str) -> str:
 
 
 def _line(cells: list[str]) -> bytes:
-    # Most readers skip an empty line.
+    # Most CSV readers skip empty lines.
     return (",".join(cells) or '""').encode() + b"\n"
 
 

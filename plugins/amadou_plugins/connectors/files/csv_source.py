@@ -17,12 +17,12 @@ _LARGEST_CELL = 2**31 - 1
 
 @attrs.frozen
 class MalformedRow:
-    """A row of a CSV file that cannot be read; the record of its dead letter.
+    """A CSV row that cannot be read. The `MalformedRow` becomes the record of the row's dead letter.
 
-    :param file: the file
-    :param line: number of the row's first line, from 1
-    :param text: the row as it is in the file
-    :param problem: the problem with the row
+    :param file: path of the file
+    :param line: number of the row's first line, counted from 1
+    :param text: text of the row
+    :param problem: description of the problem
     """
 
     file: str
@@ -33,26 +33,30 @@ class MalformedRow:
 
 @attrs.frozen
 class CsvSource(FileSource):
-    """Reads the rows of CSV files, as `dict`s of texts by column.
+    """Reads the rows of CSV files, as `dict`s of strings by column name.
 
-    Files follow RFC 4180: cells with delimiters, quotes or line ends are in ``"``, and a quote in them is doubled.
-    Blank lines are skipped, a byte order mark is dropped, and spaces belong to the cells. A row with fewer or more
-    cells than columns, with misplaced quotes, or in another encoding cannot be keyed: it ends the run, or becomes a
-    dead letter whose record is a `MalformedRow`. A header that cannot be read ends the run.
+    Files follow RFC 4180: a cell that contains a delimiter, a quote or a line ending is enclosed in ``"``, and a quote
+    inside the cell is doubled. Blank lines are skipped, a byte order mark is dropped, and spaces are part of the cells.
+    A row with too few or too many cells, with misplaced quotes, or in another encoding is malformed. Depending on the
+    job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record is a `MalformedRow`. A
+    malformed header ends the run.
 
-    Files are found and ordered as by `LinesSource`; those named ``*.gz`` or ``*.bz2`` are unpacked. Each file is read
-    in one task.
+    Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. Each file is read by
+    a single task.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is left to Spark, which reads whole files of up to 2 GB
-    :param columns: names of the columns, for files without a header line; or a text with commas between them
+        directory. A URI such as ``s3://bucket/views/`` is read by Spark, which loads each file as a whole; the maximum
+        file size is then 2 GB
+    :param columns: column names for files without a header line, as a list or a comma-separated string
     :param delimiter: the character between cells
-    :param encoding: the encoding of the files, by Python's name for it
-    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
-    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
-        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
-        source is one partition
-    :param key_event: function that turns rows into events, instead of the handler's own
+    :param encoding: encoding of the files, by its Python name
+    :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
+        have arrived
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
+        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
+        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
+        default, there is only one partition
+    :param key_event: function that converts rows into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
 
@@ -64,14 +68,14 @@ class CsvSource(FileSource):
         super().__attrs_post_init__()
         if not isinstance(self.delimiter, Param) and not _is_delimiter(self.delimiter):
             raise SourceError(
-                f"delimiter must be one character, neither a quote nor a line end, not {self.delimiter!r}"
+                f"delimiter must be a single character other than a quote or line ending, not {self.delimiter!r}"
             )
         if not isinstance(self.encoding, Param):
             try:
                 "".encode(self.encoding)
             except (LookupError, TypeError, ValueError):
                 raise SourceError(
-                    f"Python knows no encoding {self.encoding!r} of texts: try utf-8, utf-16 or cp1252"
+                    f"encoding must be a Python text encoding, such as utf-8, utf-16 or cp1252, not {self.encoding!r}"
                 ) from None
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
@@ -107,25 +111,25 @@ class CsvSource(FileSource):
                     yield dict(zip(columns, cells, strict=True))
                 else:
                     yield rows.malformed(
-                        f"{len(cells)} cells for {len(columns)} columns: add or remove cells, or quote"
+                        f"expected {len(columns)} cells, got {len(cells)}: correct the row, or quote its delimiters"
                     )
 
 
 class _Rows:
-    """The rows of a file: lists of cells, and malformed ones."""
+    """Iterates over the rows of a file: lists of cells, or `MalformedRow`s."""
 
     def __init__(self, path: str, file: Any, encoding: str, delimiter: str) -> None:
         self._path = path
         self._encoding = encoding
-        # Bytes outside the encoding become surrogates, by which they are found.
+        # Bytes that are invalid in the encoding become surrogates, which are detected later.
         self._file = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
         self._delimiter = delimiter
         self._lines: list[str] = []
         self.line = 1
-        """Number of the row's first line."""
+        """Number of the current row's first line."""
 
     def __iter__(self) -> Iterator[Any]:
-        csv.field_size_limit(_LARGEST_CELL)  # for all readers in this process; the default is 128 KiB
+        csv.field_size_limit(_LARGEST_CELL)  # applies to all readers in this process; the default is 128 KiB
         reader = csv.reader(self._counted(), delimiter=self._delimiter, strict=True)
         while True:
             self.line += len(self._lines)
@@ -133,17 +137,17 @@ class _Rows:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                yield self.malformed(f"its quotes are wrong ({error}): double those inside a quoted cell")
+                yield self.malformed(f"the row has misplaced quotes: double the quotes inside a quoted cell ({error})")
                 continue
             if cells is None:
                 return
             if not all(map(_is_text, self._lines)):
-                yield self.malformed(f"it is not {self._encoding}: correct it, or give CsvSource another encoding")
+                yield self.malformed(f"the row is not valid {self._encoding}: correct the row, or set another encoding")
             elif cells:
                 yield cells
 
     def malformed(self, problem: str) -> MalformedRow:
-        """Return the current row as a malformed one."""
+        """Return the current row as a `MalformedRow`."""
         text = "".join(self._lines)
         if not _is_text(text):
             text = text.encode(self._encoding, "surrogateescape").decode(self._encoding, "backslashreplace")

@@ -1,4 +1,4 @@
-"""The files that Spark has read, by the log of its file source, and the files that are left."""
+"""Counts the read and unread files of a source, based on the log of Spark's file source."""
 
 import json
 from collections import Counter
@@ -14,10 +14,10 @@ from amadou_plugins.connectors.files.found_files import FoundFiles
 
 @attrs.define
 class _Log:
-    """The known part of a log.
+    """The cached entries of a log.
 
-    :param batch: the last batch that was read
-    :param paths: the files of the batches up to it
+    :param batch: number of the last cached batch
+    :param paths: paths of the files in the cached batches
     """
 
     batch: int = -1
@@ -25,16 +25,16 @@ class _Log:
 
 
 _logs: dict[str, _Log] = {}
-"""Logs by directory: the entry of a batch never changes, and reading a whole log takes long."""
+"""Cached logs by directory: reading an entire log is slow, and a batch's entry never changes."""
 
 
 def files_read(
     files: FoundFiles, partition_of: Callable[[str], str], directory: str, batch: int
 ) -> dict[str, PartitionOffset]:
-    """Return, for each partition, the number of files read up to a batch and the number of all files.
+    """Return each partition's offset at the end of a batch: the number of files read, and the total number of files.
 
-    :param directory: directory of the log of Spark's source
-    :param batch: number of the last log entry that counts
+    :param directory: directory of the log that Spark's source writes
+    :param batch: number of the batch; later log entries are ignored
     """
     log = _logs.setdefault(directory, _Log())
     if batch < log.batch:
@@ -48,10 +48,10 @@ def files_read(
 
 
 def _paths(directory: str, after: int, last: int) -> set[str]:
-    """Return the files in the log for the batches after one and up to another."""
+    """Return the files in the log entries of the batches after `after`, up to and including `last`."""
     names = {name: int(name.removesuffix(".compact")) for name in _names(directory)}
     compacted = max((at for name, at in names.items() if name.endswith(".compact") and at <= last), default=-1)
-    # a compacted entry contains all earlier ones
+    # a compacted entry contains all earlier entries
     chosen = [name for name, at in names.items() if max(after + 1, compacted) <= at <= last]
     paths = set()
     for name in chosen:
@@ -78,7 +78,7 @@ def _text(file: str) -> str:
 
 
 def _present(files: FoundFiles) -> Iterable[str]:
-    """Return the files that exist now."""
+    """Return the files that currently exist."""
     if not files.is_remote:
         return files.paths()
     path, system = _hadoop(str(files.path))

@@ -1,4 +1,4 @@
-"""The base of sinks that write files."""
+"""The base class of sinks that write files."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -15,17 +15,17 @@ from amadou_plugins.connectors.files.path import check_path, path_text
 
 @attrs.frozen
 class FileSink(Sink):
-    """Writes a directory of files, one for each part of a batch. Exactly-once. Subclasses define the codec and the
-    content of a file.
+    """Writes files to a directory, one per part of a batch. Exactly-once. Subclasses define `suffix`, `codec` and
+    `content`.
 
-    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
-        machines must share it
-    :raises SinkError: there is no path
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
+        must be shared by all machines
+    :raises SinkError: the path is empty or invalid
     """
 
     guarantee = "exactly-once"
     suffix: ClassVar[str]
-    """End of the names of its files."""
+    """Suffix of the file names."""
 
     path: str | Path | Param = attrs.field(converter=path_text)
 
@@ -38,7 +38,7 @@ class FileSink(Sink):
         return partial(type(self), **{**settings, "path": self._files.sent}), ()
 
     def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
-        """Return the content that fills a file with values of a batch."""
+        """Return a `Content` that writes values of a batch to a file."""
         raise NotImplementedError
 
     def check(self, port: str, type_: Any) -> None:

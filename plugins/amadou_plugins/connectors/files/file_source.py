@@ -1,4 +1,4 @@
-"""The base of all sources of files."""
+"""The base class of sources that read files."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
@@ -18,7 +18,7 @@ from amadou_plugins.connectors.files.path import check_path, path_text
 
 @attrs.frozen
 class FileSource(Source):
-    """The base of sources of files. Subclasses read a local file with `_records_of`."""
+    """Reads records from files. Subclasses define `_records_of`, which reads a local file."""
 
     path: str | Path | Param = attrs.field(converter=path_text)
     max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
@@ -47,14 +47,14 @@ class FileSource(Source):
 
     @property
     def partition_of(self) -> Callable[[str], str] | None:  # type: ignore[override]
-        """Function from a file's path to the name of its partition."""
+        """Function from a file's path to the name of the file's partition; `None` without `partition_by`."""
         if self.partition_by is None:
             return None
         assert not isinstance(self.partition_by, Param)
         return partial(partition_of_file, type(self).__name__, self.partition_by)
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
-        """Return, for each partition, the number of files read up to a batch and the number of all files."""
+        """Return each partition's offset at the end of a batch: the number of files read, and the total number."""
         name = self.partition_of
         if name is None:
             return None

@@ -1,4 +1,4 @@
-"""The files of a path, as this machine finds them and as Spark does."""
+"""Finds the files that a source's path refers to, on this machine and through Spark."""
 
 import bz2
 import glob
@@ -20,7 +20,7 @@ from amadou.errors import SourceError
 from amadou_plugins.connectors.files.path import is_remote, local_path
 
 PACKED: Mapping[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
-"""Functions that open packed files, by the ends of their names."""
+"""Functions that open compressed files, by file name suffix."""
 _FILE_COLUMNS = "path STRING, modificationTime TIMESTAMP, length BIGINT, content BINARY"
 _GLOB = re.compile(r"[*?\[]")
 _SPARK_GLOB = re.compile(r"[*?\[\]{}\\]")
@@ -29,10 +29,10 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class FoundFiles:
-    """The files of a source, except files whose names begin with ``.`` or ``_``, and subdirectories.
+    """The files of a source. Subdirectories, and files whose names begin with ``.`` or ``_``, are ignored.
 
-    :param source: the source's class, for errors
-    :param path: a file, a directory, a glob, or a URI that is left to Spark
+    :param source: name of the source's class, for error messages
+    :param path: a file, a directory, a glob, or a URI that Spark reads
     """
 
     source: str
@@ -40,80 +40,80 @@ class FoundFiles:
 
     @property
     def bounded(self) -> bool:
-        """True if the path is a single file."""
+        """`True` if the path is a single file."""
         if self.is_remote or self._is_glob or str(self.path).endswith("/"):
             return False
         return not os.path.isdir(self._local)
 
     @property
     def is_remote(self) -> bool:
-        """True if only Spark reaches the files."""
+        """`True` if only Spark can access the files."""
         return is_remote(str(self.path))
 
     def check(self) -> None:
-        """Check that the files can be found and read, on either engine. If there are only subdirectories, log a
-        warning: files may still arrive.
+        """Check that both engines can find and read the files. If there are subdirectories but no files, log a warning
+        instead of raising an error, because files may still arrive.
 
         :raises SourceError: the files cannot be found or read
         """
         if self.is_remote:
             return
-        path, told = self._local, self._named
+        path, label = self._local, self._named
         if self._is_glob:
             parent = _fixed_parent(path)
             if not os.path.isdir(parent):
-                raise SourceError(f"{told}: there is no directory {parent}: create it, or correct the path")
+                raise SourceError(f"{label}: there is no directory {parent}: create it, or correct the path")
         elif not os.path.exists(path):
-            raise SourceError(f"{told}: there is no file or directory {path}: create it, or correct the path")
+            raise SourceError(f"{label}: there is no file or directory {path}: create it, or correct the path")
         elif not os.access(path, os.R_OK):
-            raise SourceError(f"{told}: {path} may not be read by this user: change its permissions")
+            raise SourceError(f"{label}: no permission to read {path}: give the user who runs the job read access")
         elif self.bounded and _is_hidden(path):
-            raise SourceError(f"{told}: Spark skips files whose names begin with '.' or '_': rename the file")
+            raise SourceError(f"{label}: the file name begins with '.' or '_', so Spark would skip the file: rename it")
         files = self._listed()
         for file in files:
-            self._check_name(told, file)
+            self._check_name(label, file)
         below = [] if files else self._below()
         if below:
             given = local_path(str(self.path))
             deeper = os.path.join(given if self._is_glob else glob.escape(given), "*")
-            told += f": there is no file yet, and directories below, such as {below[0]}, are not read"
-            _logger.warning("%s: give %s(%r) for what is in them", told, self.source, deeper)
+            label += f": there are no files yet, and subdirectories such as {below[0]} are not read"
+            _logger.warning("%s: use %s(%r) to read them", label, self.source, deeper)
 
     def paths(self) -> list[str]:
-        """Return the files that exist on this machine now, in the order of their paths.
+        """Return the files that currently exist on this machine, ordered by path.
 
-        :raises SourceError: only Spark reaches the files
+        :raises SourceError: only Spark can access the files
         """
         if self.is_remote:
             raise SourceError(
                 f"{self._named}: the embedded engine reads local files only: run the job with engine='spark', or copy "
-                "the files here"
+                "the files to this machine"
             )
         return self._listed()
 
     def stream(self, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return the files as a streaming DataFrame with the columns `path`, `length` and `content`, each file once."""
+        """Return a streaming DataFrame with one row per file, and the columns `path`, `length` and `content`."""
         reader, path = self.for_spark(reader, max_files_per_batch)
         return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
 
     def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return the result of `Source.read_stream` for files that `opened` takes whole."""
+        """Return the result of `Source.read_stream` for files that are each read by a single task."""
         files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
         cell = "struct(path, content)" if self.is_remote else "struct(path)"
         return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")
 
     def for_spark(self, reader: Any, max_files_per_batch: Any) -> tuple[Any, str]:
-        """Return a `DataStreamReader` with the options, and the path, with which Spark finds these files."""
-        # By default Spark ignores files a week older than the newest one, even unread ones.
+        """Return a `DataStreamReader` with the options that Spark needs for these files, and the path to load."""
+        # By default, Spark ignores files more than a week older than the newest one, even if they are unread.
         reader = reader.option("maxFileAge", "36500d")
         if max_files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_batch)
         if self.is_remote:
             return reader, str(self.path)
         if self._is_glob:
-            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # wildcards to Spark, not to us
+            path = re.sub(r"([{}\\])", r"\\\1", self._local)  # wildcards in Spark, but not in Python's glob
         elif self.bounded:
-            # Spark streams only directories; a filter in the file's directory selects the one file.
+            # Spark can stream only directories, so a filter selects the single file in its directory.
             path, file = os.path.split(self._local)
             path, reader = _spark_escaped(path), reader.option("pathGlobFilter", _spark_escaped(file))
         else:
@@ -124,14 +124,14 @@ class FoundFiles:
     def _named(self) -> str:
         return f"{self.source}({str(self.path)!r})"
 
-    def _check_name(self, told: str, file: str) -> None:
+    def _check_name(self, label: str, file: str) -> None:
         if ":" in os.path.basename(file):
-            raise SourceError(f"{told}: Spark cannot read {file}, for the ':' in its name: rename the file")
+            raise SourceError(f"{label}: Spark cannot read {file} because of the ':' in its name: rename the file")
         if not self.bounded and _SPARK_GLOB.search(file):
-            # Seen on Spark 4.3.0: with one such name in a batch, every other file of the batch is read twice.
+            # Seen on Spark 4.3.0: if a batch has a file with such a name, all other files of the batch are read twice.
             raise SourceError(
-                f"{told}: Spark takes the characters *?[]{{}}\\ in {file} for a pattern, and would read the files "
-                "beside it twice: rename the file or its directory"
+                f"{label}: Spark treats the characters *?[]{{}}\\ in {file} as a pattern, and would read other "
+                "files twice: rename the file or its directory"
             )
 
     @property
@@ -158,7 +158,7 @@ class FoundFiles:
         return sorted(found)
 
     def _below(self) -> list[str]:
-        """Return the subdirectories of the directories that are read."""
+        """Return the subdirectories, whose files are not read."""
         entries = [entry for match in self._matches() if os.path.isdir(match) for entry in os.scandir(match)]
         return sorted(entry.path for entry in entries if entry.is_dir() and not _is_hidden(entry.path))
 
@@ -168,9 +168,9 @@ class FoundFiles:
 
 @contextmanager
 def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
-    """Raise a `SourceError` that names the file, if reading it fails.
+    """Raise a `SourceError` that names the file if the file cannot be read.
 
-    :param errors: errors that reading raises, besides those of files and of packed files
+    :param errors: exceptions to convert, in addition to the errors of opening and decompressing a file
     """
     expected: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *errors)
     try:
@@ -180,9 +180,9 @@ def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
 
 
 def opened(path: str, content: bytes | None = None) -> IO[bytes]:
-    """Return a file opened at its beginning, unpacked if its name calls for it.
+    """Open a file; decompress it if its suffix is in `PACKED`.
 
-    :param content: content of the file, if Spark has read it
+    :param content: content of the file, if Spark has already read it
     """
     file: Any = path if content is None else io.BytesIO(content)
     opener = next((opener for end, opener in PACKED.items() if path.endswith(end)), None)
@@ -200,7 +200,7 @@ def _spark_escaped(path: str) -> str:
 
 
 def _fixed_parent(pattern: str) -> str:
-    """Return the directory before the first part of a pattern that has a wildcard."""
+    """Return a pattern's deepest parent directory without wildcards in its path."""
     parent = os.path.dirname(pattern)
     while glob.has_magic(parent):
         parent = os.path.dirname(parent)

@@ -6,20 +6,21 @@ import attrs
 from amadou import Codec, SinkBatch
 from amadou_plugins.connectors._json import JsonCodec, json_lines
 from amadou_plugins.connectors.files.file_sink import FileSink
-from amadou_plugins.connectors.files.part_files import Content
+from amadou_plugins.connectors.files.part_files import Content, LinesContent
 
 
 @attrs.frozen
 class JsonLinesSink(FileSink):
-    """Writes a directory of files with a JSON value on each line. Exactly-once.
+    """Writes files with one JSON value per line to a directory. Exactly-once.
 
     Each part of a batch becomes a file ``<port>-<run>-<batch>-<part>.jsonl``. The file is written under a hidden name
-    and renamed when the batch is committed, so readers see only whole files. A replayed batch replaces its own files,
-    wherever it was interrupted. Several ports, jobs and runs may share a directory.
+    and renamed when the batch is committed, so readers see only complete files. A reprocessed batch replaces all files
+    of earlier attempts, no matter when the attempts were interrupted. Multiple ports, jobs and runs can share a
+    directory.
 
-    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
-        machines must share it
-    :raises SinkError: there is no path
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
+        must be shared by all machines
+    :raises SinkError: the path is empty or invalid
     """
 
     suffix = ".jsonl"
@@ -31,13 +32,6 @@ class JsonLinesSink(FileSink):
         return _JsonLines(batch, file)
 
 
-class _JsonLines:
-    def __init__(self, batch: SinkBatch, file: IO[bytes]) -> None:
-        self._batch = batch
-        self._file = file
-
+class _JsonLines(LinesContent):
     def write(self, encoded_values: Sequence[Any]) -> None:
         self._file.write(b"\n".join([*json_lines(self._batch, encoded_values), b""]))
-
-    def end(self) -> None:
-        pass

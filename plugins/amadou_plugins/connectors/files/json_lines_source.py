@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -6,46 +6,44 @@ import orjson
 
 from amadou.errors import SourceError
 from amadou.text import shown_value
-from amadou_plugins.connectors.files.file_source import FileSource
-from amadou_plugins.connectors.files.lines_source import lines_of, lines_of_cells, stream_of_lines
+from amadou_plugins.connectors.files.lines_source import LinesSource, lines_of_cells
 
 
 @attrs.frozen
-class JsonLinesSource(FileSource):
-    """Reads the JSON values on the lines of text files, in UTF-8. Blank lines are skipped.
+class JsonLinesSource(LinesSource):
+    """Reads text files in UTF-8 that contain one JSON value per line. Blank lines are skipped.
 
-    `key_event` takes the value of a line: a `dict`, `list`, `str`, number, `bool` or `None`. Whole numbers beyond 64
-    bits become floats. The record is the raw line, as `bytes`: a line that is not JSON cannot be keyed, and its dead
-    letter has the raw line. `TestRun.add_record` takes both raw lines as `bytes` and values.
+    `key_event` is called with the parsed value of a line: a `dict`, `list`, `str`, number, `bool` or `None`. Integers
+    beyond 64 bits become floats. The record itself is the raw line, as `bytes`. If a line is not valid JSON, its
+    dead letter contains the raw line. `TestRun.add_record` accepts both parsed values and raw lines (as `bytes`).
 
-    Files are found, read and ordered as by `LinesSource`.
+    Files are found, read and ordered as in `LinesSource`.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is left to Spark
-    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
-    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
-        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
-        source is one partition
-    :param key_event: function that turns values into events, instead of the handler's own
+        directory. A URI such as ``s3://bucket/views/`` is read by Spark
+    :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
+        have arrived
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
+        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
+        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
+        default, there is only one partition
+    :param key_event: function that converts values into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
 
     def _records_of(self, path: str) -> Iterator[bytes]:
-        return _not_blank(lines_of("JsonLinesSource", path))
-
-    def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
-        return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
+        return filter(bytes.strip, super()._records_of(path))
 
     @staticmethod
     def to_records(cells: Any) -> Iterator[bytes]:
-        """Yield the lines of parts of local files; remote files come as lines."""
-        return _not_blank(lines_of_cells("JsonLinesSource", cells))
+        """Yield the lines from Spark's cells: a cell is either a part of a local file or a line of a remote file."""
+        return filter(bytes.strip, lines_of_cells("JsonLinesSource", cells))
 
     @staticmethod
     def decode(record: Any) -> Any:
-        """Return the value of a line; return any other record as it is.
+        """Return the parsed JSON value of a raw line; return any other record unchanged.
 
-        :raises SourceError: the line is not JSON
+        :raises SourceError: the line is not valid JSON
         """
         if not isinstance(record, bytes):
             return record
@@ -54,7 +52,3 @@ class JsonLinesSource(FileSource):
         except orjson.JSONDecodeError as error:
             why = f"{error.msg} (at character {error.colno})"
             raise SourceError(f"JsonLinesSource: the line {shown_value(record, 100)} is not JSON: {why}") from error
-
-
-def _not_blank(lines: Iterable[bytes]) -> Iterator[bytes]:
-    return filter(bytes.strip, lines)

@@ -6,7 +6,7 @@ from typing import IO, Any
 import attrs
 
 from amadou_plugins.connectors.files.file_source import FileSource
-from amadou_plugins.connectors.files.found_files import PACKED, FoundFiles, opened, reading
+from amadou_plugins.connectors.files.found_files import PACKED, opened, reading
 from amadou_plugins.connectors.files.path import local_path
 
 LINE_END = re.compile(rb"[\r\n]")
@@ -18,73 +18,63 @@ _LARGEST_PART = 64 << 20
 
 @attrs.frozen
 class LinesSource(FileSource):
-    """Reads the lines of text files, as `bytes` without their line ending; blank lines are records too.
+    """Reads the lines of text files, as `bytes` without line endings. Blank lines are records, too.
 
-    ``\\n``, ``\\r\\n`` and ``\\r`` end a line. Bytes that are not UTF-8 come through unchanged; a byte order mark at a
-    file's beginning is dropped. Files named ``*.gz`` and ``*.bz2`` are unpacked. Files whose names begin with ``.`` or
-    ``_`` are ignored, and so are files in subdirectories.
+    A line ends with ``\\n``, ``\\r\\n`` or ``\\r``. Bytes that are not valid UTF-8 remain unchanged; a byte order mark
+    at the beginning of a file is dropped. ``*.gz`` and ``*.bz2`` files are decompressed. Files whose names begin with
+    ``.`` or ``_`` are ignored, and so are files in subdirectories.
 
-    A single file is bounded. A directory or a glob is not: files that arrive during a run are read once, whole, so move
-    them in by renaming. Lines added to a file later are not read.
+    A single file is bounded. A directory or a glob is unbounded: files that arrive during a run are read as well. Each
+    file is read only once: lines that are appended later are not read. So write a new file in another directory. When
+    the file is complete, rename it into the source's directory.
 
-    The embedded engine reads files in the order of their paths. Spark does so within a batch; the files of a batch
-    depend on when they arrived.
+    The embedded engine reads files in the order of their paths. Spark uses this order within a batch; which batch reads
+    a file depends on when the file arrived.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is left to Spark
-    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
-    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
-        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
-        source is one partition
-    :param key_event: function that turns lines into events, instead of the handler's own
+        directory. A URI such as ``s3://bucket/views/`` is read by Spark
+    :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
+        have arrived
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
+        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
+        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
+        default, there is only one partition
+    :param key_event: function that converts lines into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
 
     def _records_of(self, path: str) -> Iterator[bytes]:
-        return lines_of("LinesSource", path)
+        with reading(type(self).__name__, path):
+            yield from chain.from_iterable(_lines(path))
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
-        return stream_of_lines(self._files, spark, reader, self.max_files_per_batch)
+        if self._files.is_remote:
+            reader, path = self._files.for_spark(reader, self.max_files_per_batch)
+            return reader.text(path).selectExpr(
+                "CAST(value AS BINARY) AS record",
+                "_metadata.file_path AS partition",
+                "_metadata.file_block_start AS position",
+            )
+        # Spark finds the files and tracks which ones were read. The tasks that turn lines into events read the lines
+        # themselves: passing each line through the JVM costs as much as parsing its JSON.
+        cores = spark.sparkContext.defaultParallelism
+        return (
+            self._files.stream(reader, self.max_files_per_batch)
+            .selectExpr("path", f"explode({_parts(cores)}) AS part")
+            .repartition(cores)
+            .selectExpr("struct(path, part.start, part.end) AS record", "path AS partition", "part.start AS position")
+        )
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[bytes]:
-        """Yield the lines of parts of local files; remote files come as lines."""
+        """Yield the lines from Spark's cells: a cell is either a part of a local file or a line of a remote file."""
         return lines_of_cells("LinesSource", cells)
 
 
-def lines_of(source: str, path: str) -> Iterator[bytes]:
-    """Yield the lines of a file.
-
-    :param source: the source's class, for errors
-    """
-    with reading(source, path):
-        yield from chain.from_iterable(_lines(path))
-
-
-def stream_of_lines(files: FoundFiles, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-    """Return the result of `Source.read_stream` for files that `lines_of_cells` takes."""
-    if files.is_remote:
-        reader, path = files.for_spark(reader, max_files_per_batch)
-        return reader.text(path).selectExpr(
-            "CAST(value AS BINARY) AS record",
-            "_metadata.file_path AS partition",
-            "_metadata.file_block_start AS position",
-        )
-    # Spark finds the files and remembers them; their lines are read where they become events. Handing each line
-    # through the JVM costs as much as parsing its JSON.
-    cores = spark.sparkContext.defaultParallelism
-    return (
-        files.stream(reader, max_files_per_batch)
-        .selectExpr("path", f"explode({_parts(cores)}) AS part")
-        .repartition(cores)
-        .selectExpr("struct(path, part.start, part.end) AS record", "path AS partition", "part.start AS position")
-    )
-
-
 def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
-    """Return the lines of cells of `stream_of_lines`.
+    """Return the lines of the cells that `LinesSource.read_stream` produces.
 
-    :param source: the source's class, for errors
+    :param source: name of the source's class, for error messages
     """
     if not cells.type.num_fields:
         return cells.to_pylist()  # type: ignore[no-any-return]
@@ -93,7 +83,7 @@ def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
 
 
 def _parts(cores: int) -> str:
-    """Return SQL for the parts of a file: one for each core if they are worth a task, and none too large."""
+    """Return SQL that divides a file into parts: one per core, fewer for a small file, and more for a large file."""
     packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in PACKED)
     even = f"least({cores}L, length div {_SMALLEST_PART})"
     count = f"if({packed}, 1L, greatest(1L, {even}, length div {_LARGEST_PART}))"
@@ -108,13 +98,13 @@ def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
-    """Yield the lines of a file that begin at or after one byte and before another, many at once. A packed file has
-    one part.
+    """Yield lists of a file's lines: those that begin at or after byte `start` and before byte `end`. A compressed file
+    is never divided, so `end` is ignored.
     """
     packed = path.endswith(tuple(PACKED))
     with opened(path) as file:
         if start > 0:
-            file.seek(start - 1)  # a line begins at `start` if the byte before ends a line
+            file.seek(start - 1)  # a line begins at `start` if the previous byte ends a line
         elif file.read(len(BYTE_ORDER_MARK)) != BYTE_ORDER_MARK:
             file.seek(0)
         lines = _split(_pieces(file, None if end is None or packed else end - file.tell()))
@@ -125,7 +115,10 @@ def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[b
 
 
 def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
-    """Yield a number of a file's next bytes, and those up to the end of their last line."""
+    """Yield the next `size` bytes of a file, and then the remaining bytes of the last line.
+
+    :param size: number of bytes; `None` for all remaining bytes
+    """
     piece = b""
     while size is None or size > 0:
         piece = file.read(_CHUNK if size is None else min(size, _CHUNK))
@@ -143,13 +136,13 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield the lines that end in each piece of a file."""
+    """Yield a list for each piece of a file: the lines that end in this piece."""
     rest = b""
     for piece in pieces:
         lines = (rest + piece).splitlines()
         rest = b""
         if not piece.endswith(b"\n"):
-            # the line may go on, or the \n of its \r\n may follow
+            # the line may continue, or the \n of its \r\n may follow
             rest = lines.pop() + (b"\r" if piece.endswith(b"\r") else b"")
         yield lines
     yield rest.splitlines()

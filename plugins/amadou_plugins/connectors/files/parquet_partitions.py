@@ -1,4 +1,4 @@
-"""Parquet files in directories named after the values of fields, as Hive has them."""
+"""Hive-style partition directories for Parquet files. Field values determine the name of a directory."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -10,18 +10,18 @@ from amadou.errors import EncodeError, SinkError
 from amadou_plugins.connectors._arrow import ArrowCodec
 
 _MOST_OPEN = 100
-"""Most files of a part that are open at a time."""
+"""Maximum number of open files per part of a batch."""
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-"""Characters that Spark escapes, too."""
+"""Characters to escape, the same as in Spark."""
 
 
 class Partitions:
-    """Decides the directory of a row.
+    """Determines the partition path of each row.
 
-    :param names: the fields that name directories
+    :param names: fields to partition by
     :param schema: the `pyarrow.Schema` of the rows
-    :raises SinkError: a field is missing or cannot name a directory, or the rows have no other field
+    :raises SinkError: a field does not exist, its type cannot be used for directory names, or there is no other field
     """
 
     def __init__(self, names: Sequence[str], schema: Any) -> None:
@@ -30,27 +30,27 @@ class Partitions:
         for name in names:
             if name not in schema.names:
                 raise SinkError(
-                    f"partition_by names {name!r}, which is not a field (there are: {', '.join(schema.names)})"
+                    f"partition_by refers to {name!r}, but there is no such field: use one of {', '.join(schema.names)}"
                 )
             kind = schema.field(name).type
             if not any(fits(kind) for fits in (types.is_string, types.is_int64, types.is_date, types.is_boolean)):
                 raise SinkError(
-                    f"partition_by names {name!r}, and values of {kind} cannot name a directory: add a field that is a "
-                    "text, a whole number, a date or a boolean"
+                    f"partition_by refers to {name!r}, but values of type {kind} cannot be directory names: use a "
+                    "field that is a string, an integer, a date or a boolean"
                 )
         if names and len(names) == len(schema.names):
-            raise SinkError("partition_by names all fields, so that files would have no column: leave one out")
+            raise SinkError("partition_by lists all fields, so files would have no columns: remove a field from it")
         self._cells = [(name, schema.names.index(name)) for name in names]
 
     def directory(self, row: Sequence[Any]) -> str:
-        """Return the directory of a row, with its parent directories."""
+        """Return the partition path of a row, such as ``year=2024/month=5``."""
         return "/".join(f"{_SPECIAL.sub(_escaped, name)}={_text(row[index])}" for name, index in self._cells)
 
 
 class PartitionedCodec(ArrowCodec):
-    """Refuses values that a reader of directories cannot distinguish from null.
+    """Encodes values as rows, and rejects values that readers of a partition path could not distinguish from null.
 
-    :param names: the fields that name directories
+    :param names: fields to partition by
     """
 
     def __init__(self, type_: Any, names: Sequence[str]) -> None:
@@ -61,16 +61,17 @@ class PartitionedCodec(ArrowCodec):
         row = super().encode(value)
         for name, index in self._by:
             if row[index] in ("", _NONE):
-                why = f"{name} is {row[index]!r}, and partition_by names directories by it, where that is read as null"
-                raise EncodeError(value, self.type, f"{why}: give it another value, or None")
+                why = f"{name} is {row[index]!r}: with partition_by, this value would be read back as null"
+                raise EncodeError(value, self.type, f"{why}; use another value, or None")
         return row
 
 
 class PartitionedWriter(SinkWriter):
-    """Writes a part of a batch to a file in each directory that its rows belong to; to several successive files if
-    there are more directories than files may be open.
+    """Writes a part of a batch to one file per partition directory. If there are more than `_MOST_OPEN` directories, a
+    directory can contain multiple files.
 
-    :param open_file: function that opens the writer of a file, from the directory and the part's name
+    :param open_file: function that creates the writer of a file; called with the directory and the `part` that the
+        file's name contains
     """
 
     def __init__(self, partitions: Partitions, part: str, open_file: Callable[[str, str], SinkWriter]) -> None:
@@ -102,7 +103,7 @@ class PartitionedWriter(SinkWriter):
 
     def _opened(self, directory: str) -> SinkWriter:
         if len(self._open) == _MOST_OPEN:
-            self._finish(next(iter(self._open)))  # the file that has waited longest
+            self._finish(next(iter(self._open)))  # the least recently written file
         writer = self._open_file(directory, f"{self._part}-{len(self._all):05}")
         self._all.append(writer)
         return writer
@@ -112,7 +113,7 @@ class PartitionedWriter(SinkWriter):
 
 
 def _text(cell: Any) -> str:
-    if cell is None or cell == "":  # of a dead letter, which must not fail
+    if cell is None or cell == "":  # an empty string occurs only in dead letters, which must always be written
         return _NONE
     return str(cell).lower() if isinstance(cell, bool) else _SPECIAL.sub(_escaped, str(cell))
 

@@ -1,4 +1,4 @@
-"""Joins Parquet files into fewer, larger ones."""
+"""Merges Parquet files into fewer, larger files."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +11,12 @@ ROW_GROUP = 100_000
 
 
 def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
-    """Write the rows of a batch's hidden files to new hidden files of a given size, in the order of the parts.
+    """Write the rows of a batch's hidden files to new hidden files with a given number of rows, in the order of the
+    parts.
 
-    :param parts: results of `finish` of the files' writers
-    :param rows: number of rows of a new file; the last file of a directory has the rest
-    :returns: results of `finish` of the new files' writers
+    :param parts: results of the writers' `finish`
+    :param rows: number of rows per file; the last file of a directory has the remaining rows
+    :returns: results of the new writers' `finish`
     """
     by_directory: dict[str, list[str]] = {}
     for temporary, final in parts:
@@ -47,7 +48,7 @@ def _tables(paths: Sequence[str]) -> Iterator[Any]:
 
 
 def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
-    """Yield tables, each with true if it completes a number of rows."""
+    """Split tables after every `rows` rows. Yield pairs: a table, and `True` if the table ends at a split."""
     left = rows
     for table in tables:
         rest = table
@@ -59,7 +60,7 @@ def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
 
 
 class _Tables:
-    """Fills a file with tables."""
+    """Writes tables to a file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

@@ -21,24 +21,27 @@ def _fields(names: str | Sequence[str] | Param | None) -> Any:
 
 @attrs.frozen
 class ParquetSink(FileSink):
-    """Writes a directory of Parquet files. Exactly-once, as `JsonLinesSink` is.
+    """Writes Parquet files to a directory. Exactly-once, like `JsonLinesSink`.
 
-    An attrs class, dataclass or named tuple has a column for each field; any other type, and a port with a codec of its
-    own, has one column `value`. `int` is a ``long`` of 64 bits, `datetime` a timestamp in UTC with microseconds,
-    `timedelta` a duration (a ``long`` of microseconds to readers without Arrow). `Decimal` and `UUID` are texts, enums
-    their values, sets sorted lists. Nested classes are structs, and so are tuples of fixed size, with the fields
-    ``_1``, ``_2`` and so on. Types without a known content, such as `Any` and bare `dict`, and unions of several types
-    become JSON texts. All columns take nulls.
+    The fields of an attrs class, dataclass or named tuple become columns. Values of any other type, and values of a
+    port with a custom codec, are written to a single column `value`. All columns are nullable.
 
-    :param path: the directory, relative to the program's working directory; created if missing. On a cluster all
-        machines must share it
-    :param partition_by: fields whose values name the files' subdirectories, such as ``day=2025-01-01/channel=a/``, as
-        Hive and Spark read them; a list, or a text with commas. Only the directories' names have these fields. They may
-        be texts, whole numbers, dates, booleans, and types that become texts. An empty text, which such a directory
-        cannot distinguish from null, is an error of the callback that collects it
-    :param rows_per_file: number of rows of a file: the commit joins the parts of a batch, in the driver. Without it
-        each part of a batch is a file
-    :raises SinkError: there is no path, or another setting is invalid
+    `int` becomes a 64-bit ``long``, and `datetime` becomes a timestamp in UTC with microseconds. `timedelta` becomes a
+    duration (readers without Arrow see a ``long`` of microseconds). `Decimal` and `UUID` become strings, enums become
+    their values, and sets become sorted lists. Nested classes become structs. Tuples of fixed size become structs with
+    the fields ``_1``, ``_2`` and so on. `Any`, types without element types such as bare `dict`, and unions of multiple
+    types become JSON strings.
+
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
+        must be shared by all machines
+    :param partition_by: fields to partition by, as a list or a comma-separated string. Their values determine the
+        subdirectory, such as ``day=2025-01-01/channel=a/``, in the layout of Hive and Spark. The files themselves do
+        not contain these fields. A field can be a string, an integer, a date or a boolean, or have a type that becomes
+        a string. Collecting an empty string in such a field is an error in the callback, because readers would see
+        null instead
+    :param rows_per_file: number of rows per file; to reach this number, the commit merges the parts of a batch on the
+        driver. By default, each part of a batch becomes a file
+    :raises SinkError: a setting is invalid
     """
 
     suffix = ".parquet"
@@ -58,9 +61,9 @@ class ParquetSink(FileSink):
             schema = ArrowCodec(type_).schema
             Partitions(self._names, schema)
         except ImportError as error:
-            raise SinkError("ParquetSink needs pyarrow: pip install 'amadou[spark]'") from error
+            raise SinkError("ParquetSink needs pyarrow: run pip install 'amadou[spark]'") from error
         except SinkError as error:
-            raise SinkError(f"ParquetSink cannot write the port {port!r}: {error}") from error
+            raise SinkError(f"ParquetSink cannot write the values of port {port!r}: {error}") from error
         super().check(port, type_)
 
     def content(self, batch: SinkBatch, file: IO[bytes]) -> Content:
@@ -71,8 +74,8 @@ class ParquetSink(FileSink):
             return super().open(batch, part)
         if not isinstance(batch.codec, ArrowCodec):
             raise SinkError(
-                f"ParquetSink: partition_by needs the fields of the port {batch.port!r}, and the port's own codec "
-                "hides them: leave the codec out"
+                f"ParquetSink: partition_by needs the fields of port {batch.port!r}, but the port's codec "
+                "hides the fields: remove the codec"
             )
 
         def open_file(below: str, name: str) -> Any:
@@ -95,16 +98,19 @@ class ParquetSink(FileSink):
 
 
 class _RowGroups:
-    """:param apart: columns that the file does not have"""
+    """Writes rows to a file, in row groups.
 
-    def __init__(self, batch: SinkBatch, file: IO[bytes], apart: Sequence[str]) -> None:
+    :param partition_columns: columns to leave out of the file
+    """
+
+    def __init__(self, batch: SinkBatch, file: IO[bytes], partition_columns: Sequence[str]) -> None:
         from pyarrow.parquet import ParquetWriter
 
         self._batch = batch
         self._own = isinstance(batch.codec, ArrowCodec)
         self._codec = batch.codec if isinstance(batch.codec, ArrowCodec) else ArrowCodec(str)
-        self._apart = [*apart]
-        self._writer = ParquetWriter(file, self._codec.table([]).drop_columns(self._apart).schema)
+        self._partition_columns = [*partition_columns]
+        self._writer = ParquetWriter(file, self._codec.table([]).drop_columns(self._partition_columns).schema)
         self._rows: list[Any] = []
 
     def write(self, encoded_values: Sequence[Any]) -> None:
@@ -122,5 +128,5 @@ class _RowGroups:
 
     def _write(self) -> None:
         if self._rows:
-            self._writer.write_table(self._codec.table(self._rows).drop_columns(self._apart))
+            self._writer.write_table(self._codec.table(self._rows).drop_columns(self._partition_columns))
             self._rows = []

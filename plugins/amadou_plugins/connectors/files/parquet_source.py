@@ -15,21 +15,24 @@ from amadou_plugins.connectors.files.path import local_path
 
 @attrs.frozen
 class ParquetSource(FileSource):
-    """Reads the rows of Parquet files, as `dict`s by column.
+    """Reads the rows of Parquet files, as `dict`s by column name.
 
-    Values are Python's, with times in microseconds. Timestamps with a zone are `datetime`s in UTC, those without are
-    naive; structs and maps are `dict`s, nulls `None`.
+    Cells become Python values, with times in microseconds. Timestamps with a time zone become `datetime`s in UTC, and
+    timestamps without one become naive `datetime`s. Structs and maps become `dict`s; nulls become `None`.
 
-    Files are found and ordered as by `LinesSource`. Each file is read in one task.
+    Files are found and ordered as in `LinesSource`. Each file is read by a single task.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is left to Spark, which reads whole files of up to 2 GB
-    :param columns: names of the columns to read, or a text with commas between them; all without it
-    :param max_files_per_batch: bound of the batches on Spark; without it all present files make one batch
-    :param partition_by: rule that divides the files into partitions (`Source`): a regular expression, searched in each
-        path, whose first group names the partition; or a number of partitions to spread the files over. Without it the
-        source is one partition
-    :param key_event: function that turns rows into events, instead of the handler's own
+        directory. A URI such as ``s3://bucket/views/`` is read by Spark, which loads each file as a whole; the maximum
+        file size is then 2 GB
+    :param columns: names of the columns to read, as a list or a comma-separated string; by default all columns
+    :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
+        have arrived
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
+        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
+        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
+        default, there is only one partition
+    :param key_event: function that converts rows into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
 
@@ -37,7 +40,7 @@ class ParquetSource(FileSource):
 
     def check(self) -> None:
         if find_spec("pyarrow") is None:
-            raise SourceError("ParquetSource needs pyarrow: pip install 'amadou[spark]'")
+            raise SourceError("ParquetSource needs pyarrow: run pip install 'amadou[spark]'")
         super().check()
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
@@ -52,7 +55,7 @@ class ParquetSource(FileSource):
         from pyarrow import ArrowException
         from pyarrow.parquet import ParquetFile
 
-        errors = (ArrowException, ValueError, OverflowError, KeyError)  # values raise the last three
+        errors = (ArrowException, ValueError, OverflowError, KeyError)  # converting values can raise the last three
         with reading("ParquetSource", path, *errors), opened(path, content) as file:
             parquet = ParquetFile(file, coerce_int96_timestamp_unit="us")
             there = parquet.schema_arrow.names
@@ -61,7 +64,7 @@ class ParquetSource(FileSource):
             names = there if columns is None else list(columns)
             missing = [name for name in names if name not in there]
             if missing:
-                raise SourceError(f"{path} has no column {missing[0]!r} (it has: {', '.join(there)})")
+                raise SourceError(f"{path} has no column {missing[0]!r}: use one of {', '.join(there)}")
             for batch in parquet.iter_batches(columns=names):
                 cells = [_values(batch.column(name)) for name in names]
                 yield from (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
@@ -72,7 +75,7 @@ def _values(column: Any) -> list[Any]:
 
     type_ = _in_micros(column.type)
     if pa.types.is_timestamp(type_) and type_.tz is not None:
-        # Arrow looks the zone up for each value, which takes a hundred times as long.
+        # Arrow would look up the time zone for each value, which takes a hundred times as long.
         naive = column.cast(pa.timestamp("us"), safe=False).to_pylist()
         return [None if time is None else time.replace(tzinfo=UTC) for time in naive]
     if type_ != column.type:
@@ -81,7 +84,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _in_micros(type_: Any) -> Any:
-    """Return a type with times in Python's microseconds: nanoseconds would become pandas types."""
+    """Return a type with all times in microseconds, the precision of Python: nanoseconds would become pandas types."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):

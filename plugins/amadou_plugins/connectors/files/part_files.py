@@ -1,4 +1,4 @@
-"""Files of the parts of a batch, which become visible when the batch is committed."""
+"""Writes the parts of a batch to files that become visible when the batch is committed."""
 
 import glob
 import os
@@ -18,20 +18,31 @@ from amadou_plugins.connectors.files.path import is_remote, local_path
 
 
 class Content(Protocol):
-    """Turns values into the bytes of one file."""
+    """Writes values to one file, in the file's format."""
 
     def write(self, encoded_values: Sequence[Any]) -> None:
-        """Write values that the sink's codec has encoded, at least one."""
+        """Write one or more values that the sink's codec has encoded."""
 
     def end(self) -> None:
-        """Write the rest; called again if it failed. The file stays open."""
+        """Write the remaining values, but leave the file open. After a failure, this method is called again."""
+
+
+class LinesContent:
+    """Content of a line-based format: `write` writes complete lines, so no values remain for `end`."""
+
+    def __init__(self, batch: SinkBatch, file: IO[bytes]) -> None:
+        self._batch = batch
+        self._file = file
+
+    def end(self) -> None:
+        pass
 
 
 @attrs.frozen
 class PartFiles:
-    """The directory of a sink.
+    """The files in a sink's directory.
 
-    :param sink: the sink's class, for errors
+    :param sink: name of the sink's class, for error messages
     :param path: the sink's path
     """
 
@@ -40,22 +51,22 @@ class PartFiles:
 
     @property
     def directory(self) -> str:
-        """The directory as an absolute path, which any process of this machine finds."""
+        """Absolute path of the directory, valid for all processes on this machine."""
         return os.path.abspath(local_path(str(self.path)))
 
     @property
     def sent(self) -> Any:
-        """The path for workers, whose working directory is another one."""
+        """Path to send to workers, whose working directory differs."""
         return self.path if isinstance(self.path, Param) else self.directory
 
     def check(self) -> None:
-        """Create the directory, and check that it can be written.
+        """Create the directory, and check that it is writable.
 
-        :raises SinkError: the directory cannot be written
+        :raises SinkError: the directory is not writable
         """
         if is_remote(str(self.path)):
-            raise SinkError(f"{self.sink}({str(self.path)!r}) writes to mounted file systems: give a local directory")
-        with self._told():
+            raise SinkError(f"{self.sink}({str(self.path)!r}) cannot write to URIs: use a local or mounted directory")
+        with self._explained_errors():
             os.makedirs(self.directory, exist_ok=True)
             probe = os.path.join(self.directory, f".probe-{uuid.uuid4().hex}")
             with open(probe, "xb"):
@@ -64,24 +75,24 @@ class PartFiles:
     def open(
         self, batch: SinkBatch, part: str, suffix: str, content: Callable[[IO[bytes]], Content], below: str = ""
     ) -> "PartWriter":
-        """Return a writer of the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
+        """Return a writer for the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
 
-        :param content: function that makes the content of a file
+        :param content: function that creates the `Content` of an open file
         :param below: subdirectory of the file
         """
         name = f"{_stem(batch)}-{part}{suffix}"
-        # Attempts at one part may overlap, so each has a file of its own.
+        # Attempts at the same part may overlap, so each attempt writes a separate file.
         return PartWriter(self, f".{name}.{uuid.uuid4().hex}", os.path.join(below, name), content)
 
     def commit(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> None:
-        """Make a batch's files visible, and remove the files of other attempts at it.
+        """Make a batch's files visible, and remove the files of other attempts at the batch.
 
         :param files: results of the writers' `finish`
-        :param suffix: end of the names of the sink's files: another sink of the port may share the directory
+        :param suffix: suffix of the sink's file names; another sink of the port may use the same directory
         :param depth: number of directory levels between the sink's directory and the files
         """
         directory, stem = self.directory, _stem(batch)
-        with self._told():
+        with self._explained_errors():
             os.makedirs(directory, exist_ok=True)
             below = self._committed_before(batch, suffix, depth)
             changed = {os.path.dirname(final) for _, final in files}
@@ -113,15 +124,17 @@ class PartFiles:
         return path
 
     def is_committed(self, batch: SinkBatch, files: Sequence[Any], suffix: str, depth: int = 0) -> bool:
-        """Return true if these very files were committed: a hidden file is missing, and the batch has visible files."""
+        """Return `True` if these files are already committed: a hidden file is missing, and the batch has visible
+        files.
+        """
         hidden = [temporary for temporary, _ in files]
         if all(os.path.exists(os.path.join(self.directory, name)) for name in hidden):
             return False
         return bool(self._find(batch, suffix, depth))
 
     def _committed_before(self, batch: SinkBatch, suffix: str, depth: int) -> list[str]:
-        """Return the batch's files in subdirectories, from an earlier commit. Searches only if there may be any: the
-        subdirectories may hold many files.
+        """Return the batch's files that an earlier commit left in subdirectories. Subdirectories can contain many
+        files, so they are searched only if this process did not commit the previous batch.
         """
         key = self.directory, batch.run, batch.port, suffix
         if not depth or _last.pop(key, None) == batch.number - 1:
@@ -138,31 +151,31 @@ class PartFiles:
         try:
             os.replace(os.path.join(self.directory, temporary), target)
         except FileNotFoundError:
-            if not os.path.exists(target):  # otherwise this commit was interrupted, and is called again
+            if not os.path.exists(target):  # if the target exists, an interrupted commit is being repeated
                 raise self._missing(temporary) from None
 
     def _missing(self, temporary: str) -> SinkError:
         return SinkError(
-            f"the directory {self.directory} lacks the file {temporary} that a worker wrote: on a cluster {self.sink} "
+            f"the file {temporary} of a worker is missing in the directory {self.directory}: on a cluster, {self.sink} "
             "needs a directory that all machines share"
         )
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained_errors(self) -> Iterator[None]:
         directory = self.directory
         try:
             yield
         except (FileExistsError, NotADirectoryError) as error:
             raise SinkError(f"{directory} is not a directory: give {self.sink} another path") from error
         except PermissionError as error:
-            told = f"the directory {directory} may not be written by this user: change its permissions"
-            raise SinkError(told) from error
+            message = f"no permission to write to {directory}: give the user who runs the job write access"
+            raise SinkError(message) from error
         except OSError as error:
-            raise SinkError(f"the directory {directory} cannot be written: {error}") from error
+            raise SinkError(f"cannot write to the directory {directory}: {error}") from error
 
 
 class PartWriter(SinkWriter):
-    """Fills a hidden file; see `PartFiles.open`."""
+    """Writes a hidden file; see `PartFiles.open`."""
 
     def __init__(self, files: PartFiles, temporary: str, final: str, content: Callable[[IO[bytes]], Content]) -> None:
         self._files = files
@@ -176,17 +189,17 @@ class PartWriter(SinkWriter):
     def write(self, encoded_values: Sequence[Any]) -> None:
         if not encoded_values:
             return
-        with self._files._told():
+        with self._files._explained_errors():
             if self._content is None:
                 os.makedirs(self._files.directory, exist_ok=True)
-                self._file = open(self._path, "xb")  # noqa: SIM115 - until finish
+                self._file = open(self._path, "xb")  # noqa: SIM115 - closed in finish
                 self._content = self._new_content(self._file)
             self._content.write(encoded_values)
 
     def finish(self) -> list[str] | None:
         if self._file is None or self._content is None:
             return None
-        with self._files._told(), self._file as file:
+        with self._files._explained_errors(), self._file as file:
             self._content.end()
             file.flush()
             os.fsync(file.fileno())
@@ -194,7 +207,7 @@ class PartWriter(SinkWriter):
 
     def abort(self) -> None:
         if self._file is not None:
-            with suppress(Exception):  # a full disk, say: the rest is not needed
+            with suppress(Exception):  # such as a full disk: the file is deleted anyway
                 if self._content is not None:
                     self._content.end()
             with suppress(OSError):
@@ -204,7 +217,7 @@ class PartWriter(SinkWriter):
 
 
 _last: dict[tuple[str, str, str, str], int] = {}
-"""The last batch that this process committed to a directory, by run, port and suffix."""
+"""Number of the last batch that this process committed, by directory, run, port and suffix."""
 
 
 def _stem(batch: SinkBatch) -> str:
@@ -213,7 +226,7 @@ def _stem(batch: SinkBatch) -> str:
 
 
 def _sync_directories(directory: str, below: str) -> None:
-    """Make renames survive a power cut: the batch counts as done afterwards."""
+    """Flush directories to disk: renames must survive a power failure, because the batch then counts as committed."""
     while True:
         descriptor = os.open(os.path.join(directory, below), os.O_RDONLY)
         try:

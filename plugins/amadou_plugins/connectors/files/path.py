@@ -1,4 +1,4 @@
-"""Paths as users write them: relative, with a scheme, or from a parameter."""
+"""Handles paths as users write them: relative, with a scheme, or as a `Param`."""
 
 import os
 import re
@@ -12,12 +12,12 @@ _SCHEME = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def path_text(path: str | Path | Param) -> Any:
-    """Return a path as text; a parameter stays one until it has its value, and `check_path` refuses other values."""
+    """Return a `Path` as a string, and any other value unchanged. `check_path` rejects invalid values."""
     return os.fspath(path) if isinstance(path, os.PathLike) else path
 
 
 def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
-    """Raise unless there is a path: an empty one would mean the working directory.
+    """Raise an error if a path is missing or empty: an empty path would mean the working directory.
 
     :param connector: the connector's class
     """
@@ -26,10 +26,10 @@ def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
 
 
 def is_remote(path: str) -> bool:
-    """Return true if a path is in a file system that only Spark reaches, such as ``s3://`` or ``hdfs://``."""
+    """Return `True` if a path is in a file system that only Spark can access, such as ``s3://`` or ``hdfs://``."""
     return _SCHEME.match(path) is not None
 
 
 def local_path(path: str) -> str:
-    """Return a path of this machine without a leading ``file:``."""
+    """Return a local path without a leading ``file:`` or ``file://``."""
     return re.sub(r"^file:(//)?(?=/)", "", path)

@@ -1,43 +1,43 @@
-"""The Kafka clusters of the source and the sink, through confluent-kafka and its librdkafka."""
+"""Access to Kafka clusters for the source and the sink, through confluent-kafka and librdkafka."""
 
 import importlib.util
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import attrs
 
-from amadou import Secret
+from amadou import Param, Secret
 from amadou.errors import AmadouError
-from amadou_plugins.connectors._settings import revealed
+from amadou_plugins.connectors._settings import check_secret, check_time, revealed
 
 T = TypeVar("T")
 ANSWER_WITHIN = 4.0
-"""Longest time of one request, in seconds."""
+"""Timeout of a single request, in seconds."""
 _PAUSE = 0.5
 _QUIET = 3.0
-"""Troubles that pass within this many seconds are not logged."""
+"""Seconds after which an outage is logged."""
 _logger = logging.getLogger("amadou")
 
 
 @attrs.frozen
 class Cluster:
-    """A connector's cluster, with the settings to reach it.
+    """A connector's Kafka cluster, with the settings to connect to it.
 
-    :param told: the connector, for messages
-    :param servers: first servers to contact, ``host:port`` and more after commas
-    :param username: user who logs in; without it there is no login
+    :param label: name of the connector, for messages
+    :param servers: bootstrap servers, as a comma-separated list of ``host:port``
+    :param username: user to log in as; `None` for no login
     :param password: the user's password
-    :param mechanism: SASL's mechanism for the login
-    :param tls: true to encrypt connections
-    :param options: further settings of librdkafka, which take precedence
-    :param give_up_after: time to wait for a cluster that does not answer
+    :param mechanism: SASL mechanism of the login
+    :param tls: `True` to encrypt connections
+    :param options: additional librdkafka settings, which override all other settings
+    :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, an error is raised
     :param error: class of the errors to raise
     """
 
-    told: str
+    label: str
     servers: str
     username: str | None
     password: Secret | None
@@ -50,7 +50,7 @@ class Cluster:
     def settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the settings of a client.
 
-        :param own: settings of its kind of client
+        :param own: settings specific to this type of client
         """
         login: dict[str, Any] = {}
         if self.username is not None:
@@ -60,144 +60,148 @@ class Cluster:
         return {
             "bootstrap.servers": self.servers,
             "security.protocol": protocol,
-            "log_level": 0,  # `error_cb` gets the errors that matter
+            "log_level": 0,  # `error_cb` receives the errors that matter
             **login,
             **own,
             **{name: revealed(value) for name, value in self.options.items()},
         }
 
     def client(self, make: Callable[[dict[str, Any]], T], own: Mapping[str, Any]) -> T:
-        """Return a client of librdkafka.
+        """Create a librdkafka client.
 
-        :raises AmadouError: a setting is wrong
+        :param make: class of the client
+        :param own: settings specific to this type of client
+        :raises AmadouError: a setting is invalid
         """
         from confluent_kafka import KafkaException
 
         try:
             return make(self.settings(own))
         except KafkaException as error:
-            raise self.error(f"{self.told}: {error.args[0].str()}") from None
+            raise self.error(f"{self.label}: {error.args[0].str()}") from None
         except (TypeError, ValueError) as error:
-            raise self.error(f"{self.told}: the options do not fit librdkafka: {error}") from None
+            raise self.error(f"{self.label}: librdkafka rejects the options: {error}") from None
 
     def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key of a client that may serve several batches."""
-        return self.told, self.give_up_after, *sorted(self.settings(own).items())
+        """Return the key under which a client is cached, so that later batches can reuse the client."""
+        return self.label, self.give_up_after, *sorted(self.settings(own).items())
 
     def check_installed(self) -> None:
-        """Raise unless confluent-kafka is installed."""
+        """Raise an error unless confluent-kafka is installed."""
         if importlib.util.find_spec("confluent_kafka") is None:
-            raise self.error(f"{self.told} needs confluent-kafka: run pip install 'amadou[kafka]'")
+            raise self.error(f"{self.label} needs confluent-kafka: run pip install 'amadou[kafka]'")
 
 
 class Patience:
-    """Waits for a cluster that does not answer, and logs it; raises errors that waiting cannot solve."""
+    """Tracks how long a cluster has not answered, and logs the outage. Raises an error after `give_up_after`, or
+    earlier if waiting cannot help.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._last: str | None = None
         self._refused: str | None = None
         self._since: float | None = None
-        self._has_told = False
+        self._has_warned = False
 
     def note(self, error: Any) -> None:
-        """Note a client's error; the client recovers from most errors by itself."""
+        """Record a client's error. The client recovers from most errors on its own."""
         self._last = error.str()
         self._look_for_refusal(error)
 
     def begins(self) -> None:
-        """Note that a request begins."""
+        """Record that a request begins."""
         self._since = self._since or time.monotonic()
 
     def waits(self, error: Any = None) -> None:
-        """Note that no answer came.
+        """Record that the cluster has not answered yet.
 
-        :param error: error that came instead of an answer
-        :raises AmadouError: the time is up, or the cluster refuses
+        :param error: error that was returned instead of an answer
+        :raises AmadouError: the cluster has not answered within `give_up_after`, or refuses the request
         """
-        cluster, last = self._cluster, self._last or ("nothing comes" if error is None else error.str())
+        cluster, last = self._cluster, self._last or ("no progress" if error is None else error.str())
         if error is not None:
             self._look_for_refusal(error)
         if self._refused is not None:
             refused, self._refused = self._refused, None
-            raise cluster.error(f"{cluster.told}: Kafka at {cluster.servers} {refused}")
+            raise cluster.error(f"{cluster.label}: Kafka at {cluster.servers} {refused}")
         self.begins()
         assert self._since is not None
         waited, limit = time.monotonic() - self._since, cluster.give_up_after.total_seconds()
         if waited >= limit:
             self._last = self._since = None
             raise cluster.error(
-                f"{cluster.told}: Kafka at {cluster.servers} did not answer for {limit:g} s ({last}): see whether it "
-                "runs and can be reached from here, and whether tls= is right"
+                f"{cluster.label}: Kafka at {cluster.servers} did not answer for {limit:g} s: check that Kafka is "
+                f"running and reachable from here, and that tls= is correct ({last})"
             )
-        if waited >= _QUIET and not self._has_told:
-            _logger.warning("Kafka at %s: %s; waiting up to %g s for it", cluster.servers, last, limit)
-            self._has_told = True
+        if waited >= _QUIET and not self._has_warned:
+            _logger.warning("Kafka at %s does not answer; waiting for up to %g s (%s)", cluster.servers, limit, last)
+            self._has_warned = True
 
     def _look_for_refusal(self, error: Any) -> None:
         from confluent_kafka import KafkaError
 
-        who = "nobody" if self._cluster.username is None else repr(self._cluster.username)
+        user = "an anonymous user" if self._cluster.username is None else repr(self._cluster.username)
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
-            told = f"refuses the login of {who} ({error.str()}): see to username=, password= and mechanism="
+            refusal = f"refuses the login of {user}: check username=, password= and mechanism= ({error.str()})"
         elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            told = f"does not allow this to {who} ({error.str()}): give them the right to"
+            refusal = f"denies {user} access: grant this user the permission ({error.str()})"
         else:
             return
-        self._refused = told
+        self._refused = refusal
 
     def ends(self) -> None:
-        """Note that the cluster answered."""
-        if self._has_told:
+        """Record that the cluster answered."""
+        if self._has_warned:
             _logger.warning("Kafka at %s answers again", self._cluster.servers)
         self._last = self._refused = self._since = None
-        self._has_told = False
+        self._has_warned = False
 
 
 class Admin:
-    """Asks a cluster about topics and offsets."""
+    """Queries a cluster's topics and offsets."""
 
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka.admin import AdminClient
 
         self.back: datetime | None = None
-        """Time at which the cluster answered again after an outage."""
+        """Time at which the cluster answered again after an outage; `None` if there was no outage."""
         self._patience = Patience(cluster)
         self._client = cluster.client(AdminClient, {"error_cb": self._patience.note})
 
     def partitions(self) -> dict[str, list[int]]:
-        """Return the partitions of each topic.
+        """Return the partition numbers of each topic.
 
-        :raises AmadouError: the cluster does not answer, or refuses
+        :raises AmadouError: the cluster does not answer, or refuses the request
         """
         topics = self._answer(lambda: self._client.list_topics(timeout=ANSWER_WITHIN)).topics
         return {name: sorted(topic.partitions) for name, topic in topics.items()}
 
     def offsets(self, wanted: Mapping[tuple[str, int], Any]) -> dict[tuple[str, int], int]:
-        """Return offsets of partitions.
+        """Return the requested offset of each partition.
 
         :param wanted: an `OffsetSpec` for each topic and partition
-        :raises AmadouError: the cluster does not answer, or refuses
+        :raises AmadouError: the cluster does not answer, or refuses the request
         """
         from confluent_kafka import OFFSET_INVALID, IsolationLevel, KafkaError, KafkaException, TopicPartition
 
         def ask() -> dict[tuple[str, int], int]:
             found = self._client.list_offsets(
                 {TopicPartition(*partition): spec for partition, spec in wanted.items()},
-                # an open transaction is read once it ends
+                # an open transaction is read only after it ends
                 isolation_level=IsolationLevel.READ_COMMITTED,
                 request_timeout=ANSWER_WITHIN,
             )
             offsets = {(at.topic, at.partition): future.result().offset for at, future in found.items()}
-            if OFFSET_INVALID in offsets.values():  # a broker that has just come back does not know it yet
+            if OFFSET_INVALID in offsets.values():  # a broker that has just restarted does not yet know its offsets
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
             return offsets
 
         return self._answer(ask) if wanted else {}
 
     def ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the ids that distinguish topics from earlier ones of the same name. Missing topics have none, and old
-        clusters do not know ids.
+        """Return the ids of topics by name; a re-created topic has a new id. The result omits topics that do not exist
+        or that the user has no permission to describe. If the cluster does not support topic ids, the result is empty.
 
         :raises AmadouError: the cluster does not answer
         """
@@ -218,7 +222,7 @@ class Admin:
         while True:
             try:
                 if is_lost:
-                    self._client.list_topics(timeout=ANSWER_WITHIN)  # without it, lost leaders stay lost
+                    self._client.list_topics(timeout=ANSWER_WITHIN)  # required to find new partition leaders
                 answer = ask()
             except KafkaException as error:
                 is_lost = True
@@ -243,19 +247,22 @@ def _topic_id(described: Any) -> str | None:
     return str(found) if found.get_most_significant_bits() or found.get_least_significant_bits() else None
 
 
-def cluster_of(connector: Any, what: str, error: type[AmadouError]) -> Cluster:
-    """Return the cluster of a source or a sink.
+@attrs.frozen
+class ClusterSettings:
+    """Settings for connecting a source or a sink to a cluster; see `Cluster`."""
 
-    :param what: topics of the source or sink
-    """
-    return Cluster(
-        f"{type(connector).__name__}({what!r})",
-        connector.servers,
-        connector.username,
-        connector.password,
-        connector.mechanism,
-        connector.tls,
-        connector.options,
-        connector.give_up_after,
-        error,
-    )
+    username: str | Param | None = attrs.field(default=None, kw_only=True)
+    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
+    mechanism: str | Param = attrs.field(default="PLAIN", kw_only=True)
+    tls: bool | Param = attrs.field(default=False, kw_only=True)
+    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
+    give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
+    _error: ClassVar[type[AmadouError]]
+
+    def __attrs_post_init__(self) -> None:
+        check_secret(self._error, "password", self.password)
+        check_time(self._error, "give_up_after", self.give_up_after)
+
+    def _cluster(self, topics: str) -> Cluster:
+        settings: Any = {name: getattr(self, name) for name in ("servers", *attrs.fields_dict(ClusterSettings))}
+        return Cluster(f"{type(self).__name__}({topics!r})", **settings, error=self._error)

@@ -1,24 +1,22 @@
 import hashlib
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 
 import attrs
 import orjson
 
-from amadou import Codec, Param, Secret, Sink, SinkBatch, SinkWriter
+from amadou import Codec, Param, Sink, SinkBatch, SinkWriter
 from amadou.errors import EncodeError, SinkError
 from amadou.fields import field_types
 from amadou_plugins.connectors._json import JsonCodec, json_lines
-from amadou_plugins.connectors._settings import check_secret, check_time
-from amadou_plugins.connectors.kafka.client import Cluster, Patience, cluster_of
+from amadou_plugins.connectors.kafka.client import Cluster, ClusterSettings, Patience
 from amadou_plugins.connectors.kafka.offsets import Offsets
 
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    # One request at a time, so retried records keep their order. An idempotent producer would wait half a second for
-    # its number in each worker, and readers can drop duplicates by id anyway.
+    # One request at a time, so that retries do not change the order of records. Idempotent producers are not used: each
+    # worker would wait half a second for a producer id, and readers can drop duplicates by the records' ids anyway.
     "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,
     "compression.type": "lz4",
@@ -26,13 +24,13 @@ _WRITING = {
     "delivery.report.only.error": True,
 }
 _producers: dict[tuple[Any, ...], "_Producer"] = {}
-"""Producers of this process by their settings: connections are costly."""
+"""Producers of this process by their settings, cached because connections are costly."""
 
 
 class _KeyedCodec:
-    """Encodes values as pairs of the record's key and JSON.
+    """Encodes each value as a pair: the record's key, and the value as JSON.
 
-    :param key: the field whose value becomes the key
+    :param key: field whose value becomes the record's key
     """
 
     def __init__(self, type_: Any, key: str) -> None:
@@ -43,7 +41,7 @@ class _KeyedCodec:
         try:
             key = value[self._key] if isinstance(value, Mapping) else getattr(value, self._key)
         except (AttributeError, KeyError) as error:
-            raise EncodeError(value, self._json.type, f"it has no {self._key!r} for the record's key") from error
+            raise EncodeError(value, self._json.type, f"it has no field {self._key!r} for the record's key") from error
         return [_key_bytes(key), self._json.encode(value)]
 
     def decode(self, encoded: Any) -> Any:
@@ -56,29 +54,29 @@ def _key_bytes(key: Any) -> bytes | None:
     if isinstance(key, str):
         return key.encode()
     text: bytes = JsonCodec(Any).encode(key)
-    parsed = orjson.loads(text)  # the text of a timestamp or a UUID loses its quotes
+    parsed = orjson.loads(text)  # removes the quotes around a timestamp or a UUID
     return parsed.encode() if isinstance(parsed, str) else text
 
 
 @attrs.frozen
-class KafkaSink(Sink):
-    """Writes records to a topic of a Kafka cluster: JSON, or the bytes of the port's own codec. At-least-once.
+class KafkaSink(ClusterSettings, Sink):
+    """Writes each value as a record to a Kafka topic, as JSON or as the bytes of the port's codec. At-least-once.
 
-    Each record has a header ``amadou-id``, which names the run, the port, the batch and the value. A batch that is
-    replayed after a crash writes its records again, with the same ids, so readers can drop duplicates by id. Records
-    are written while a batch is processed, so the topic may have records of a failed batch, too.
+    Each record has a header ``amadou-id`` that identifies the run, the port, the batch and the value. After a crash,
+    the reprocessed batch writes its records again with the same ids, so readers can drop duplicates. Records are
+    written while their batch is being processed, so the topic can also contain records of a failed batch.
 
     :param topic: the topic, which must exist
-    :param servers: first servers to contact, ``host:port`` and more after commas
-    :param key: field of the values that becomes the record's key, as text: records with the same key share a partition,
-        in their order. Without it records have no key
-    :param username: user who logs in, with SASL
+    :param servers: bootstrap servers, as a comma-separated list of ``host:port``
+    :param key: field whose value, as text, becomes the record's key. Records with the same key are written to the same
+        partition, in order. By default, records have no key
+    :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
-    :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
-    :param tls: true to encrypt connections
-    :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
-    :param give_up_after: time to wait for a cluster that does not answer
-    :raises SinkError: a setting makes no sense
+    :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
+    :param tls: `True` to encrypt connections
+    :param options: additional librdkafka settings, under librdkafka's names, such as ``ssl.ca.location``
+    :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, the run fails
+    :raises SinkError: a setting is invalid
     """
 
     guarantee = "at-least-once"
@@ -86,16 +84,7 @@ class KafkaSink(Sink):
     topic: str | Param
     servers: str | Param
     key: str | Param | None = attrs.field(default=None, kw_only=True)
-    username: str | Param | None = attrs.field(default=None, kw_only=True)
-    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
-    mechanism: str | Param = attrs.field(default="PLAIN", kw_only=True)
-    tls: bool | Param = attrs.field(default=False, kw_only=True)
-    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
-    give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
-
-    def __attrs_post_init__(self) -> None:
-        check_secret(SinkError, "password", self.password)
-        check_time(SinkError, "give_up_after", self.give_up_after)
+    _error = SinkError
 
     def codec(self, type_: Any) -> Codec[Any]:
         return JsonCodec(type_) if self.key is None else _KeyedCodec(type_, str(self.key))
@@ -105,7 +94,7 @@ class KafkaSink(Sink):
         if self.key is not None and fields is not None and self.key not in fields:
             known = ", ".join(fields)
             raise SinkError(
-                f"{self.cluster.told}: the values of the port {port!r} have no field {self.key!r} (they have: {known})"
+                f"{self.cluster.label}: values of port {port!r} have no field {self.key!r}: set key to one of {known}"
             )
         self.cluster.check_installed()
         Offsets(self.cluster, [str(self.topic)]).partitions()
@@ -113,17 +102,17 @@ class KafkaSink(Sink):
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         if self.key is not None and not isinstance(batch.codec, _KeyedCodec):
             raise SinkError(
-                f"{self.cluster.told}: key= needs the sink's own codec; the port {batch.port!r} brought one"
+                f"{self.cluster.label}: key conflicts with the codec of port {batch.port!r}: remove key or the codec"
             )
         return _KafkaWriter(_producer(self.cluster), str(self.topic), batch, part)
 
     def commit(self, batch: SinkBatch, parts: Sequence[Any]) -> None:
-        """Do nothing: the writers have confirmed that their records arrived."""
+        """Do nothing: each writer has already waited until Kafka acknowledged its records."""
 
     @property
     def cluster(self) -> Cluster:
         """The sink's cluster."""
-        return cluster_of(self, str(self.topic), SinkError)
+        return self._cluster(str(self.topic))
 
 
 class _KafkaWriter(SinkWriter):
@@ -137,7 +126,7 @@ class _KafkaWriter(SinkWriter):
     def write(self, encoded_values: Sequence[Any]) -> None:
         produce, topic, prefix, seen = self._producer.produce, self._topic, self._prefix, self._seen
         for key, value in self._records(encoded_values):
-            # By content, not by position: the order of a batch's results must not change the ids.
+            # The ids depend on content rather than position, because the order of a batch's results can change.
             digest = hashlib.blake2b(value, digest_size=8).hexdigest()
             count = seen[digest] = seen.get(digest, 0) + 1
             produce(topic, value, key, f"{prefix}-{digest}-{count}")
@@ -157,7 +146,7 @@ class _KafkaWriter(SinkWriter):
 
 
 class _Producer:
-    """A client of librdkafka that waits for a cluster."""
+    """A librdkafka producer that waits for its cluster during an outage."""
 
     def __init__(self, cluster: Cluster) -> None:
         from confluent_kafka import KafkaException, Producer
@@ -176,10 +165,10 @@ class _Producer:
         self._client = cluster.client(Producer, own)
 
     def produce(self, topic: str, value: bytes, key: bytes | None, identity: str) -> None:
-        """Queue a record; it is sent while others are queued.
+        """Queue a record to be sent in the background.
 
-        :param identity: id by which readers recognise the same record
-        :raises SinkError: the cluster refused an earlier record
+        :param identity: id by which readers detect duplicates of the record
+        :raises SinkError: Kafka did not accept a record, or does not answer
         """
         while True:
             try:
@@ -193,9 +182,9 @@ class _Producer:
                 return
 
     def flush(self) -> None:
-        """Wait until all records have arrived.
+        """Wait until Kafka has acknowledged all records.
 
-        :raises SinkError: a record did not arrive
+        :raises SinkError: Kafka did not accept a record, or does not answer
         """
         while len(self._client):
             self._progress()
@@ -225,7 +214,7 @@ class _Producer:
         if self._failed is not None:
             failed, self._failed = self._failed, None
             raise SinkError(
-                f"{self._cluster.told}: Kafka at {self._cluster.servers} did not take a record: {failed.str()}"
+                f"{self._cluster.label}: Kafka at {self._cluster.servers} did not accept a record: {failed.str()}"
             )
 
 

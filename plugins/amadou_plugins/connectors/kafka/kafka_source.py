@@ -1,6 +1,6 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from itertools import chain, repeat
 from operator import attrgetter
@@ -8,40 +8,40 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from amadou import Param, PartitionOffset, Secret, Source
+from amadou import Param, PartitionOffset, Source
 from amadou.errors import AmadouError, SourceError
 from amadou.event_time import from_millis
-from amadou_plugins.connectors._settings import check_count, check_secret, check_time
-from amadou_plugins.connectors.kafka.client import Cluster, Patience, cluster_of
+from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors.kafka.client import Cluster, ClusterSettings, Patience
 from amadou_plugins.connectors.kafka.offsets import EARLIEST, LATEST, Offsets, Range, check_start
 from amadou_plugins.connectors.kafka.planned_offsets import Planned
 
 _AT_ONCE = 2_000
 _WAIT = 0.1
 _READING = {
-    "group.id": "amadou",  # librdkafka requires it; no offset is committed to it
+    "group.id": "amadou",  # librdkafka requires a group; no offset is committed to this group
     "enable.auto.commit": False,
     "enable.partition.eof": True,
-    # A new assignment waits for the current fetch, half a second by librdkafka's default.
+    # A new assignment waits for the current fetch, which takes half a second by default.
     "fetch.wait.max.ms": 10,
-    # Records fetched beyond the end of a range are thrown away.
+    # Small fetches: records fetched beyond the end of a range are discarded.
     "max.partition.fetch.bytes": 262_144,
     "queued.max.messages.kbytes": 2_048,
-    # If more than this waits, librdkafka stops for a second.
+    # When the queue is full, librdkafka pauses fetching, by default for a second.
     "fetch.queue.backoff.ms": 10,
 }
 _logger = logging.getLogger("amadou")
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
-"""Consumers of this process by their settings: connections are costly."""
+"""Consumers of this process by their settings, cached because connections are costly."""
 
 
 class KafkaTimestampError(AmadouError):
-    """A record of Kafka has no timestamp, or one that does not fit a `datetime`.
+    """A Kafka record has no timestamp, or its timestamp does not fit into a `datetime`.
 
     :param topic: topic of the record
     :param partition: partition of the record
     :param offset: offset of the record
-    :param millis: timestamp of the record in milliseconds since 1970; `None` where it has none
+    :param millis: timestamp of the record in milliseconds since 1970; `None` if there is no timestamp
     """
 
     def __init__(self, topic: str, partition: int, offset: int, millis: int | None) -> None:
@@ -51,8 +51,8 @@ class KafkaTimestampError(AmadouError):
         self.millis = millis
         found = "no timestamp" if millis is None else f"the timestamp {millis} ms, which is after the year 9999"
         super().__init__(
-            f"the record at offset {offset} of partition {partition} of the topic {topic!r} has {found}: read the "
-            "event's time from the record's value, or write the record with its time in milliseconds since 1970"
+            f"the record at offset {offset} in partition {partition} of topic {topic!r} has {found}: read the event's "
+            "time from the record's value, or write the record with a timestamp in milliseconds since 1970"
         )
 
 
@@ -60,23 +60,24 @@ class _Fields(NamedTuple):
     value: bytes | None
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: datetime | int | None = None  # milliseconds where they do not fit a datetime
+    timestamp: datetime | int | None = None  # milliseconds if the time does not fit into a datetime
     topic: str = ""
     partition: int = 0
     offset: int = 0
 
 
 class KafkaRecord(_Fields):
-    """A record of a topic, as `key_event` gets it: a named tuple.
+    """A Kafka record, as passed to `key_event`. A named tuple.
 
     :param value: value of the record; `None` for a tombstone
-    :param key: key of the record; `None` where it has none
-    :param headers: names and values
-    :param timestamp: time in UTC at which the record was made or written, by the topic's setting. If there is none, or
-        one after the year 9999, reading it raises a `KafkaTimestampError`
+    :param key: key of the record; `None` if there is no key
+    :param headers: headers of the record, as pairs of name and value
+    :param timestamp: create time or log append time of the record in UTC, depending on the topic's
+        ``message.timestamp.type``. If a record has no timestamp, or its timestamp is after the year 9999, reading
+        this attribute raises a `KafkaTimestampError`
     :param topic: name of the topic
     :param partition: number of the partition
-    :param offset: position of the record in the partition
+    :param offset: offset of the record in the partition
     """
 
     __slots__ = ()
@@ -94,55 +95,52 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
         return topics
     names = topics.split(",") if isinstance(topics, str) else topics
     if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
-        raise SourceError(f"topics must be names of topics, not {topics!r}")
+        raise SourceError(f"topics must be one or more topic names, not {topics!r}")
     return tuple(map(str.strip, names))
 
 
 @attrs.frozen
-class KafkaSource(Source):
-    """Reads the records of topics of a Kafka cluster, as `KafkaRecord`s, each once, in the order of their partition.
+class KafkaSource(ClusterSettings, Source):
+    """Reads the records of Kafka topics as `KafkaRecord`s: each record once, in the order of its partition.
 
-    The run's checkpoint keeps the offset of each partition; no consumer group is used. Partitions and topics that
-    appear later are read from their beginning, transactions once they are committed. The workers read from the cluster
-    directly, with confluent-kafka (``pip install 'amadou[kafka]'``): Spark needs no package. On the embedded engine a
-    run reads the records that exist when it begins.
+    The run's checkpoint stores the offset of each partition; no consumer group is used. Partitions and topics that are
+    created after the first run has started are read from the beginning. Records of a transaction are read after the
+    transaction is committed. The workers read from the cluster directly, through confluent-kafka (``pip install
+    'amadou[kafka]'``), so Spark needs no extra package. On the embedded engine, a run reads the records that exist when
+    the run starts, and then ends.
 
-    :param topics: a topic, or several after commas or as a sequence; one that begins with ``^`` is a regular expression
-        for the names of topics
-    :param servers: first servers to contact, ``host:port`` and more after commas
-    :param start: start of a new checkpoint: ``"earliest"``, ``"latest"``, or the time from which records are read, an
-        aware `datetime` or its ISO text
-    :param max_records_per_batch: bound of the batches on Spark; without it all present records make one batch
-    :param username: user who logs in, with SASL
+    :param topics: one or more topics, as a comma-separated string or a sequence; a name that begins with ``^`` is a
+        regular expression for topic names
+    :param servers: bootstrap servers, as a comma-separated list of ``host:port``
+    :param start: where to start reading with a new checkpoint: ``"earliest"``, ``"latest"``, or a time, as an aware
+        `datetime` or an ISO string
+    :param max_records_per_batch: maximum number of records in a batch on Spark; by default, a batch reads all records
+        that have arrived
+    :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
-    :param mechanism: SASL's mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"``, ``"SCRAM-SHA-512"``
-    :param tls: true to encrypt connections
-    :param options: further settings of librdkafka by its names, such as ``ssl.ca.location``
-    :param give_up_after: time to wait for a cluster that does not answer
-    :param skip_lost: true to go on, instead of failing, if records were deleted before they were read
-    :param key_event: function that turns records into events, instead of the handler's own
-    :raises SourceError: a setting makes no sense
+    :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
+    :param tls: `True` to encrypt connections
+    :param options: additional librdkafka settings, under librdkafka's names, such as ``ssl.ca.location``
+    :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, the run fails
+    :param skip_lost: `True` to continue if records were deleted before they were read; by default, the run fails
+    :param key_event: function that converts records into events; by default, the handler's `key_event`
+    :raises SourceError: a setting is invalid
     """
 
     topics: str | Sequence[str] | Param = attrs.field(converter=_names)
     servers: str | Param
     start: str | datetime | Param = attrs.field(default=EARLIEST, kw_only=True)
     max_records_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
-    username: str | Param | None = attrs.field(default=None, kw_only=True)
-    password: Secret | Param | None = attrs.field(default=None, kw_only=True)
-    mechanism: str | Param = attrs.field(default="PLAIN", kw_only=True)
-    tls: bool | Param = attrs.field(default=False, kw_only=True)
-    options: Mapping[str, Any] = attrs.field(factory=dict, kw_only=True, repr=False)
-    give_up_after: timedelta | Param = attrs.field(default=timedelta(minutes=2), kw_only=True)
     skip_lost: bool | Param = attrs.field(default=False, kw_only=True)
     key_event: Callable[[KafkaRecord], Any] | None = attrs.field(default=None, kw_only=True)
 
+    _error = SourceError
+
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         check_count(SourceError, "max_records_per_batch", self.max_records_per_batch, optional=True)
         if not isinstance(self.start, Param):
             check_start(self.start)
-        check_secret(SourceError, "password", self.password)
-        check_time(SourceError, "give_up_after", self.give_up_after)
 
     @property
     def bounded(self) -> bool:
@@ -154,8 +152,8 @@ class KafkaSource(Source):
         partitions = offsets.partitions()
         if self.start == EARLIEST:
             for (topic, partition), begin in offsets.emptied(partitions).items():
-                told = "%s: partition %s of topic %s begins at offset %s and has no records: its retention deleted them"
-                _logger.warning(told, self.cluster.told, partition, topic, f"{begin:,}")
+                message = "%s: partition %s of topic %s is empty and starts at offset %s: earlier records were deleted"
+                _logger.warning(message, self.cluster.label, partition, topic, f"{begin:,}")
 
     def records(self) -> Iterator[KafkaRecord]:
         return chain.from_iterable(records for _, records in self.records_by_partition())
@@ -174,24 +172,24 @@ class KafkaSource(Source):
 
     @staticmethod
     def partition_of(partition: str) -> str:
-        """Return the partition's own name: the topic's name and the partition's number."""
+        """Return the partition's name unchanged: Spark's rows already contain the name."""
         return partition
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset]:
         return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
-        """Yield the records of ranges."""
+        """Yield the records of offset ranges."""
         return chain.from_iterable(self._read(Range(**cell)) for cell in cells.to_pylist())
 
     @property
     def cluster(self) -> Cluster:
         """The source's cluster."""
         assert isinstance(self.topics, tuple)
-        return cluster_of(self, ",".join(self.topics), SourceError)
+        return self._cluster(",".join(self.topics))
 
     def offsets(self) -> Offsets:
-        """Return the object that asks the cluster for offsets."""
+        """Return the `Offsets` of the source's topics."""
         assert isinstance(self.topics, tuple)
         return Offsets(self.cluster, self.topics)
 
@@ -201,7 +199,7 @@ class KafkaSource(Source):
 
 
 def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list[Any]]:
-    """Yield the messages of a range, many at once."""
+    """Yield the messages of a range, in lists."""
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer, patience = _consumer(cluster, skip_lost)
@@ -219,9 +217,9 @@ def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list
                     position = max(position, message.offset())  # the skipped offsets have no records
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise SourceError(
-                        f"{cluster.told}: records of partition {wanted.partition} of {wanted.topic} from offset "
-                        f"{position} on were deleted before they were read, as the topic's retention says: keep them "
-                        "for longer, and go on with skip_lost=True"
+                        f"{cluster.label}: records of partition {wanted.partition} of {wanted.topic} from offset "
+                        f"{position} on were deleted before they were read: increase the topic's retention, and "
+                        "restart the job with skip_lost=True"
                     )
                 else:
                     patience.waits(error)
@@ -256,7 +254,7 @@ def _time(millis: int) -> datetime | int | None:
 
 
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
-    # By column: calling the class for each record takes twice the time.
+    # In columnar form: calling the class for each record takes twice as long.
     from confluent_kafka import Message
 
     millis = [message.timestamp()[1] for message in messages]

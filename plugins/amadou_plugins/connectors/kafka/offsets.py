@@ -1,4 +1,4 @@
-"""The ranges of records to read from a Kafka cluster."""
+"""The offset ranges to read from a Kafka cluster."""
 
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -13,7 +13,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 class Range(NamedTuple):
-    """Records of a partition, from one offset to before another."""
+    """Records of a partition from offset `start` up to, but not including, offset `end`."""
 
     topic: str
     partition: int
@@ -22,17 +22,17 @@ class Range(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Name of the partition among those of the source."""
+        """Name of the partition within the source."""
         return partition_name(self.topic, self.partition)
 
 
 def partition_name(topic: str, partition: int) -> str:
-    """Return a partition's name among those of a source."""
+    """Return the name of a partition within a source."""
     return f"{topic}-{partition}"
 
 
 class Offsets:
-    """Finds the first and last offsets of partitions.
+    """Looks up the partitions of topics, and the offsets of partitions.
 
     :param topics: topics, or regular expressions that begin with ``^``
     """
@@ -48,9 +48,9 @@ class Offsets:
         return self._admin.back
 
     def partitions(self) -> list[tuple[str, int]]:
-        """Return the existing topics and partitions.
+        """Return the existing partitions, as pairs of topic and number.
 
-        :raises SourceError: a topic does not exist, or the cluster does not answer
+        :raises AmadouError: a topic does not exist, or the cluster does not answer
         """
         known = self._admin.partitions()
         chosen: dict[str, None] = {}
@@ -60,13 +60,13 @@ class Offsets:
         missing = [name for name in chosen if name not in known]
         if missing:
             raise self._cluster.error(
-                f"{self._cluster.told}: Kafka at {self._cluster.servers} has no topic {', '.join(missing)}: create it, "
-                "or correct the name (or give this user the right to see it)"
+                f"{self._cluster.label}: Kafka at {self._cluster.servers} has no topic {', '.join(missing)}: create "
+                "the topic, correct the name, or grant this user permission to see the topic"
             )
         return [(name, partition) for name in chosen for partition in known[name]]
 
     def at(self, start: str | datetime, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the offsets of a start; see `KafkaSource`."""
+        """Return the offset at which to start reading each partition, for a `start` as in `KafkaSource`."""
         from confluent_kafka.admin import OffsetSpec
 
         partitions = list(partitions)
@@ -75,11 +75,11 @@ class Offsets:
             return self._admin.offsets(dict.fromkeys(partitions, spec))
         time = start if isinstance(start, datetime) else datetime.fromisoformat(start)
         found = self._admin.offsets(dict.fromkeys(partitions, OffsetSpec.for_timestamp(to_millis(time))))
-        later = [partition for partition, offset in found.items() if offset < 0]  # no record is that new
+        later = [partition for partition, offset in found.items() if offset < 0]  # no record is that recent
         return found | self.at(LATEST, later)
 
     def emptied(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the first offset of each partition that had records and has none now."""
+        """Return the first offset of each partition that once had records but is now empty."""
         partitions = list(partitions)
         ends = self.at(LATEST, partitions)
         return {
@@ -89,23 +89,25 @@ class Offsets:
         }
 
     def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-        """Return the ids of topics, as far as they are known.
+        """Return the current ids of topics. A topic without an id is left out.
 
-        :param known: earlier ids of the topics
-        :raises SourceError: a topic has another id now
+        :param known: ids of topics that were read earlier
+        :raises SourceError: the id of a topic has changed
         """
         ids = self._admin.ids(topics)
         for topic, id_ in ids.items():
             if id_ != known.get(topic, id_):
                 raise SourceError(
-                    f"{self._cluster.told}: the topic {topic} was made anew since it was read: give another checkpoint"
+                    f"{self._cluster.label}: the topic {topic} was re-created since it was last read: "
+                    "start with a new checkpoint"
                 )
         return ids
 
     def ranges(self, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[Range]:
-        """Return the ranges between offsets; new partitions start at their first offset.
+        """Return the ranges between start and end offsets. A partition without a start offset is read from its first
+        offset.
 
-        :raises SourceError: a partition has fewer records than were read
+        :raises SourceError: a partition's end offset is less than its start offset
         """
         new = self.at(EARLIEST, [partition for partition in ends if partition not in starts])
         ranges = [
@@ -115,14 +117,14 @@ class Offsets:
         for each in ranges:
             if each.end < each.start:
                 raise SourceError(
-                    f"{self._cluster.told}: partition {each.partition} of {each.topic} ends at offset {each.end}, and "
-                    f"{each.start} was read: the topic was made anew; give another checkpoint"
+                    f"{self._cluster.label}: partition {each.partition} of {each.topic} ends at offset {each.end}, but "
+                    f"was read up to offset {each.start}: the topic was re-created; start with a new checkpoint"
                 )
         return [each for each in ranges if each.start < each.end]
 
 
 def check_start(start: Any) -> None:
-    """Raise a `SourceError` unless a start is valid."""
+    """Raise a `SourceError` if a start is invalid."""
     if start in (EARLIEST, LATEST):
         return
     try:
@@ -130,14 +132,15 @@ def check_start(start: Any) -> None:
     except (TypeError, ValueError):
         time = None
     if time is None or time.tzinfo is None:
-        raise SourceError(f'start must be "earliest", "latest" or a time with its offset from UTC, not {start!r}')
+        raise SourceError(f'start must be "earliest", "latest" or a time with a time zone, not {start!r}')
 
 
 def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
-    """Return the ranges to read first, so that events read ahead need not be kept long: those of partitions that were
-    never read, or whose event times are in the older half of the time between the oldest and the newest one.
+    """Return the ranges to read first: the ranges of partitions that were never read or are behind. A partition is
+    behind if its newest event is in the earlier half of the time span of all partitions' newest events. Without this
+    order, some partitions would get far ahead of others, and their events would have to be stored for a long time.
 
-    :param newest: newest event time of each partition by name, as far as it is known
+    :param newest: newest event time of each partition that was read, by name
     """
     times = [newest[each.name] for each in ranges if each.name in newest]
     middle = (min(times) + max(times)) / 2 if times else 0
@@ -145,7 +148,7 @@ def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Rang
 
 
 def limited(ranges: list[Range], most: int) -> list[Range]:
-    """Return the beginnings of ranges: at most a number of records in all, a proportional share of each range."""
+    """Shorten ranges to at most `most` records in total, each range in proportion to its length."""
     total = sum(each.end - each.start for each in ranges)
     if total <= most:
         return ranges
@@ -158,7 +161,7 @@ def limited(ranges: list[Range], most: int) -> list[Range]:
 
 
 def shares(ranges: list[Range], count: int) -> list[list[Range]]:
-    """Cut ranges into a number of shares with nearly the same number of records."""
+    """Divide ranges into up to `count` shares with nearly the same number of records."""
     total = sum(each.end - each.start for each in ranges)
     bounds = [total * number // count for number in range(1, count + 1)]
     parts: list[list[Range]] = [[] for _ in range(count)]

@@ -1,4 +1,4 @@
-"""The offsets up to which a batch reads the partitions of a Kafka cluster, as Spark keeps them."""
+"""The planned end offsets of a batch that is read from Kafka; Spark stores them as JSON."""
 
 from collections.abc import Iterable, Mapping, Set
 from datetime import datetime
@@ -14,24 +14,24 @@ Partition: TypeAlias = tuple[str, int]
 
 @attrs.frozen
 class Planned:
-    """The offsets up to which a batch reads, and the rest that it leaves.
+    """The end offsets of a batch, and the number of records that the batch leaves unread.
 
-    As JSON, each topic has its partitions with their offsets, and further facts::
+    In JSON, each topic has an object with the offsets of its partitions, and additional entries::
 
-        {topic: {"0": offset, "left": {"0": records}, "fresh": ["0"], "gone": true, "back": time, "id": id}}
+        {topic: {"0": offset, "left": {"0": records}, "fresh": ["0"], "removed": true, "back": time, "id": id}}
 
-    :param read: offset that each partition is read up to
-    :param left: number of records beyond that offset, where there are any
-    :param fresh: partitions that were never read
-    :param gone: topics that no longer exist
-    :param ids: ids that distinguish topics from earlier ones of the same name
-    :param back: time at which the cluster answered again after an outage
+    :param read: offset of the first unread record in each partition after the batch
+    :param left: number of unread records in each partition that has any
+    :param fresh: partitions from which no record has been read yet
+    :param removed: topics that no longer exist
+    :param ids: id of each topic; a re-created topic has a new id
+    :param back: time at which the cluster answered again after an outage; `None` if there was no outage
     """
 
     read: dict[Partition, int]
     left: dict[Partition, int] = attrs.field(factory=dict)
     fresh: Set[Partition] = frozenset()
-    gone: Set[str] = frozenset()
+    removed: Set[str] = frozenset()
     ids: dict[str, str] = attrs.field(factory=dict)
     back: datetime | None = None
 
@@ -45,10 +45,11 @@ class Planned:
     ) -> "Planned":
         """Return the plan of the next batch.
 
-        :param there: ranges that can be read
-        :param chosen: beginnings of these ranges that the batch reads
+        :param there: ranges that are available to read
+        :param chosen: ranges that the batch reads: some or all of the available ranges, possibly with earlier ends
         :param ends: existing partitions
-        :param back: current value of `back`
+        :param ids: current ids of the topics
+        :param back: new value of `back`; `None` to keep the current value
         """
         read = {(each.topic, each.partition): each.end for each in chosen}
         starts = {(each.topic, each.partition): each.start for each in there}
@@ -69,7 +70,7 @@ class Planned:
         """Return the offsets that the source reports, by partition."""
         offsets = {}
         for partition, offset in self.read.items():
-            if partition[0] not in self.gone:
+            if partition[0] not in self.removed:
                 read = 0 if partition in self.fresh else offset
                 offsets[partition_name(*partition)] = PartitionOffset(
                     read, read + self.left.get(partition, 0), self.back
@@ -85,7 +86,7 @@ class Planned:
             left = {str(partition): count for (name, partition), count in sorted(self.left.items()) if name == topic}
             fresh = [str(partition) for name, partition in sorted(self.fresh) if name == topic]
             back = self.back and self.back.isoformat()
-            marks = {"left": left, "fresh": fresh, "gone": topic in self.gone, "back": back}
+            marks = {"left": left, "fresh": fresh, "removed": topic in self.removed, "back": back}
             of.update({name: mark for name, mark in marks.items() if mark})
         return nested
 
@@ -101,7 +102,7 @@ class Planned:
             },
             {(topic, int(name)): count for topic, of in nested.items() for name, count in of.get("left", {}).items()},
             {(topic, int(name)) for topic, of in nested.items() for name in of.get("fresh", ())},
-            {topic for topic, of in nested.items() if "gone" in of},
+            {topic for topic, of in nested.items() if "removed" in of},
             {topic: of["id"] for topic, of in nested.items() if "id" in of},
             back and datetime.fromisoformat(back),
         )

@@ -1,6 +1,5 @@
-"""Spark's view of the Kafka source: the ranges of offsets of a batch. The records themselves do not pass through Spark.
-
-Spark requests offsets in a process of its own, beside the driver.
+"""Spark data source behind `KafkaSource`: provides the offset ranges of a batch. The records themselves do not pass
+through Spark. The offsets are planned in a separate process, next to the driver.
 """
 
 import json
@@ -19,17 +18,17 @@ from amadou_plugins.connectors.kafka.planned_offsets import Planned
 if TYPE_CHECKING:
     from amadou_plugins.connectors.kafka.kafka_source import KafkaSource
 
-# The names of methods are Spark's.
+# Spark defines the method names.
 # ruff: noqa: N802
 
 _COLUMNS = "record struct<topic string, partition int, start bigint, end bigint>, partition string, position bigint"
 
 
 def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> Any:
-    """Return the ranges of a source as a streaming DataFrame; see `Source.read_stream`."""
+    """Return the offset ranges of a source as a streaming DataFrame; see `Source.read_stream`."""
     cores = spark.sparkContext.defaultParallelism
 
-    class KafkaRanges(DataSource):  # a class for each source: Spark's options would show the password
+    class KafkaRanges(DataSource):  # one class per source, because options passed to Spark would show the password
         @classmethod
         def name(cls) -> str:
             return f"amadou_kafka_{name}"
@@ -50,16 +49,16 @@ def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> A
 
 
 def _end_like_a_filter() -> None:
-    """Let this process, which only answers Spark's requests, end silently when it writes to a connection that Spark has
-    closed: pyspark would write a traceback to the console. librdkafka's threads block the signal.
+    """Let this process end silently when it writes to a connection that Spark has closed; otherwise, pyspark would
+    print a traceback. Other connections are not affected: librdkafka's threads block the signal SIGPIPE.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads ranges; its offsets are those of `Planned`.
+    """Plans offset ranges, and returns them as rows. The offsets that Spark stores are `Planned` objects as JSON.
 
-    :param newest: the file with the newest event time of each partition; see `Source.read_stream`
+    :param newest: path of the file with the newest event time of each partition; see `Source.read_stream`
     """
 
     def __init__(self, source: "KafkaSource", cores: int, newest: str | None) -> None:
@@ -67,10 +66,10 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._cores = cores
         self._newest = newest
         self._end: dict[tuple[str, int], int] | None = None
-        self._has_looked = False  # at the topics, in this process
+        self._has_looked = False  # `True` once this process has checked the ids of the topics
 
     def __reduce__(self) -> Any:
-        return type(self), (self._source, self._cores, self._newest)  # its connection stays where it is
+        return type(self), (self._source, self._cores, self._newest)  # without the connection
 
     @cached_property
     def _offsets(self) -> Offsets:
@@ -100,7 +99,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         before, planned = Planned.of_json(start), Planned.of_json(end)
-        if not self._has_looked:  # Spark begins with the batch that it planned last, however long ago
+        if not self._has_looked:  # after a restart, Spark first repeats the last planned batch, whose plan can be old
             self._ids(planned.read, planned.ids)
         return [InputPartition(part) for part in shares(self._offsets.ranges(before.read, planned.read), self._cores)]
 
@@ -118,10 +117,10 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return times
 
     def _ids(self, offsets: Iterable[tuple[str, int]], known: dict[str, str]) -> dict[str, str]:
-        """Return the ids of topics, as far as they are known.
+        """Return the known ids of topics, updated with the current ids.
 
-        :param known: earlier ids of the topics
-        :raises SourceError: a topic has another id now
+        :param known: ids of topics that were read earlier
+        :raises SourceError: the id of a topic has changed
         """
         self._has_looked = True
         return known | self._offsets.ids({topic for topic, _ in offsets}, known)

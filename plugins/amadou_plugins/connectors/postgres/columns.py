@@ -1,4 +1,4 @@
-"""The columns of a PostgreSQL table, and the types of a port's fields that fit them."""
+"""Matches the columns of a PostgreSQL table with the types of a port's fields."""
 
 from collections.abc import Mapping, Sequence, Set
 from datetime import date, datetime, time, timedelta
@@ -40,10 +40,12 @@ _SCALARS: dict[type, tuple[str, ...]] = {
     bytes: ("bytea",),
     str: ("text",),
 }
-"""The columns that take a type, the best one first; text and JSON columns take any. A class comes before its base."""
+"""The column types that can store each Python type; the preferred type is first. Text and JSON columns can store any
+type. A subclass is listed before its base class.
+"""
 _NO_TEXT = "NBA"
-"""PostgreSQL's categories of columns that refuse texts: numbers, booleans, arrays. For others, such as dates, enums and
-addresses, a text may be a valid form.
+"""PostgreSQL's categories of types that do not accept strings: numbers, booleans, arrays. Other types, such as dates,
+enums and addresses, may accept a string.
 """
 _ARRAYS = (Sequence, Set)
 
@@ -53,11 +55,11 @@ class Column:
     """A column of a table.
 
     :param type: SQL type
-    :param base: SQL type without length and precision; the base type of a domain
+    :param base: SQL type without length and precision; for a domain, its base type
     :param category: PostgreSQL's `typcategory`
     :param element: `typcategory` of an array's elements
-    :param is_required: true if the column cannot be left out
-    :param is_generated: true if the column cannot be set
+    :param is_required: `True` if every insert must set the column
+    :param is_generated: `True` if no insert can set the column
     """
 
     name: str
@@ -70,21 +72,21 @@ class Column:
 
     @property
     def read_as(self) -> str:
-        """Type as which the column is read from JSON."""
+        """SQL type for reading the column's values from JSON."""
         return {"bytea": "text", "timestamp without time zone": "timestamp with time zone"}.get(self.base, self.type)
 
     @property
     def expression(self) -> str:
-        """SQL that makes the column's value from the value read, ``{}``."""
+        """SQL expression that converts a value from JSON into the column's value; ``{}`` stands for the JSON value."""
         return "decode({}, 'base64')" if self.base == "bytea" else "{}"
 
     def takes(self, type_: Any) -> bool:
-        """Return true if the column can take values of a Python type, judging by the types alone."""
+        """Return `True` if the column can store values of a Python type. Only the types are compared."""
         return _takes(self.base, self.category, self.element, type_)
 
 
 def columns_of(connection: Any, table: str) -> dict[str, Column]:
-    """Return the columns of a table by name; none if there is no such table.
+    """Return the columns of a table by name; a table that does not exist has no columns.
 
     :param table: quoted name of the table
     """
@@ -92,13 +94,13 @@ def columns_of(connection: Any, table: str) -> dict[str, Column]:
 
 
 def fields_for(type_: Any) -> Mapping[str, Any] | None:
-    """Return the types of the fields of a port's type by name; `None` where it has no fields."""
+    """Return the field types of a port's type by name; `None` if the type has no fields."""
     class_ = get_origin(type_) or type_
     return get_type_hints(class_) if is_typeddict(class_) else field_types(type_)
 
 
 def definition(type_: Any) -> str:
-    """Return the SQL type of a column that fits a Python type."""
+    """Return the preferred SQL type for values of a Python type, with ``NOT NULL`` unless values can be `None`."""
     kinds = {_sql_type(kind) for kind in _kinds(type_) if kind is not type(None)}
     may_be_none = not {Any, object, type(None)}.isdisjoint(_kinds(type_))
     return (kinds.pop() if len(kinds) == 1 else "jsonb") + ("" if may_be_none else " NOT NULL")
@@ -132,13 +134,13 @@ def _takes_kind(base: str, category: str, element: str | None, kind: Any) -> boo
     elements = _elements(kind)
     if elements is None:
         return category == "C"
-    # array elements are used as they were read, and `bytes` are read as their base64
+    # array elements are not converted after reading, so `bytes` would remain base64
     of = (base.removesuffix("[]"), element or "", None)
     return category == "A" and all(_takes(*of, each) and (each is not bytes or of[1] == "S") for each in elements)
 
 
 def _kinds(type_: Any) -> list[Any]:
-    """Return the types that a value may have: without unions, literals and aliases."""
+    """Return the types that a value can have, with unions, literals and aliases resolved."""
     if isinstance(type_, TypeVar):
         return [Any]
     if isinstance(type_, NewType):
@@ -156,12 +158,12 @@ def _kinds(type_: Any) -> list[Any]:
 
 
 def _scalar(kind: Any) -> type | None:
-    """Return the scalar type in JSON that a type is, or `None`."""
+    """Return the scalar type that a type equals or inherits from; `None` for any other type."""
     return next((scalar for scalar in _SCALARS if isinstance(kind, type) and issubclass(kind, scalar)), None)
 
 
 def _elements(kind: Any) -> list[Any] | None:
-    """Return the element types of a list type, nested lists included; `None` for any other type."""
+    """Return the element types of a list type, including those of nested lists; `None` for any other type."""
     class_ = get_origin(kind) or kind
     is_array = isinstance(class_, type) and issubclass(class_, _ARRAYS) and _scalar(class_) is None
     if not is_array or is_named_tuple(class_):  # a named tuple becomes an object

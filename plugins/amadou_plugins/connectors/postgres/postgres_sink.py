@@ -27,27 +27,29 @@ def _names(value: str | Sequence[str] | Param | None) -> Any:
 
 @attrs.frozen
 class PostgresSink(Sink):
-    """Writes a row for each value to a PostgreSQL table. Exactly-once.
+    """Writes each value as a row to a PostgreSQL table. Exactly-once.
 
-    The fields of an attrs class, dataclass, named tuple or `TypedDict` go into the columns of the same names; other
-    columns keep their defaults. Timestamps in columns without a time zone are UTC. Nested fields go into columns of
-    type `jsonb`, lists also into arrays.
+    The fields of an attrs class, dataclass, named tuple or `TypedDict` are written to the columns of the same names;
+    other columns get their defaults. Timestamps in columns without a time zone are in UTC. Nested fields need columns
+    of type `jsonb`; lists can also be written to array columns.
 
-    Workers stage the parts of a batch in the table `amadou.staging`. The commit is one transaction: it moves the parts
-    into the table and records the batch in `amadou.batches`. A recorded batch is not written again. The first run
-    creates both tables. `amadou.staging` is unlogged: if PostgreSQL itself crashes between staging and commit, the run
-    ends; restarted from its checkpoint, it replays the batch.
+    Workers stage the parts of a batch in the table `amadou.staging`. The commit is a single transaction: it moves the
+    parts into the target table and records the batch in `amadou.batches`. A recorded batch is not written again. The
+    first run creates both tables. `amadou.staging` is unlogged: if PostgreSQL itself crashes between staging and
+    commit, the run fails. When the job is restarted from its checkpoint, it reprocesses the batch.
 
-    A lost connection is retried with growing pauses while the run waits. A value that the table refuses ends the run.
+    If the connection is lost, the run waits and retries with growing pauses. A value that the table rejects ends the
+    run.
 
     :param url: ``postgresql://host:port/database``, without a password
-    :param table: the table's name, ``table`` or ``schema.table``, in upper and lower case as PostgreSQL has it
-    :param upsert_key: names of columns, or a text with commas between them: a value replaces the row with the same
-        values in these columns; of several in a batch, the last one counts. There must be a unique index on exactly
-        these columns. Without it each value is a row of its own
-    :param username: user who logs in
+    :param table: name of the table, as ``table`` or ``schema.table``. The name is case-sensitive. If a table was
+        created without quotes, its name is in lower case
+    :param upsert_key: columns that identify a row, as a list or a comma-separated string. A value replaces the row with
+        the same key; within a batch, the last value with a key wins. The table needs a unique index on exactly these
+        columns. By default, each value becomes a new row
+    :param username: user to log in as
     :param password: the user's password
-    :param give_up_after: time for which a lost connection is retried before it ends the run
+    :param give_up_after: maximum time to retry after the connection is lost; after this time, the run fails
     :raises SinkError: a setting is invalid
     """
 
@@ -64,7 +66,7 @@ class PostgresSink(Sink):
         if not isinstance(self.url, Param):
             _check_url(self.url)
         if isinstance(self.table, str) and not re.fullmatch(r"[^.]+(\.[^.]+)?", self.table):
-            raise SinkError(f"table must be a name, or a schema and a name with a dot between them, not {self.table!r}")
+            raise SinkError(f"table must be a name such as sums or public.sums, not {self.table!r}")
         check_secret(SinkError, "password", self.password)
         check_time(SinkError, "give_up_after", self.give_up_after)
 
@@ -75,7 +77,7 @@ class PostgresSink(Sink):
         fields = fields_for(type_)
         if not fields:
             raise SinkError(
-                f"{self._told}: the type of port {port!r} has no fields to go into columns: make it an attrs class, a "
+                f"{self._label}: the type of port {port!r} has no fields for the columns: make it an attrs class, a "
                 "dataclass, a named tuple or a TypedDict"
             )
         with self._server.connected() as connection:
@@ -94,24 +96,24 @@ class PostgresSink(Sink):
 
     def _fields(self, batch: SinkBatch) -> list[str]:
         if not isinstance(batch.codec, JsonCodec):
-            raise SinkError(f"{self._told}: the codec of port {batch.port!r} hides the fields: leave it out")
+            raise SinkError(f"{self._label}: the codec of port {batch.port!r} hides the fields: remove the codec")
         return list(fields_for(batch.codec.type) or ())
 
     @property
     def _server(self) -> Server:
-        return Server(self._told, self.url, self.username, self.password, self.give_up_after)  # type: ignore[arg-type]
+        return Server(self._label, self.url, self.username, self.password, self.give_up_after)  # type: ignore[arg-type]
 
     @property
     def _table(self) -> Table:
         return Table(self._server, self.table, self.upsert_key)  # type: ignore[arg-type]
 
     @property
-    def _told(self) -> str:
+    def _label(self) -> str:
         return f"PostgresSink({self.url!r}, {self.table!r})"
 
 
 class _PostgresWriter(SinkWriter):
-    """Keeps its part until the end, so a lost connection can be retried with all of it."""
+    """Buffers a part of a batch in memory, so that the entire part can be sent again if the connection is lost."""
 
     def __init__(self, batch: SinkBatch, server: Server, table: str) -> None:
         self._batch = batch
@@ -146,7 +148,7 @@ class _PostgresWriter(SinkWriter):
 
 
 class _LetterCodec(JsonCodec):
-    """Replaces the character NUL, which PostgreSQL cannot store: writing a dead letter must never fail."""
+    """Replaces NUL characters: PostgreSQL cannot store them, and writing a dead letter must never fail."""
 
     def encode(self, value: Any) -> bytes:
         return _NUL.sub(rb"\1\\ufffd", super().encode(value))
@@ -155,14 +157,15 @@ class _LetterCodec(JsonCodec):
 def _check_url(url: Any) -> None:
     try:
         parts = urlsplit(url)
-    except (ValueError, AttributeError):  # a Secret is not a text
+    except (ValueError, AttributeError):  # a Secret is not a string
         raise SinkError(
-            "PostgresSink needs a url such as postgresql://host:5432/database, which is no secret: the password is "
-            "given by password="
+            "PostgresSink needs a url such as postgresql://host:5432/database, as a string and not a Secret: pass the "
+            "password as password="
         ) from None
     if "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
         raise SinkError(
-            "PostgresSink takes no password in its url, which is shown: give password=, a Secret or a Param"
+            "PostgresSink does not accept a password in its url, because logs show the url: pass the "
+            "password as password=, as a Secret or a Param"
         )
     if parts.scheme not in ("postgresql", "postgres"):
-        raise SinkError("PostgresSink needs a url such as postgresql://host:5432/database, or one with postgres://")
+        raise SinkError("PostgresSink needs a url such as postgresql://host:5432/database; correct the scheme")

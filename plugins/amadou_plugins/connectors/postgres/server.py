@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: the retries, and the errors that are not retried."""
+"""Connections to PostgreSQL, with retries after errors that may be temporary."""
 
 import logging
 import time
@@ -19,27 +19,27 @@ _LONGEST_PAUSE = 5.0
 _SETTINGS: dict[str, Any] = {
     "application_name": "amadou",
     "connect_timeout": 10,
-    # A vanished server is noticed within a minute.
+    # These settings detect within a minute that the server has disappeared.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
     "tcp_user_timeout": 60_000,
 }
 _PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57")
-"""First characters of the codes of errors that the batch did not cause: lost connections, a standby not promoted yet, a
-transaction that idled, deadlocks, a lack of resources, locks, servers that shut down or start.
+"""SQLSTATE prefixes of errors that the batch did not cause: lost connections, a standby that is not promoted yet, idle
+transactions that timed out, deadlocks, a lack of resources, busy locks, servers that are stopping or starting.
 """
 _logger = logging.getLogger("amadou")
 
 
 @attrs.frozen
 class Server:
-    """A sink's database, with the settings to reach it.
+    """A sink's database, with the settings to connect to it.
 
-    :param told: the sink, for messages
+    :param label: name of the sink, for messages
     """
 
-    told: str
+    label: str
     url: str
     username: str | None
     password: Secret | None
@@ -47,14 +47,14 @@ class Server:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Open a connection with a transaction, which is committed at the end.
+        """Open a connection with a transaction, which is committed at the end of the `with` block.
 
-        :raises SinkError: psycopg is missing, there is no connection, or PostgreSQL refuses a statement
+        :raises SinkError: psycopg is not installed, the connection fails, or PostgreSQL rejects a statement
         """
         try:
             import psycopg
         except ImportError as error:
-            raise SinkError(f"{self.told} needs psycopg: run pip install 'amadou[postgres]' ({error})") from error
+            raise SinkError(f"{self.label} needs psycopg: run pip install 'amadou[postgres]' ({error})") from error
         try:
             with self._connect() as connection:
                 yield connection
@@ -62,14 +62,15 @@ class Server:
             if not _may_pass(error):
                 raise self.refused(error) from error
             text = _one_line(error)
-            advice = "username= and password=" if "password" in text else "its url, and that PostgreSQL runs"
-            raise SinkError(f"{self.told}: {text}. Check {advice}") from error
+            advice = "username= and password=" if "password" in text else "the url, and that PostgreSQL is running"
+            raise SinkError(f"{self.label}: {text}. Check {advice}") from error
 
     def patiently(self, work: Callable[[Any], T]) -> T:
-        """Return the result of some work on a connection, in a transaction of its own; the work is retried if the
-        connection is lost, even midway.
+        """Call a function in a new transaction, and return the function's result. If the connection is lost, even
+        during the call, the function is called again.
 
-        :raises SinkError: the connection does not come back, or PostgreSQL refuses a statement
+        :param work: function that is called with the connection
+        :raises SinkError: the connection cannot be restored in time, or PostgreSQL rejects a statement
         """
         import psycopg
 
@@ -85,27 +86,27 @@ class Server:
                 text = _one_line(error)
                 if since is None:
                     since = time.monotonic()
-                    self._warn(f"{text}; the run waits, and tries again for up to {limit:g} s")
+                    self._warn(f"{text}; the run waits and retries for up to {limit:g} s")
                 left = since + limit - time.monotonic()
                 if left <= 0:
                     raise SinkError(
-                        f"{self.told}: {text}; tried again for {limit:g} s (give_up_after). See to PostgreSQL, and "
-                        "start the run again: with its checkpoint it goes on with this batch"
+                        f"{self.label}: {text}; retried for {limit:g} s (give_up_after). Check PostgreSQL, and restart "
+                        "the job from its checkpoint. The job resumes with this batch"
                     ) from error
                 time.sleep(min(left, pause))
                 pause = min(2 * pause, _LONGEST_PAUSE)
         if since is not None:
-            self._warn(f"PostgreSQL is back after {time.monotonic() - since:.3g} s; the run goes on")
+            self._warn(f"PostgreSQL answers again after {time.monotonic() - since:.3g} s; the run continues")
         return done
 
     def refused(self, error: Any, advice: str = "") -> SinkError:
-        """Return the error for a statement that PostgreSQL refuses, with PostgreSQL's own message.
+        """Return the error for a statement that PostgreSQL rejects, with PostgreSQL's message.
 
-        :param advice: advice, if PostgreSQL gives none
+        :param advice: advice to append to PostgreSQL's message
         """
         said = error.diag
-        told = [said.message_primary or _one_line(error), said.message_detail, said.message_hint, advice]
-        return SinkError(f"{self.told}: PostgreSQL refuses: {'; '.join(filter(None, told))}")
+        parts = [said.message_primary or _one_line(error), said.message_detail, said.message_hint, advice]
+        return SinkError(f"{self.label}: PostgreSQL reports: {'; '.join(filter(None, parts))}")
 
     def _connect(self) -> Any:
         import psycopg
@@ -117,13 +118,13 @@ class Server:
         return psycopg.connect(**{**_SETTINGS, **conninfo_to_dict(self.url), **given}, prepare_threshold=None)
 
     def _warn(self, text: str) -> None:
-        _logger.warning("%s", SinkError(f"{self.told}: {text}"))  # errors hide secrets
+        _logger.warning("%s", SinkError(f"{self.label}: {text}"))  # errors hide secrets
 
 
 def _may_pass(error: Any) -> bool:
     import psycopg
 
-    if error.sqlstate is None:  # not from the server
+    if error.sqlstate is None:  # the error is not from the server
         return isinstance(error, psycopg.OperationalError)
     return str(error.sqlstate).startswith(_PASSING)
 

@@ -1,4 +1,4 @@
-"""The work in PostgreSQL: staging the parts of a batch, and moving them into a table."""
+"""Stages the parts of a batch in PostgreSQL, and moves them into a table."""
 
 import logging
 import uuid
@@ -15,7 +15,7 @@ from amadou_plugins.connectors.postgres.server import Server
 
 _logger = logging.getLogger("amadou")
 _LOCK = 0x616D61646F75
-"""Lock for creating the schema: `IF NOT EXISTS` fails if two sessions create it at once."""
+"""Advisory lock for creating the schema: `IF NOT EXISTS` fails if two sessions create the schema at the same time."""
 _SCHEMA = """
 CREATE SCHEMA IF NOT EXISTS amadou;
 CREATE UNLOGGED TABLE IF NOT EXISTS amadou.staging (
@@ -38,43 +38,43 @@ CREATE TABLE IF NOT EXISTS amadou.batches (
     PRIMARY KEY (run, port)
 );
 COMMENT ON TABLE amadou.staging IS 'Parts of batches that are not committed yet: arrays of values';
-COMMENT ON TABLE amadou.batches IS 'The last batch of each port of a run that was committed to a table';
+COMMENT ON TABLE amadou.batches IS 'The last committed batch for each run, port and table';
 """
 _STAGE = """
 INSERT INTO amadou.staging (run, port, batch, attempt, position, data) VALUES (%s, %s, %s, %s, %s, %s)
 """
 _NOTE = """
-INSERT INTO amadou.batches AS noted (run, port, job, batch) VALUES (%(run)s, %(port)s, %(job)s, %(batch)s)
+INSERT INTO amadou.batches AS recorded (run, port, job, batch) VALUES (%(run)s, %(port)s, %(job)s, %(batch)s)
 ON CONFLICT (run, port) DO UPDATE SET job = excluded.job, batch = excluded.batch, committed_at = now()
-WHERE noted.batch < excluded.batch
+WHERE recorded.batch < excluded.batch
 """
 _MINE = "run = %(run)s AND port = %(port)s"
-# Locked, so that no row is deleted before it is moved.
+# The rows are locked, so that no row is deleted before it is moved.
 _STAGED = f"""
 SELECT 1 FROM amadou.staging WHERE {_MINE} AND batch = %(batch)s AND attempt = ANY(%(attempts)s) FOR UPDATE
 """
-# `place` is a value's position in its row; the columns are renamed, so that no column has this name.
+# `place` is a value's position in its row. The columns are renamed, because a column could also be named `place`.
 _VALUES = f"""
 FROM unnest(%(attempts)s::text[]) WITH ORDINALITY AS part(attempt, number)
 JOIN amadou.staging AS staged ON {_MINE} AND batch = %(batch)s AND staged.attempt = part.attempt
 CROSS JOIN LATERAL ROWS FROM (jsonb_to_recordset(data) AS ({{read}})) WITH ORDINALITY AS value({{names}}, place)
 """
-# Deletes the rows of failed attempts, too, but none of a later batch: this driver may be an outdated one.
+# Also deletes the rows of failed attempts. Rows of later batches stay: another driver may have replaced this driver.
 _CLEAR = f"DELETE FROM amadou.staging WHERE {_MINE} AND batch <= %(batch)s"
 _CLEAR_OLD = "DELETE FROM amadou.staging WHERE staged_at < now() - interval '7 days'"
 _TRANSACTION = """
 SET LOCAL TIME ZONE 'UTC';
--- a driver that vanished must not keep the one that follows it waiting
+-- a driver that has disappeared must not block its successor
 SET LOCAL idle_in_transaction_session_timeout = '60s'
 """
 
 
 def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) -> str:
-    """Store a part of a batch.
+    """Stage a part of a batch.
 
     :param table: name of the target table
     :param rows: arrays of values as JSON
-    :returns: name of this attempt: a part may be stored several times, and one attempt counts
+    :returns: id of this attempt. A part can be staged multiple times, but only one attempt is committed
     """
     attempt = uuid.uuid4().hex
     keys = (batch.run, _port(batch, table), batch.number, attempt)
@@ -89,7 +89,7 @@ class Table:
 
     :param server: server of the table
     :param name: name of the table, with or without its schema
-    :param upsert_key: columns by which a value replaces a row; without them each value is a new row
+    :param upsert_key: columns that identify the row that a value replaces; `None` if each value becomes a new row
     """
 
     server: Server
@@ -99,12 +99,12 @@ class Table:
     def commit(
         self, connection: Any, batch: SinkBatch, fields: Sequence[str], attempts: Sequence[str], rows: int
     ) -> None:
-        """Move a batch into the table, unless the table has it already.
+        """Move a batch into the table, unless the batch is already committed.
 
         :param fields: fields of the batch's values
-        :param attempts: attempts of its parts that count, in order
+        :param attempts: successful attempts at the batch's parts, in the order of the parts
         :param rows: number of rows that these attempts have staged
-        :raises SinkError: staged rows are missing, or the table refuses a value
+        :raises SinkError: staged rows are missing, or the table rejects a value
         """
         values = self._values(batch, attempts)
         connection.execute(_TRANSACTION)
@@ -112,49 +112,49 @@ class Table:
             staged = connection.execute(_STAGED, values).rowcount
             if staged != rows:
                 raise SinkError(
-                    f"{self.server.told}: amadou.staging has {staged} of the {rows} rows of batch {batch.number}: "
-                    "PostgreSQL crashed, which empties it, or they were deleted. Nothing of the batch was written. "
-                    "Start the run again: with its checkpoint it goes on with this batch"
+                    f"{self.server.label}: amadou.staging has {staged} of the {rows} rows of batch {batch.number}: "
+                    "PostgreSQL crashed, which empties this table, or the rows were deleted. Nothing of the batch was "
+                    "written. Restart the job from its checkpoint. The job resumes with this batch"
                 )
             self._move(connection, values, fields)
         else:
-            _logger.info("%s: batch %s of port %s is there already", self.server.told, batch.number, batch.port)
+            _logger.info("%s: batch %s of port %s is already written", self.server.label, batch.number, batch.port)
         connection.execute(_CLEAR, values)
 
     def check(self, connection: Any, port: str, fields: Mapping[str, Any]) -> None:
-        """Check that values can be moved into the table, and create the schema `amadou` if it is missing.
+        """Check that values can be moved into the table, and create the schema `amadou` if it does not exist.
 
-        :param fields: types of the fields of the port's type
-        :raises SinkError: values cannot be moved; the message gives advice
+        :param fields: types of the port's fields, by name
+        :raises SinkError: values cannot be moved; the message explains how to fix the problem
         """
         from psycopg import errors
 
-        told, user = self.server.told, quoted(connection.info.user)
+        label, user = self.server.label, quoted(connection.info.user)
         unknown = [name for name in self.upsert_key or () if name not in fields]
         if unknown:
             raise SinkError(
-                f"{told}: {unknown[0]!r} in upsert_key is no field of port {port!r} (it has: {', '.join(fields)})"
+                f"{label}: upsert_key has {unknown[0]!r}, but port {port!r} has no such field: use {', '.join(fields)}"
             )
         columns = columns_of(connection, self._quoted)
         if not columns:
             raise SinkError(
-                f"{told}: there is no table {self.name} in the database {connection.info.dbname}: correct its name, or "
-                f"create it:\n\n{self._definition(fields)}\n"
+                f"{label}: the database {connection.info.dbname} has no table {self.name}: correct the name, or "
+                f"create the table:\n\n{self._definition(fields)}\n"
             )
         problems = self._problems(fields, columns)
         if problems:
             lines = "".join(f"\n  - {problem}" for problem in problems)
-            raise SinkError(f"{told}: the table does not fit the fields of port {port!r}:{lines}")
+            raise SinkError(f"{label}: the table does not fit the fields of port {port!r}:{lines}")
         self._make_schema(connection, user)
         try:
             self._rehearse(connection, port, list(fields))
             connection.execute(_CLEAR_OLD)
         except errors.InvalidColumnReference as error:
-            unique = f"CREATE UNIQUE INDEX ON {self._quoted} ({_listed(self.upsert_key or ())})"
-            raise SinkError(f"{told}: there is no unique index on just the columns of upsert_key: {unique}") from error
+            unique = f"run CREATE UNIQUE INDEX ON {self._quoted} ({_listed(self.upsert_key or ())})"
+            raise SinkError(f"{label}: there is no unique index on exactly the upsert_key columns: {unique}") from error
         except errors.InsufficientPrivilege as error:
             rights = f"GRANT SELECT, INSERT, UPDATE ON {self._quoted} TO {user}"
-            raise self.server.refused(error, f"let its owner run {rights}") from error
+            raise self.server.refused(error, f"ask the table's owner to run {rights}") from error
 
     def _make_schema(self, connection: Any, user: str) -> None:
         from psycopg import errors
@@ -170,11 +170,11 @@ class Table:
                 connection.execute(_SCHEMA)
             connection.execute("SELECT FROM amadou.staging, amadou.batches LIMIT 0")
         except errors.InsufficientPrivilege as error:
-            why = f"the sink stages values and notes batches in the schema amadou: let its owner run {rights}"
+            why = f"the sink's own tables need this: ask the owner of the schema or database to run {rights}"
             raise self.server.refused(error, why) from error
 
     def _rehearse(self, connection: Any, port: str, fields: Sequence[str]) -> None:
-        """Run all statements of a commit, with an empty batch."""
+        """Run all statements of a commit with an empty batch, and roll them back."""
         batch = SinkBatch(f"check-{uuid.uuid4().hex}", "", port, 0, JsonCodec(Any))
         with connection.transaction(force_rollback=True):
             attempt = stage(connection, batch, self.name, ["[]"])
@@ -185,15 +185,15 @@ class Table:
         for name, type_ in fields.items():
             column, fitting = columns.get(name), definition(type_).removesuffix(" NOT NULL")
             if name in (self.upsert_key or ()) and fitting == definition(type_):
-                problems.append(f"the field {name} of upsert_key may be None, which replaces no row: give it a value")
+                problems.append(f"the field {name} in upsert_key can be None, but None matches no row: exclude None")
             if column is None:
-                problems.append(f"the field {name} has no column: {alter} ADD COLUMN {quoted(name)} {fitting}")
+                problems.append(f"the field {name} has no column: run {alter} ADD COLUMN {quoted(name)} {fitting}")
             elif column.is_generated:
-                problems.append(f"the column {name} is always generated: take the field out")
+                problems.append(f"the column {name} is always generated: remove the field")
             elif not column.takes(type_):
-                problems.append(f"the column {name} ({column.type}) does not take {_shown(type_)}: make it {fitting}")
+                problems.append(f"the column {name} ({column.type}) cannot store {_shown(type_)}: make it {fitting}")
         problems += [
-            f"the column {name} must be given and has no field: add one, or {alter} ALTER {quoted(name)} SET DEFAULT …"
+            f"the column {name} is required but has no field: add it or run {alter} ALTER {quoted(name)} SET DEFAULT …"
             for name, column in columns.items()
             if column.is_required and name not in fields
         ]
@@ -209,19 +209,19 @@ class Table:
         import psycopg
 
         there = columns_of(connection, self._quoted)
-        gone = [name for name in fields if name not in there]
-        if gone:
-            raise SinkError(f"{self.server.told}: the table has no column {gone[0]} any more: add it again")
+        missing = [name for name in fields if name not in there]
+        if missing:
+            raise SinkError(f"{self.server.label}: the table no longer has the column {missing[0]}: add it again")
         columns = [there[name] for name in fields]
         try:
             with connection.transaction():
                 connection.execute(self._insert(columns), values)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             name = error.diag.column_name or self._at_fault(connection, values, columns)
-            raise self.server.refused(error, f"see the column {name}" if name else "") from error
+            raise self.server.refused(error, f"check the column {name}" if name else "") from error
 
     def _at_fault(self, connection: Any, values: Mapping[str, Any], columns: Sequence[Column]) -> str | None:
-        """Return the column that a value cannot be read as: PostgreSQL does not name it."""
+        """Return the name of the column that rejects a value: PostgreSQL does not always report the name."""
         import psycopg
 
         for column in columns:
@@ -268,7 +268,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _escaped(sql: str) -> str:
-    """Return SQL without parameters, escaped for use in SQL that has parameters."""
+    """Return SQL without parameters, escaped for use inside SQL with parameters."""
     return sql.replace("%", "%%")
 
 
@@ -278,7 +278,7 @@ def _read(columns: Sequence[Column]) -> str:
 
 
 def _port(batch: SinkBatch, table: str) -> str:
-    """Return the name of a port with its target table: a port may have several sinks in one database."""
+    """Return the port's name together with the target table: a port can have multiple sinks in one database."""
     return f"{batch.port} → {table}"
 
 

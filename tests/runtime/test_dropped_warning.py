@@ -53,15 +53,17 @@ def batches(caplog: pytest.LogCaptureFixture) -> Batches:
 def test_a_run_that_drops_more_than_one_event_in_a_hundred_is_warned_of(batches: Batches) -> None:
     assert batches.bring(100, 1) == []
     [told] = batches.bring(100, 2)
-    assert told.startswith("job counts: 3 of 200 events (1.5 %) were dropped because they came too late. Raise ")
+    assert told.startswith("job counts: 3 of 200 events (1.5 %) were dropped because they arrived too late. Raise ")
 
 
 def test_so_is_one_that_begins_to_after_very_many_events(batches: Batches) -> None:
     for _ in range(100):
         assert batches.bring(10_000_000) == []
     [told] = batches.bring(1_200, 30)
-    assert told.startswith("job counts: 30 of the last 1,200 events (2.5 %) were dropped because they came too late, ")
-    assert ", 30 of 1,000,001,200 in all. Raise " in told
+    assert told.startswith(
+        "job counts: 30 of the last 1,200 events (2.5 %) were dropped because they arrived too late, "
+    )
+    assert ", 30 of 1,000,001,200 in total. Raise " in told
 
 
 def test_the_last_thousand_events_count_however_small_batches_are(batches: Batches) -> None:
@@ -98,21 +100,23 @@ class Plain(Handler):
     [
         (
             job_with(),
-            "Raise watermark_delay or the allowed_lateness of minutes above the disorder of the input, or keep late "
-            'events with late="divert" of minutes',
+            "Raise watermark_delay or the allowed_lateness of minutes above the out-of-orderness of the input, or "
+            'set late="divert" for minutes to keep late events',
         ),
         (
             job_with(late_events="drop", late="divert"),
-            'Raise watermark_delay above the disorder of the input, or keep late events with late_events="divert"',
+            "Raise watermark_delay above the out-of-orderness of the input, or set "
+            'late_events="divert" to keep late events',
         ),
         (
             Job("counts", Plain(), {"records": MemorySource()}, {}, late_events="drop"),
-            'Raise watermark_delay above the disorder of the input, or keep late events with late_events="divert"',
+            "Raise watermark_delay above the out-of-orderness of the input, or set "
+            'late_events="divert" to keep late events',
         ),
         (
             job_with(late_events="drop"),
-            "Raise watermark_delay or the allowed_lateness of minutes above the disorder of the input, or keep late "
-            'events with late_events="divert" and late="divert" of minutes',
+            "Raise watermark_delay or the allowed_lateness of minutes above the out-of-orderness of the input, or "
+            'set late_events="divert" and late="divert" for minutes to keep late events',
         ),
     ],
     ids=["windows drop", "the job drops", "no windows", "both drop"],
@@ -120,11 +124,11 @@ class Plain(Handler):
 def test_the_warning_names_settings_that_the_job_has(job: Job, advice: str, caplog: pytest.LogCaptureFixture) -> None:
     DroppedWarning(job).look(BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON))
     [record] = caplog.records
-    assert record.getMessage().endswith(f"because they came too late. {advice}")
+    assert record.getMessage().endswith(f"because they arrived too late. {advice}")
 
 
 def test_a_replay_is_not_told_to_raise_a_delay(caplog: pytest.LogCaptureFixture) -> None:
     batch = BatchReport(0, Counts(events=10, dropped=5), None, 1.0, NOON)
     DroppedWarning(job_with(), replays=True).look(batch)
-    assert "A replay moves no watermark: windows that have closed take nothing" in caplog.text
+    assert "A replay does not move the watermark back, so closed windows do not accept replayed events" in caplog.text
     assert "watermark_delay" not in caplog.text

@@ -104,7 +104,9 @@ def test_a_topic_that_was_made_anew_ends_the_run_with_a_word_about_it(
     assert played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint").counts.events == 3
     make_anew(kafka, topic)
     fill(kafka, topic, [b"%d" % number for number in range(again)])
-    with pytest.raises(SourceError, match=f"the topic {topic} was made anew since it was read") as caught:
+    with pytest.raises(
+        SourceError, match=f"the topic {topic} was re-created since it was last read: start with a new"
+    ) as caught:
         played(KafkaSource(topic, kafka), spark, tmp_path / "checkpoint")
     assert "Traceback" not in str(caught.value)
     assert "Logical Plan" not in str(caught.value)

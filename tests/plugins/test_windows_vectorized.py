@@ -16,7 +16,7 @@ from amadou_plugins.aggregates import Collect, Count, Last, Mean, Min, Sum
 from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow, Window, WindowSpec, windowed
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
 
 values = st.sampled_from(
     [
@@ -42,11 +42,11 @@ def windows(draw: st.DrawFn) -> Callable[[], Recording]:
 
 
 def played(
-    handler: Recording, script: Any, late_events: Any, at_once: Callable[[], bool]
+    handler: Recording, script: Any, late_events: Any, vectorized: Callable[[], bool]
 ) -> list[tuple[ProcessedGroup, Any]]:
     """What the operator gives for each batch of a script, and what it keeps.
 
-    :param at_once: says for each batch whether it is played at once
+    :param vectorized: says for each batch whether it is played at once
     """
     handler.delegates_to = "window"
     sinks = {"results": MemorySink(), "late": MemorySink()}
@@ -65,12 +65,12 @@ def played(
         chunks = [Chunk(source, b"", pack_events(fields)) for source, fields in brought.items()]
         mark = None if watermark is None else to_micros(at(watermark))
         processed: ProcessedGroup | None
-        if at_once():
+        if vectorized():
             assert operator.vectorized_component is not None
-            processed = operator.vectorized(operator.vectorized_component, state, chunks, mark)
+            processed = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, mark))
             assert processed is not None
         else:
-            processed = operator.per_event(state, chunks, mark)
+            processed = operator.per_event(GroupBatch(state, chunks, mark))
         state = processed.state
         group = KeyGroup(state)
         group.by_subject(handler.window)
@@ -91,11 +91,11 @@ def test_many_at_a_time_is_as_one_by_one(
     assert played(make(), script, late_events, lambda: chance.random() < 0.5) == expected
 
 
-@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("vectorized", [False, True])
 @pytest.mark.parametrize("script", [[(8, 0), (5, 1)], [(5, 0), (8, 1)], [(9, 0), (8, 3), (5, 1)]])
-def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, at_once: bool) -> None:
+def test_no_event_is_on_time_by_another_one_of_its_batch(script: Any, vectorized: bool) -> None:
     events = [KeyedEvent("a", at(time), number) for time, number in script]
-    found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: at_once)
+    found = played(windowing(SessionWindow, 5 * SECOND), [(12, events)], "deliver", lambda: vectorized)
     assert [processed.counts.counters for processed, _ in found] == [{"window.late": 1}, {}]
 
 
@@ -124,9 +124,9 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     for other in (made(Greedy), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
         assert other.vectorized_component is None
     operator = made(Making)
-    state = operator.process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None).state
-    assert operator.vectorized(operator.vectorized_component, state, [], to_micros(at(1))) is None  # type: ignore[arg-type]
-    kept = operator.process(state, [], to_micros(at(1)))
+    state = operator.process(GroupBatch(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)).state
+    assert operator.vectorized(operator.vectorized_component, GroupBatch(state, [], to_micros(at(1)))) is None  # type: ignore[arg-type]
+    kept = operator.process(GroupBatch(state, [], to_micros(at(1))))
     assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).tables)) == (1, ["seen"])
 
 
@@ -167,17 +167,18 @@ def test_subclasses_of_aggregates_are_asked_at_once_too(aggregate: Any) -> None:
 def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() -> None:
     def state_of(handler: Recording) -> bytes | None:
         events = ["a", at(30), 1, "b", at(100), 1]
-        return Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(events))], None).state
+        return Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None)).state
 
     before = state_of(windowing(HoppingWindow, 90 * SECOND, 60 * SECOND, early=60 * SECOND))
     handler = windowing(HoppingWindow, 90 * SECOND, 60 * SECOND)
     operator = Operator(job(handler))
-    one_by_one = operator.per_event(before, [], to_micros(at(1000)))
+    one_by_one = operator.per_event(GroupBatch(before, [], to_micros(at(1000))))
     handler.delegates_to = "window"
-    at_once = Operator(job(handler))
-    assert (
-        at_once.vectorized(at_once.vectorized_component, before, [], to_micros(at(1000))).outputs == one_by_one.outputs
-    )  # type: ignore[arg-type, union-attr]
+    operator = Operator(job(handler))
+    assert operator.vectorized_component is not None
+    vectorized = operator.vectorized(operator.vectorized_component, GroupBatch(before, [], to_micros(at(1000))))
+    assert vectorized is not None
+    assert vectorized.outputs == one_by_one.outputs
     assert len(one_by_one.outputs["results"]) == 2
 
 
@@ -194,8 +195,8 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     operator = Operator(job(Moody(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    state = operator.process(None, [chunk], None).state
-    processed = operator.process(state, [], to_micros(at(1)))
+    state = operator.process(GroupBatch(None, [chunk], None)).state
+    processed = operator.process(GroupBatch(state, [], to_micros(at(1))))
     assert len(processed.outputs["results"]) == 2
     assert "job windows: the vectorised path of window failed" in caplog.text
     assert processed.counts.vectorized_fallbacks == {"window": 1}
@@ -213,12 +214,12 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
 
     operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    assert (operator.vectorized_component, operator.process(None, [chunk], None).counts.keys) == (None, 1)
+    assert (operator.vectorized_component, operator.process(GroupBatch(None, [chunk], None)).counts.keys) == (None, 1)
 
 
 def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
     handler = windowing(TumblingWindow, SECOND, storage="memory")
-    before = Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
+    before = Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None))
     assert before.in_memory
 
     class Stranger(Recording):
@@ -226,7 +227,7 @@ def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
     stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
-    after = stranger.process(before.state, [], to_micros(at(0)))
+    after = stranger.process(GroupBatch(before.state, [], to_micros(at(0))))
     assert (after.state, after.in_memory) == (before.state, True)
 
 
@@ -234,7 +235,7 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     handler = windowing(TumblingWindow, SECOND)
     handler.delegates_to = "window"
     events = ["a", at(0), 1, "b", at(0), 2]
-    state = Operator(job(handler)).process(None, [Chunk("in", b"", pack_events(events))], None).state
+    state = Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None)).state
     assert (len(KeyGroup(state)), KeyGroup(state).pending) == (2, 2)
 
     class Stranger(Recording):
@@ -243,12 +244,12 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     sinks = {"results": MemorySink(), "late": MemorySink()}
     other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
     stranger = Operator(other)
-    before = stranger.process(state, [], to_micros(at(0)))
+    before = stranger.process(GroupBatch(state, [], to_micros(at(0))))
     assert (before.counts.keys, before.counts.timers_pending, before.next_timer) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
-        stranger.process(before.state, [], to_micros(at(1)))
+        stranger.process(GroupBatch(before.state, [], to_micros(at(1))))
     other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
-    assert len(Operator(other).process(before.state, [], to_micros(at(1))).outputs["results"]) == 2
+    assert len(Operator(other).process(GroupBatch(before.state, [], to_micros(at(1)))).outputs["results"]) == 2
 
 
 @pytest.mark.parametrize("window", [TumblingWindow(SECOND, Mean("ms")), SessionWindow(SECOND, Mean("ms"))])
@@ -257,6 +258,6 @@ def test_an_event_that_fails_is_told_as_one_by_one(window: WindowSpec) -> None:
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}))
     events = ["a", at(1), {"ms": 1}, "b", at(2), {"ms": "fast"}, "c", at(3), {}]
     with pytest.raises(CallbackError) as caught:
-        operator.process(None, [Chunk("in", b"", pack_events(events))], None)
+        operator.process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None))
     assert (caught.value.callback, caught.value.key) == ("on_event", "b")
     assert "'fast'" in caught.value.error

@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows: panes of equal length, from which windows are assembled."""
+"""Tumbling and hopping windows, which are assembled from panes of equal length."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,48 +24,58 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A pane also has the times of its oldest and newest event.
+# A pane also stores the times of its oldest and newest event.
 _FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
-"""Most panes of a window: assembling more would take longer than everything else."""
+"""Maximum number of panes per window. Assembling more panes would take longer than all other work."""
 
 
 class HoppingWindow(WindowSpec[V_co]):
-    """Windows of one size that start at regular intervals; they overlap where `hop` is shorter than `size`.
+    """Windows of a fixed size that start at regular intervals. The windows overlap if `hop` is shorter than `size`.
 
-    Flink, Beam and Spark call these windows "sliding". Kafka Streams' "sliding window" is amadou's `SlidingWindow`.
+    Flink, Beam and Spark call these windows sliding windows. The sliding windows of Kafka Streams are amadou's
+    `SlidingWindow`.
 
-    An event goes into one pane, however many windows it belongs to. Panes are as long as the greatest common divisor of
-    `size` and `hop`. Each key has one timer, for its next window.
+    An event is stored in a single pane, even if the event belongs to many windows. The length of a pane is the greatest
+    common divisor of `size` and `hop`. Each key has one timer, for the next window result.
 
     :param size: length of each window
-    :param hop: distance between the starts of windows; need not divide `size`. Where it is longer than `size`, events
-        between windows belong to no window
-    :param value: an aggregate, or several by name, which give a mapping; counts without it
-    :param offset: shift of all windows: without it they start at multiples of `hop` from 1970-01-01T00:00Z
-    :param allowed_lateness: event time after its end for which a window still takes events
-    :param late: treatment of events that are late for all of their windows, besides `@window.on_late`
-    :param early: results before the close, marked as partial: each time this much event time has passed since a
-        window's start, after every so many of its events, or at events for which a function returns true
-    :param max_active: most open windows of a key; the oldest gives an early result and takes no more events
-    :param ttl: event time without an event after which a key's windows expire, without a result
-    :param storage: place of open windows: `"persistent"` keeps them for later runs, `"memory"` for this run only; see
-        below
-    :param version: version of the aggregate; above zero with `migrate`
-    :param migrate: function from an accumulator of an older version, and that version, to an accumulator. If an
-        aggregate cannot be merged, windows that overlap or grow keep lists of events instead of accumulators
-    :param name: as for every spec; required for a window made at run time
-    :param on_close: function for results instead of a marked method: ``(subject, window, value)``
-    :param on_early: likewise, for early results
-    :param on_late: likewise, for late events: ``(subject, event)``
-    :raises SpecError: a setting makes no sense
+    :param hop: time from the start of one window to the start of the next. `size` need not be a multiple of `hop`. If
+        `hop` is longer than `size`, events between two windows do not belong to any window
+    :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
+    :param offset: shift of all window starts relative to the multiples of `hop` since 1970-01-01T00:00Z; zero by
+        default
+    :param allowed_lateness: duration in event time for which a window still accepts events after its end
+    :param late: `"drop"` drops events that are late for all their windows; `"divert"` sends them to the sink
+        `late_events`. Either way, `on_late` receives them
+    :param early: trigger of early results, which are marked as partial. A `timedelta` emits a result at this interval
+        of event time, counted from the window's start. An integer `n` emits a result after every `n` events of the
+        window. A function of an event emits a result each time it returns true
+    :param max_active: maximum number of open windows per key. If a key exceeds this maximum, the key's oldest window
+        emits an early result and accepts no more events
+    :param ttl: maximum event time between events of a key; after this time without an event, the key's windows expire
+        without a result
+    :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores them in memory, for the current
+        run only; see below
+    :param version: version of the aggregate; must be positive if `migrate` is set
+    :param migrate: function that converts an older accumulator: it is called with the accumulator and its version, and
+        returns an accumulator of the current version. If an aggregate cannot be merged, windows that overlap or grow
+        store lists of events, and the function converts these lists instead
+    :param name: name that the state is stored under; defaults to the attribute's name, and is required for a window
+        created at run time
+    :param on_close: function that receives results, instead of a marked method: ``(subject, window, value)``
+    :param on_early: function that receives early results, with the same arguments
+    :param on_late: function that receives late events: ``(subject, event)``
+    :raises SpecError: a setting is invalid
 
-    With `storage="memory"` only the run that opened a window reads it. Windows that are open when the run ends, is
-    upgraded or crashes are lost, and the source's records are not read again for them. The next run counts the keys
-    that lost windows as ``<name>.lost``, which its summary shows, and logs a warning. A job whose handler declares such
-    a window has an `idle_timeout` of 5 seconds unless it sets one, so windows close at most 10 seconds late when no
-    events arrive: 5 seconds plus the `idle_timeout`, plus a `watermark_delay` if there is one. Other windows and timers
-    follow the same watermark. Use it where every run starts afresh, such as for a dashboard.
+    With `storage="memory"`, only the run that opened a window can use it. Open windows are lost when the run ends or
+    crashes, or when the job is upgraded. The records of these windows are not read again. The next run counts the keys
+    that lost windows as ``<name>.lost``, shows the count in its summary, and logs a warning.
+
+    If a handler declares a window with memory storage, the job's `idle_timeout` defaults to 5 seconds. When no events
+    arrive, windows then close late by at most 5 seconds plus the `idle_timeout` and the `watermark_delay`. By default,
+    this is at most 10 seconds. The job's other windows and timers use the same watermark. Use memory storage if every
+    run can start empty, as for a dashboard.
     """
 
     by_keyword = "offset"
@@ -89,7 +99,7 @@ class HoppingWindow(WindowSpec[V_co]):
         if panes > MOST_PANES:
             raise SpecError(
                 f"a window of {size} every {hop} would consist of {panes:,} panes of {self._pane * MICROSECOND}, more "
-                f"than {MOST_PANES:,}: choose a size and a hop that have a greater common divisor"
+                f"than {MOST_PANES:,}: choose a size and a hop with a larger common divisor"
             )
         first = BEGINNING_OF_TIME + (self._offset - BEGINNING_OF_TIME) % self._hop
         last = END_OF_TIME - self._size - (END_OF_TIME - self._size - self._offset) % self._hop
@@ -100,7 +110,7 @@ class HoppingWindow(WindowSpec[V_co]):
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
         micros = to_micros(event.timestamp)
-        newest = micros - (micros - self._offset) % self._hop  # start of the newest window that may have the event
+        newest = micros - (micros - self._offset) % self._hop  # start of the newest window that could contain the event
         if micros >= newest + self._size:
             return
         part = self._part(subject, event)
@@ -145,8 +155,9 @@ class HoppingWindow(WindowSpec[V_co]):
     def is_vectorized(self) -> bool:
         return self._is_plain and self._hop <= self._size
 
-    # The windows of a key group as columns: `{pane: [keys, numbers of events, times of the oldest and newest event,
-    # column of accumulators]}`. Windows that start before the next one to close are closed.
+    # A key group's windows are stored as columns:
+    # `{pane: [keys, event counts, times of the oldest events, times of the newest events, column of accumulators]}`.
+    # All windows that start before the next window to be closed are already closed.
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
         panes: dict[int, list[Any]] = {}
@@ -209,7 +220,7 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(whole, panes, closed)
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
-        """Return the turns of events by pane; see `ByTurns`.
+        """Return the turns of the events, by pane; see `ByTurns`.
 
         :param places: the pane of each event
         """
@@ -226,7 +237,7 @@ class HoppingWindow(WindowSpec[V_co]):
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
         assert whole.next_timer is not None
         panes, order = whole.value, deque(sorted(whole.value))
-        # the timer may be that of an early result that the window no longer gives
+        # the timer may have been set for an early result that the window no longer emits
         closing = self._starts(order[0], whole.next_timer - self._lateness - self._size - 1)[0]
         fired, closed = 0, closing
         while order and self._closes_at(closing + self._size) <= watermark:
@@ -248,7 +259,9 @@ class HoppingWindow(WindowSpec[V_co]):
         return fired
 
     def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], list[int], list[int], Any]:
-        """Return the keys, the times of the oldest and newest events, and the accumulators of a window of panes."""
+        """Merge the panes of a window. Return four columns: keys, times of the oldest events, times of the newest
+        events, accumulators.
+        """
         if len(parts) == 1:
             keys, _, firsts, lasts, column = parts[0]
             return keys, firsts, lasts, column
@@ -269,7 +282,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return keys, firsts, lasts, joined
 
     def _check_kinds(self, panes: dict[int, list[Any]]) -> None:
-        """Refuse events whose values are of another kind than those of one of their windows; see `Aggregate.kind`."""
+        """Reject events whose values differ in kind from other values in the same window; see `Aggregate.kind`."""
         found: dict[Key, dict[int, Any]] = {}
         for pane, (keys, *_, column) in panes.items():
             for key, accumulator in zip(keys, self._kept.accumulators(column), strict=True):
@@ -277,10 +290,10 @@ class HoppingWindow(WindowSpec[V_co]):
                 kind = kinds[pane] = self._kept.kind(accumulator)
                 for place, other in kinds.items():
                     if different(kind, other) is not None and self._share(pane, place):
-                        raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other}, of key {key!r}")
+                        raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other} for key {key!r}")
 
     def _share(self, pane: int, other: int) -> bool:
-        """Return true if a window has both panes."""
+        """Return true if any window contains both panes."""
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
@@ -321,7 +334,7 @@ class HoppingWindow(WindowSpec[V_co]):
                 self._emit(subject, call, *self._result(start, parts), partial=partial)
 
     def _starts(self, pane: int, after: int | None) -> range:
-        """Return the starts, after a time, of the windows that have a pane."""
+        """Return the starts of the windows that contain a pane. Starts at or before `after` are omitted."""
         last = pane - (pane - self._offset) % self._hop
         first = last - (last + self._size - pane - self._pane) // self._hop * self._hop
         if after is not None and first <= after:
@@ -329,16 +342,16 @@ class HoppingWindow(WindowSpec[V_co]):
         return range(first, last + 1, self._hop)
 
     def _open(self, closed: int | None, among: Iterable[int]) -> list[int]:
-        """Return the starts of the open windows that have one of some panes."""
+        """Return the starts of the open windows that contain at least one of these panes."""
         return sorted({start for pane in among for start in self._starts(pane, closed)})
 
     def _result(self, start: int, parts: list[list[Any]]) -> tuple[Span, list[Any]]:
-        """Return the span of a window, and the accumulators of its parts."""
+        """Return a window's span, and the accumulators of its parts."""
         times = min(part[_FIRST] for part in parts), max(part[_LAST] for part in parts)
         return (start, start + self._size, *times), [part[ACCUMULATOR] for part in parts]
 
     def _inside(self, panes: dict[int, Any], start: int) -> list[list[Any]]:
-        """Return the panes of a window."""
+        """Return the stored panes of a window."""
         if self._pane == self._size:
             return [panes[start]] if start in panes else []
         inside = range(start, start + self._size, self._pane)
@@ -347,7 +360,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return [panes[pane] for pane in inside if pane in panes]
 
     def _drop(self, panes: dict[int, Any], closed: int) -> None:
-        """Remove the panes that only closed windows have."""
+        """Remove the panes that belong only to closed windows."""
         if self._pane == self._size:
             for pane in [pane for pane in panes if pane <= closed]:
                 del panes[pane]
@@ -356,9 +369,9 @@ class HoppingWindow(WindowSpec[V_co]):
             del panes[pane]
 
     def _next_timer(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
-        """Return the time when the first open window of some panes closes, or gives an early result.
+        """Return the first time at which an open window of these panes closes or emits an early result.
 
-        :param now: time up to which results were given
+        :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
         if self._early_interval:
             starts = self._open(closed, panes)
@@ -368,7 +381,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return self._closes_at(first + self._size)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows while more are open than allowed."""
+        """Close the oldest windows until at most `most` are open."""
         part = self.state_for(subject)
         before, panes = part.value
         reached = self.reached(subject)
@@ -387,23 +400,24 @@ class HoppingWindow(WindowSpec[V_co]):
             for start in self._open(before, panes)
         ]
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
+    def _fixed(self) -> dict[str, Any]:
         offset = self._offset * MICROSECOND if self._offset else None
         return {"size": self._size * MICROSECOND, "hop": self._hop * MICROSECOND, "offset": offset}
 
 
 def _positions(known: list[Key], keys: list[Key]) -> tuple[list[Key], list[int]]:
-    """Return the known keys with the new ones added, and the position of each key among them."""
+    """Return a list of the known keys followed by the new keys, and the positions of `keys` in this list."""
     index = defaultdict(count(len(known)).__next__, zip(known, range(len(known)), strict=True))
     at = [index[key] for key in keys]
     return list(index), at
 
 
 class TumblingWindow(HoppingWindow[V_co]):
-    """Windows of one size that follow one another without gap or overlap.
+    """Windows of a fixed size that follow each other without gaps or overlaps.
 
     :param size: length of each window
-    :param offset: shift of all windows: without it they start at multiples of `size` from 1970-01-01T00:00Z
+    :param offset: shift of all window starts relative to the multiples of `size` since 1970-01-01T00:00Z; zero by
+        default
 
     The other parameters are those of `HoppingWindow`.
     """
@@ -418,5 +432,5 @@ class TumblingWindow(HoppingWindow[V_co]):
     ) -> None:
         super().__init__(size, size, value, offset=offset, **settings)
 
-    def _fixed(self) -> dict[str, timedelta | int | None]:
+    def _fixed(self) -> dict[str, Any]:
         return {**super()._fixed(), "hop": None}

@@ -100,25 +100,25 @@ def test_systems_are_reached_by_name() -> None:
 def test_sources_are_added_and_sinks_replaced() -> None:
     changed = with_connectors(job(), {"more": "lines:in/"}, {})
     assert list(changed.sources) == ["in", "more"]
-    with pytest.raises(JobError, match="the sink 'other' serves no port"):
+    with pytest.raises(JobError, match="has no port for the sink 'other'"):
         with_connectors(job(), {}, {"other": ["console"]})
 
 
 def test_the_job_s_own_key_event_stays() -> None:
     own = attrs.evolve(job(), sources={"in": LinesSource("in/", key_event=len)})
     assert with_connectors(own, {"in": "lines:other/"}, {}).sources["in"] == LinesSource("other/", key_event=len)
-    with pytest.raises(LoadError, match="the job's own source has key_event=, which Queue does not take"):
+    with pytest.raises(LoadError, match="Queue does not accept the key_event of the replaced source: use another one"):
         with_connectors(own, {"in": "queue:"}, {})
 
 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("nothing:x", "--sink out=nothing:x: there is no 'nothing' .there are: console, .*, strict."),
+        ("nothing:x", "--sink out=nothing:x: unknown connector 'nothing' .known: console, .*, strict."),
         ("json-lines", "JsonLinesSink needs path"),
-        ("console:x", "ConsoleSink takes nothing but options"),
+        ("console:x", "ConsoleSink accepts only options"),
         ("json-lines:x?mode=a", "JsonLinesSink has no option mode .it has: path."),
-        ("strict:x?right=much", "the parameter right cannot be read from 'much' as float"),
+        ("strict:x?right=much", "the parameter right: 'much' is not a valid float"),
         ("strict:x?is_loud=maybe", "use true or false"),
     ],
 )
@@ -165,7 +165,7 @@ def test_options_that_are_no_parameters_go_into_those_of_the_connector() -> None
 
 
 def test_a_connector_that_refuses_its_settings_is_told() -> None:
-    with pytest.raises(LoadError, match="max_files_per_batch must be a whole number from 1, not 0"):
+    with pytest.raises(LoadError, match="max_files_per_batch must be a positive integer, not 0"):
         source("lines:in/?max_files_per_batch=0")
 
 
@@ -178,7 +178,7 @@ def test_the_command_line_leads_a_job_elsewhere(tmp_path: Path, capsys: pytest.C
     told = ["--source", f"views=lines:{views / 'views'}", "--sink", f"sums=json-lines:{tmp_path / 'sums'}"]
     twice = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told, *told])
     assert twice.exit_code == 2
-    assert "--source has views twice" in twice.output
+    assert "--source sets views twice" in twice.output
     result = CliRunner().invoke(app, ["run", str(views / "views.py"), "--engine", "embedded", *told])
     assert result.exit_code == 0, result.output
     assert sum(len(file.read_text().splitlines()) for file in (tmp_path / "sums").iterdir()) == 20

@@ -1,4 +1,4 @@
-"""Processes a test run's script on the real Spark runtime."""
+"""Processes a test run's script on the real Spark engine."""
 
 import atexit
 import base64
@@ -24,7 +24,7 @@ from amadou_runtime.spark.query import named_reader, run_query
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.session import TEST_MASTER, own_session, session
 from amadou_runtime.spark.summary import Summary
-from amadou_runtime.testing.players import ScriptedBatch, ScriptedResult
+from amadou_runtime.testing.engines import ScriptedBatch, ScriptedResult
 from amadou_runtime.testing.trace import RawEntry
 from amadou_runtime.testing.traced_stages import (
     ScriptedBegin,
@@ -36,7 +36,7 @@ from amadou_runtime.testing.traced_stages import (
 
 
 class _ScriptClock:
-    """A clock with the script's time; see `Clock`."""
+    """A clock that the script sets; see `Clock`."""
 
     def __init__(self) -> None:
         self.watermark: int | None = None
@@ -57,13 +57,13 @@ class _ScriptClock:
         return []
 
 
-class SparkPlayer:
-    """Writes each batch of a script as one file, which a running query reads.
+class SparkEngine:
+    """Writes each batch of a script to a file that a running query reads.
 
-    There is one key group, so that callbacks run in the same order as on the embedded engine.
+    There is only one key group, so that callbacks run in the same order as on the embedded engine.
 
-    :param job: the job, its sinks in memory
-    :param spark: the session; without it a local one
+    :param job: the job, with in-memory sinks
+    :param spark: the session; by default a local session
     """
 
     def __init__(self, job: Job, spark: Any = None) -> None:
@@ -73,7 +73,7 @@ class SparkPlayer:
             spark or session(f"test {job.name}", master=TEST_MASTER, conf={"spark.ui.enabled": "false"}),
             1,
             self._checkpoint,
-            # The script sets the ends of batches: Spark must not add any batches.
+            # The script decides where batches end: Spark must not add batches.
             {"spark.sql.streaming.noDataMicroBatches.enabled": "false", "spark.sql.shuffle.partitions": "1"},
         )
         self._script = self._directory / "script"
@@ -81,7 +81,7 @@ class SparkPlayer:
         self._clock = _ScriptClock()
         self._files = 0
         self._has_failed = False
-        self._whole = Summary()
+        self._summary = Summary()
         self._state: bytes | None = None
         self._running = self._start(job)
         atexit.register(self.close)
@@ -89,7 +89,7 @@ class SparkPlayer:
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
         self._clock.watermark, self._clock.now = batch.watermark, batch.now
         self._clock.dependency_state, self._clock.letters = batch.dependency_state, batch.letter_count
-        self._whole = Summary()
+        self._summary = Summary()
         rows = [
             ScriptedRow(source, partition, record)
             for source, by_partition in batch.records.items()
@@ -97,7 +97,7 @@ class SparkPlayer:
             for record in brought
         ]
         self._bring(batch, rows)
-        if self._has_failed:  # Spark processes the failed batch again, with the present content of its file
+        if self._has_failed:  # Spark processes the failed batch again, and reads the rewritten file
             self.restart(self._job)
         self._has_failed = True
         if batch.crash_after is not None:
@@ -108,16 +108,16 @@ class SparkPlayer:
         self._wait()
         self._has_failed = False
         self._files += 1
-        whole = self._whole
-        if whole.states:
-            (self._state,) = whole.states.values()
-        held = all_held(status.held for status in whole.ranges.values())
+        summary = self._summary
+        if summary.states:
+            (self._state,) = summary.states.values()
+        held = all_held(status.held for status in summary.ranges.values())
         return ScriptedResult(
-            whole.letters,
-            whole.counts.counters,
-            whole.counts.dropped,
-            [RawEntry.of(parts) for parts in whole.trace],
-            whole.newest,
+            summary.letters,
+            summary.counts.counters,
+            summary.counts.dropped,
+            [RawEntry.of(parts) for parts in summary.trace],
+            summary.newest,
             self._state,
             held,
             self._clock.dependency_state,
@@ -154,8 +154,8 @@ class SparkPlayer:
     def _stop(self) -> None:
         self._running.halt()
 
-    def _note(self, whole: Summary) -> None:
-        self._whole.merge(whole)
+    def _note(self, summary: Summary) -> None:
+        self._summary.merge(summary)
 
     def _bring(self, batch: ScriptedBatch, rows: list[ScriptedRow]) -> None:
         begin = ScriptedBegin(batch.run, batch.crash_after, batch.put)
@@ -167,5 +167,5 @@ class SparkPlayer:
     def _wait(self) -> None:
         try:
             self._running.query.processAllAvailable()
-        except Exception as error:  # the run's own error is clearer
+        except Exception as error:  # the run's error is clearer than Spark's
             self._running.raise_error(error)

@@ -33,7 +33,7 @@ def warned(caplog: pytest.LogCaptureFixture) -> Any:
 
 def test_a_partition_that_is_silent_for_a_minute_while_others_go_on_is_named_once(warned: Any) -> None:
     [message] = warned(batch(0), batch(59), batch(60), batch(200))
-    assert "events/quiet has brought nothing for 60 s and holds the watermark back, at 2025-01-01T12:00:00Z" in message
+    assert "events/quiet has had no new events for 60 s (newest event: 2025-01-01T12:00:00Z) and holds the" in message
     assert "idle_timeout" in message
     assert warned(batch(0), batch(59)) == []
 

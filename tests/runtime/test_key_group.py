@@ -51,7 +51,9 @@ def test_nothing_is_stored_of_nothing() -> None:
 def test_state_of_another_release_is_told() -> None:
     from amadou._encoding import pack
 
-    with pytest.raises(StateDecodeError, match=r"this release reads version 5 .* take the release of amadou"):
+    with pytest.raises(
+        StateDecodeError, match=r"this release reads only version 5 .* use the release of amadou that stored the state"
+    ):
         KeyGroup(pack([1, {}]))
 
 

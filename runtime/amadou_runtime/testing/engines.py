@@ -1,4 +1,4 @@
-"""The engines as a test run sees them: they process a script batch by batch."""
+"""Engines of test runs. An engine processes a script batch by batch."""
 
 import copy
 from collections.abc import Mapping
@@ -25,16 +25,16 @@ from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
 class ScriptedBatch:
     """A batch of a script.
 
-    :param run: name of the run: state that an earlier run had in memory is lost
+    :param run: name of the run; the in-memory state of earlier runs is lost
     :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
     :param now: processing time in microseconds
-    :param crash_after: number of callbacks after which the batch crashes, at its end at the latest; it is then
-        processed again
-    :param put: the key group's state, empty for none, instead of the previous batch's
+    :param crash_after: number of callbacks before the crash; if the batch has fewer callbacks, the crash is at the end.
+        The batch is then processed again. `None` for no crash
+    :param put: key group state that replaces the stored state; empty bytes for no state
     :param number: the batch's number
     :param dependency_state: the `Decision.state` of the previous batch
-    :param letter_count: numbers of calls and failures of callbacks before the batch
+    :param letter_count: counts of callback calls and failures before the batch
     """
 
     run: str
@@ -48,7 +48,7 @@ class ScriptedBatch:
     letter_count: LetterCount = attrs.field(factory=LetterCount)
 
     def after_crash(self) -> "ScriptedBatch":
-        """Return the batch as the next run processes it."""
+        """Return the batch without the crash, for the run that processes the batch again."""
         return attrs.evolve(self, run=next_run(self.run), crash_after=None)
 
 
@@ -62,15 +62,15 @@ def next_run(run: str) -> str:
 class ScriptedResult:
     """Result of a scripted batch.
 
-    :param letters: dead letters of records that could not be keyed, encoded
+    :param letters: encoded dead letters for records that could not be keyed
     :param counts: counters of callbacks and components
-    :param dropped: number of events that were dropped because they were late
+    :param dropped: number of late events that were dropped
     :param trace: raw entries of the callbacks
     :param newest: the newest event times of the batch
     :param state: the key group's state after the batch
-    :param held: events held after the batch
+    :param held: number of events held after the batch and their oldest time, by source
     :param dependency_state: see `Decision.state`
-    :param letter_count: numbers of calls and failures of callbacks after the batch
+    :param letter_count: counts of callback calls and failures after the batch
     """
 
     letters: list[Any]
@@ -84,29 +84,29 @@ class ScriptedResult:
     letter_count: LetterCount
 
 
-class Player(Protocol):
+class ScriptEngine(Protocol):
     """An engine that processes a script."""
 
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
         """Process one batch."""
 
     def restart(self, job: Job) -> None:
-        """End, and begin again with the stored state.
+        """Restart with the stored state.
 
-        :param job: the job from now on
+        :param job: the job to run after the restart
         """
 
     def failed(self) -> list[RawEntry]:
-        """Return raw entries of the callbacks of the batch that failed last, as far as they are known."""
+        """Return the raw entries of the callbacks in the last failed batch, if they are known."""
 
     def close(self) -> None:
         """Release the engine's resources."""
 
 
-class EmbeddedPlayer:
-    """Processes batches in this process; see `Player`.
+class EmbeddedEngine:
+    """Processes batches in this process; see `ScriptEngine`.
 
-    :param job: the job, its sinks in memory
+    :param job: the job, with in-memory sinks
     """
 
     def __init__(self, job: Job) -> None:
@@ -151,7 +151,7 @@ class EmbeddedPlayer:
         self._engine.close()
 
     def _begin_again(self) -> None:
-        """Begin again with the stored state."""
+        """Start a new engine with the stored state."""
         state = self._engine.state
         self._begin()
         self._engine.state = state
@@ -170,7 +170,7 @@ class EmbeddedPlayer:
 
 
 class _TracedEngine(Embedded):
-    """The embedded engine with a trace, and with vectorised paths checked."""
+    """The embedded engine with a trace, and with checks of the vectorised paths."""
 
     def __init__(self, job: Job, trace: Trace) -> None:
         self._trace = trace
@@ -183,15 +183,15 @@ class _TracedEngine(Embedded):
         return CheckedKeying(job, source, 1)
 
 
-class BothPlayer:
-    """Processes each batch on the embedded engine and on Spark; see `Player`."""
+class BothEngines:
+    """Processes each batch on the embedded engine and on Spark; see `ScriptEngine`."""
 
-    def __init__(self, embedded: Player, spark: Player) -> None:
+    def __init__(self, embedded: ScriptEngine, spark: ScriptEngine) -> None:
         self._embedded = embedded
         self._spark = spark
 
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
-        embedded, spark = (_outcome(player, batch) for player in (self._embedded, self._spark))
+        embedded, spark = (_outcome(engine, batch) for engine in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
         if isinstance(embedded, ScriptedResult) and isinstance(spark, ScriptedResult):
@@ -215,8 +215,8 @@ class BothPlayer:
 
 
 def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
-    """Give Spark's entries the embedded engine's state where one of the two has none: a trace records state only for a
-    limited number of callbacks, and each Spark worker has a trace of its own.
+    """Where either engine's entry has no state, copy the state of the embedded engine's entry to Spark's. A trace
+    records state only for a limited number of callbacks, and each Spark worker has its own trace.
     """
     for ours, theirs in zip(embedded, spark, strict=False):
         if ours.before is None or theirs.before is None:
@@ -224,11 +224,12 @@ def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
 
 
 def _for_worker(job: Job) -> Job:
-    """Return the job with copies of the parts that are sent to workers, made by the pickle protocol.
+    """Return the job with copies of the handler and the sources, as in a worker. The copies use the pickle protocol.
 
-    Classes and functions stay the same ones, unlike on Spark: a test compares values of the classes that it knows.
+    Unlike on Spark, classes and functions are not copied, so that a test can compare results with objects of
+    the test's classes.
 
-    :raises JobError: a part of the job cannot be copied
+    :raises JobError: the handler or a source cannot be copied
     """
     keyed = {name: KeyedSource(source) for name, source in job.sources.items()}
     try:
@@ -238,8 +239,8 @@ def _for_worker(job: Job) -> Job:
     return attrs.evolve(job, handler=handler, sources=sources)
 
 
-def _outcome(player: Player, batch: ScriptedBatch) -> ScriptedResult | AmadouError:
+def _outcome(engine: ScriptEngine, batch: ScriptedBatch) -> ScriptedResult | AmadouError:
     try:
-        return player.process(batch)
+        return engine.process(batch)
     except AmadouError as error:
         return error
