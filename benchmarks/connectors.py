@@ -3,7 +3,7 @@
     scripts/services start kafka && source .services/env
     python benchmarks/connectors.py
 
-`benchmarks/README.md` says what is measured and how.
+See `benchmarks/README.md` for the measurements and the method.
 """
 
 import argparse
@@ -30,7 +30,7 @@ from throughput import add_measuring_options
 
 PARTITIONS = 4
 SPARK_KAFKA = (
-    # The newest of which Maven Central has all parts; seen to run on Spark 4.3.0.
+    # The newest version for which Maven Central has all artifacts; runs on Spark 4.3.0.
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
     "org.apache.kafka:kafka-clients:3.9.1",
@@ -40,7 +40,7 @@ console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight
 
 
 def main() -> int:
-    """Run the benchmark. Returns 1 where the results differ."""
+    """Run the benchmark. Return 1 if the results differ."""
     options = parse_options()
     described = machine()
     console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
@@ -58,7 +58,7 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, spark: Any, scratch: Path) -> list[Run]:
-    """Play both sides at each key count in turn, round by round; the first round warms up."""
+    """Run both peers with each key count in turn, round by round. The first round is the warm-up and is discarded."""
     runs = []
     batches = options.warmup + options.batches
     incoming = {
@@ -81,7 +81,7 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path) -> list[Run]
 
 
 def play_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: int, checkpoint: Path) -> list[Batch]:
-    """The handler of the tumbling-window example."""
+    """Run the handler of the tumbling-window example."""
     import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import KafkaSink, KafkaSource
@@ -105,7 +105,7 @@ def play_amadou(spark: Any, kafka: str, incoming: str, outgoing: str, events: in
 
 
 class KeyedByValue:
-    """What keys lines, for records of topics."""
+    """Applies a `key_event` for lines to the values of Kafka records."""
 
     def __init__(self, key_event: Callable[[bytes], Any]) -> None:
         self._key_event = key_event
@@ -115,7 +115,7 @@ class KeyedByValue:
 
 
 def play_spark_sql(spark: Any, kafka: str, incoming: str, outgoing: str, events: int, checkpoint: Path) -> list[Batch]:
-    """Spark SQL's own window, between Spark's own Kafka source and sink."""
+    """Run Spark SQL's own window, with Spark's own Kafka source and sink."""
     from pyspark.sql.functions import from_json, window
 
     servers = {"kafka.bootstrap.servers": kafka}
@@ -140,7 +140,7 @@ PLAYS = {"spark-sql": play_spark_sql, "amadou": play_amadou}
 
 
 def topic_of_views(kafka: str, keys: int, events: int, batches: int, seed: int) -> str:
-    """A topic with the views of so many minutes, a batch each."""
+    """Create a topic with the views of `batches` minutes, one minute for each batch."""
     topic = new_topic(kafka)
     random_ = random.Random(seed)
     producer = Producer({"bootstrap.servers": kafka, "linger.ms": 50, "queue.buffering.max.messages": 2_000_000})
@@ -159,7 +159,7 @@ def new_topic(kafka: str) -> str:
 
 
 def tally_of(kafka: str, topic: str) -> Tally:
-    """What an output topic comes to."""
+    """Return the tally of an output topic."""
     consumer = Consumer({"bootstrap.servers": kafka, "group.id": "benchmark", "enable.auto.commit": False})
     total = Tally()
     for partition in range(PARTITIONS):
@@ -174,7 +174,7 @@ def tally_of(kafka: str, topic: str) -> Tally:
 
 
 def spark_kafka_jars() -> list[Path]:
-    """What Spark's own Kafka source and sink need, from Maven Central."""
+    """Return the jars that Spark's own Kafka source and sink need, from Maven Central."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "amadou" / "spark-kafka"
     jars = []
     for artifact in SPARK_KAFKA:
@@ -190,12 +190,12 @@ def spark_kafka_jars() -> list[Path]:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Throughput of the tumbling-window job from Kafka to Kafka, side by side with Spark SQL.",
-        epilog="Exit status: 0, or 1 where the results differ.",
+        epilog="Exit status: 0, or 1 if the results differ.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     kafka = os.environ.get("AMADOU_KAFKA")
     parser.add_argument(
-        "--kafka", default=kafka, required=kafka is None, help="HOST:PORT of a broker; from scripts/services start"
+        "--kafka", default=kafka, required=kafka is None, help="HOST:PORT of a broker; scripts/services starts one"
     )
     add_measuring_options(parser)
     parser.set_defaults(keys=[1000, 100_000])

@@ -1,4 +1,4 @@
-"""How fast tests are: an embedded `TestRun` of the tumbling-window job, and the imports.
+"""Speed of tests: an embedded `TestRun` of the tumbling-window job, and the imports.
 
 python benchmarks/embedded.py
 """
@@ -27,15 +27,15 @@ console = Console(highlight=False)
 
 
 def main() -> None:
-    """Measure, and print two tables."""
+    """Measure and print two tables."""
     parser = argparse.ArgumentParser(
-        description="Seconds of an embedded TestRun, and of the imports.",
+        description="Time of an embedded TestRun, and of the imports, in seconds.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--events", type=int, default=100_000, help="events of a run")
-    parser.add_argument("--keys", default="1000,100000", help="key counts, by comma")
-    parser.add_argument("--repeat", type=int, default=5, help="runs and imports to take the median of")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--events", type=int, default=100_000, help="events in each run")
+    parser.add_argument("--keys", default="1000,100000", help="key counts, separated by commas")
+    parser.add_argument("--repeat", type=int, default=5, help="number of runs and imports; the median is shown")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
     options = parser.parse_args()
     described = machine(java=False)
     console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def play_figures(keys: int, events: int, repeat: int) -> dict[str, float]:
-    """Play the events in one batch for each minute, as a test would add them; the median of some runs."""
+    """Process the events in one batch per minute, as a test would. Return the median figures of `repeat` runs."""
     random_ = random.Random(1)
     batches = [
         [view_line(*view).encode() for view in views(keys, min(EVENTS_A_MINUTE, events - first), number, random_)]
@@ -79,7 +79,7 @@ def play_figures(keys: int, events: int, repeat: int) -> dict[str, float]:
 
 
 def play(job: Job, batches: list[list[bytes]]) -> tuple[float, int]:
-    """Seconds of one run from its first record to its results, and how many there are."""
+    """Return the seconds from the first record of a run to its results, and the number of results."""
     started = time.perf_counter()
     run = TestRun(job)
     for batch in batches:
@@ -89,7 +89,7 @@ def play(job: Job, batches: list[list[bytes]]) -> tuple[float, int]:
 
 
 def import_figures(repeat: int) -> dict[str, float]:
-    """Median seconds that an import adds to a bare interpreter, each in a process of its own, in turn."""
+    """Return the median seconds that each import adds to a bare interpreter. Each import runs in its own process."""
     statements = {"": "", **{f"import {name}": f"import {name}" for name in IMPORTS}}
     seconds: dict[str, list[float]] = {name: [] for name in statements}
     for _ in range(repeat + 1):
@@ -97,7 +97,7 @@ def import_figures(repeat: int) -> dict[str, float]:
             started = time.perf_counter()
             subprocess.run([sys.executable, "-c", statement], check=True)
             seconds[name].append(time.perf_counter() - started)
-    # the first of each reads from the disk
+    # skip the first run of each statement, which reads from disk
     medians = {name: median(each[1:]) for name, each in seconds.items()}
     bare = medians.pop("")
     return {name: each - bare for name, each in medians.items()}

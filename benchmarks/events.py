@@ -1,4 +1,4 @@
-"""Input of the benchmarks: views of channels as JSON lines, and what counting them must give."""
+"""Input of the benchmarks: views of channels as JSON lines, and the expected counts."""
 
 import json
 import os
@@ -14,12 +14,12 @@ from attrs import asdict, frozen
 
 MINUTE = 60_000_000
 DISORDER_SECONDS = 2
-"""How far events are out of order, and so the watermark's delay: with less, `applyInPandasWithState` loses events."""
+"""Maximum disorder of events, and the watermark delay: with a shorter delay, `applyInPandasWithState` loses events."""
 
 
 @frozen
 class Tally:
-    """What some rows of (channel, minute, sum) come to, in whatever order they are."""
+    """Totals over rows of (channel, minute, sum), independent of the rows' order."""
 
     rows: int = 0
     sum: int = 0
@@ -31,9 +31,9 @@ class Tally:
 
 @frozen
 class Dataset:
-    """Files of one batch each, in the order of their modification times.
+    """Input files, one for each batch, ordered by modification time.
 
-    :param expected: the rows of all minutes that the watermark has closed when the files end
+    :param expected: tally of all minutes that the watermark has closed after the last file
     """
 
     directory: Path
@@ -44,9 +44,10 @@ class Dataset:
 
 
 def views(keys: int, events: int, batch: int, random_: random.Random) -> Iterator[tuple[str, int]]:
-    """The events of one batch as (channel, microseconds of the day): one minute of event time, slightly out of order.
+    """Yield the events of one batch as (channel, microseconds since midnight).
 
-    A minute gets its last events from the batch after it. None is ever late.
+    A batch covers one minute of event time. Its events are slightly out of order, and the last events of a
+    minute are in the next batch. No event is ever late.
     """
     for position in range(events):
         timestamp = batch * MINUTE + position * MINUTE // events - random_.randrange(DISORDER_SECONDS * 1_000_000)
@@ -54,18 +55,18 @@ def views(keys: int, events: int, batch: int, random_: random.Random) -> Iterato
 
 
 def view_line(channel: str, timestamp: int) -> str:
-    """An event as a line of JSON."""
+    """Return an event as a line of JSON."""
     return f'{{"channel_id":"{channel}","timestamp":"{time_of_day(timestamp)}"}}'
 
 
 def time_of_day(timestamp: int) -> str:
-    """So many microseconds after midnight, in ISO form."""
+    """Return the time that is `timestamp` microseconds after midnight, in ISO form."""
     seconds, micros = divmod(timestamp, 1_000_000)
     return f"2025-01-01T{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}Z"
 
 
 def dataset(root: Path, keys: int, events: int, batches: int, seed: int) -> Dataset:
-    """The files for one key count, made on the first call."""
+    """Return the files for one key count. The first call creates them."""
     directory = root / f"{keys}-keys-{events}-events-{batches}-batches-seed-{seed}"
     manifest = directory / "expected.json"
     if not manifest.exists():
@@ -75,7 +76,7 @@ def dataset(root: Path, keys: int, events: int, batches: int, seed: int) -> Data
 
 
 def tally_of(output: Path) -> Tally:
-    """What a peer's output comes to: every line of every JSON file under a directory that is not hidden."""
+    """Return the tally of a peer's output: all lines in all JSON files of a directory, except hidden files."""
     total = Tally()
     for path in sorted(output.rglob("*.json*")):
         if any(part.startswith((".", "_")) for part in path.relative_to(output).parts):
@@ -97,7 +98,7 @@ def _write(directory: Path, keys: int, events: int, batches: int, seed: int) -> 
                 file.write(view_line(channel, timestamp) + "\n")
                 open_minutes.setdefault(timestamp // MINUTE, Counter())[channel] += 1
         os.utime(path, (1_735_689_600 + batch,) * 2)  # Spark reads the files of a directory by modification time
-        # the newest event is at the end of this batch's minute: the minutes before it are complete, and will be closed
+        # the newest event is at the end of this batch's minute: the watermark will close all earlier minutes
         for minute in [minute for minute in open_minutes if minute < batch]:
             for channel, count in open_minutes.pop(minute).items():
                 expected += _row(channel, minute, count)
@@ -105,7 +106,7 @@ def _write(directory: Path, keys: int, events: int, batches: int, seed: int) -> 
 
 
 def row_of(sum_: Mapping[str, Any]) -> Tally:
-    """What a row of an output comes to."""
+    """Return the tally of a single row of an output."""
     minute = int(datetime.fromisoformat(sum_["timestamp"]).timestamp()) % 86_400 // 60
     return _row(sum_["channel_id"], minute, sum_["sum"])
 

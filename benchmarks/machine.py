@@ -1,4 +1,4 @@
-"""Where a benchmark ran: the heading of its report."""
+"""Describes the machine of a benchmark, for the heading of the report."""
 
 import os
 import platform
@@ -9,9 +9,9 @@ from pathlib import Path
 
 
 def machine(java: bool = True) -> dict[str, str]:
-    """Processor, cores, versions and date.
+    """Return processor, cores, memory, versions and date.
 
-    :param java: ask Java for its version too
+    :param java: `True` to include the versions of pyspark and Java
     """
     described = {
         "cpu": _cpu_model(),
@@ -49,6 +49,6 @@ def _java_version() -> str:
 
 
 def heading(described: dict[str, str]) -> str:
-    """The description in one line."""
+    """Return the description as a single line."""
     plain = ("cpu", "date")
     return " · ".join(value if name in plain else f"{name} {value}" for name, value in described.items())

@@ -1,4 +1,4 @@
-"""The peers: each plays the files of a directory, one a batch, and writes the minutes that close as JSON."""
+"""The peers. Each reads the files of a directory, one per batch, and writes closed minutes as JSON."""
 
 import json
 import os
@@ -18,7 +18,7 @@ MINUTE = 60_000
 class Batch:
     """A micro-batch as Spark reports it.
 
-    :param events: rows that came from the source; 0 in a batch that only moves the watermark
+    :param events: number of rows from the source; 0 in a no-data batch
     """
 
     number: int
@@ -27,19 +27,19 @@ class Batch:
 
 
 Play = Callable[[Any, Path, Path, Path], list[Batch]]
-"""Plays a directory: (session, input, output, checkpoint) to the batches, in their order."""
+"""Function that processes a directory, given (session, input, output, checkpoint). It returns the batches in order."""
 
 
 def new_session(master: str, settings: dict[str, str]) -> Any:
-    """The one session that all peers share.
+    """Create the Spark session that all peers share.
 
-    :param settings: Spark settings that go before the defaults here
+    :param settings: Spark settings, which override the defaults below
     """
     # Python workers import the handler and this module by name; workers of local masters inherit the environment
     paths = [str(EXAMPLE), str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # pandas', from within PySpark's per-key worker
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::FutureWarning")  # from pandas, in PySpark's per-key worker
     from pyspark.sql import SparkSession
 
     cores = master.partition("[")[2].partition("]")[0].partition(",")[0]
@@ -64,12 +64,12 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
 
 
 def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """The handler of the tumbling-window example."""
+    """Run the handler of the tumbling-window example."""
     return run_handler(example_job().handler, "sums", spark, views, output, checkpoint)
 
 
 def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """Run a handler with one port over the lines that are there, one file a batch."""
+    """Run a handler with one port over the available files of lines, one file per batch."""
     import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import JsonLinesSink, LinesSource
@@ -87,7 +87,7 @@ def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, 
 
 
 def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """Spark SQL's own window, into Spark's own file sink, which is exactly-once too."""
+    """Run Spark SQL's own window, with Spark's own file sink, which is also exactly-once."""
     from pyspark.sql.functions import window
 
     counted = (
@@ -100,7 +100,7 @@ def play_spark_sql(spark: Any, views: Path, output: Path, checkpoint: Path) -> l
 
 
 def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """`applyInPandasWithState` as PySpark's pages show it: one Spark group, and one state, for each key."""
+    """Run `applyInPandasWithState` as in PySpark's documentation: each key is a Spark group with its own state."""
     counted = (
         _parsed(spark, views)
         .groupBy("channel_id")
@@ -116,7 +116,7 @@ def play_naive(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[
 
 
 def count_views(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[Any]:
-    """The naive peer's function: counts by minute (milliseconds) as JSON in the state of each key."""
+    """Count the views of a key for the naive peer. The state is JSON: counts by start of the minute, in Unix ms."""
     import pandas as pd
 
     counts: dict[int, int] = {int(minute): n for minute, n in json.loads(state.get[0]).items()} if state.exists else {}
@@ -129,7 +129,7 @@ def count_views(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[
     closed = [(minute, counts.pop(minute)) for minute in sorted(counts) if minute + MINUTE <= watermark]
     if counts:
         state.update((json.dumps(counts),))
-        # Spark fires when the watermark is past the timeout
+        # Spark calls the function when the watermark has passed the timeout
         state.setTimeoutTimestamp(min(counts) + MINUTE - 1)
     else:
         state.remove()
@@ -139,7 +139,7 @@ def count_views(key: tuple[str], frames: Iterator[Any], state: Any) -> Iterator[
 
 
 def example_job() -> Any:
-    """The job of the tumbling-window example."""
+    """Return the job of the tumbling-window example."""
     if str(EXAMPLE) not in sys.path:
         sys.path.insert(0, str(EXAMPLE))
     from views import job
@@ -163,15 +163,15 @@ def _parsed(spark: Any, views: Path) -> Any:
 
 
 def run_query(writer: Any, checkpoint: Path) -> list[Batch]:
-    """Run one of Spark's own queries over what is there."""
+    """Run one of Spark's own queries over the available input."""
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     return batches_of(query)
 
 
 def batches_of(query: Any) -> list[Batch]:
-    """What Spark reported of a query."""
-    # The source of calls to idle jobs brings no events.
+    """Return the batches of a query, as reported by Spark."""
+    # Rows of the Python source that triggers batches of idle jobs are not events.
     return [
         Batch(
             progress.batchId,

@@ -1,4 +1,4 @@
-"""What the runs come to: progress lines, table, JSON file and plot."""
+"""Reports of the runs: progress lines, table, JSON file and plot."""
 
 import json
 from pathlib import Path
@@ -14,19 +14,19 @@ from rich.table import Table
 BASE = "spark-sql"
 TITLE = "Tumbling window: counts by key and minute, from JSON lines to JSON lines"
 FOOTNOTE = """\
-s a batch: median over all rounds of what Spark reports as triggerExecution for a warm batch with data, plus that of
-batches without data that ran before the next one with data. idle: mean seconds of a batch without data, wherever it
-was. to spark-sql, cost: throughput as a multiple of Spark SQL's, and seconds an event as a multiple of the same peer's
-at its fewest keys; each is the median of the ratios of the rounds."""
+s a batch: Spark's triggerExecution of a measured batch with data, plus that of no-data batches before the next
+batch with data; the median over all rounds. idle: mean seconds of a no-data batch, at the end or in between. to
+spark-sql: throughput as a multiple of Spark SQL's. cost: seconds per event as a multiple of the same peer's at its
+lowest key count. Both ratios are medians over the rounds."""
 
 
 @frozen
 class Run:
     """One run of one peer at one key count.
 
-    :param seconds: of each measured batch, with the batches without data that followed before the next one
-    :param idle_seconds: of each batch without data, wherever it was
-    :param idle_between: how many batches without data ran between batches with data
+    :param seconds: seconds of each measured batch, including no-data batches before the next batch with data
+    :param idle_seconds: seconds of each no-data batch, at the end or in between
+    :param idle_between: number of no-data batches between batches with data
     """
 
     peer: str
@@ -53,7 +53,7 @@ class Run:
         output: Tally,
         expected: Tally,
     ) -> "Run":
-        """A run from its batches as Spark reported them."""
+        """Create a run from its batches as reported by Spark."""
         charged: list[float] = []
         pending: list[float] = []
         idle_between = 0
@@ -75,7 +75,7 @@ class Run:
 
     @property
     def rate(self) -> float:
-        """Events a second."""
+        """Events per second."""
         return self.events / self.median_seconds
 
     @property
@@ -87,7 +87,7 @@ class Run:
         return (
             f"round {self.round}  {self.keys:>9,} keys  {self.peer:<9}  {self.median_seconds:6.2f} s  "
             f"{self.rate:>9,.0f} events/s  ({each}; idle {_idle([self])})"
-            + ("" if self.agrees else f"  [red]gave {self.output}, expected {self.expected}[/red]")
+            + ("" if self.agrees else f"  [red]wrote {self.output}, expected {self.expected}[/red]")
         )
 
 
@@ -119,7 +119,7 @@ def summary(runs: list[Run], base: str = BASE) -> list[dict[str, Any]]:
 
 
 def table(runs: list[Run], title: str = TITLE, base: str = BASE) -> Table:
-    """The table that the benchmark ends with."""
+    """Return the table that the benchmark prints at the end."""
     shown = Table(title=title)
     titles = [
         "keys",
@@ -156,28 +156,28 @@ def table(runs: list[Run], title: str = TITLE, base: str = BASE) -> Table:
 
 
 def print_agreement(console: Console, runs: list[Run]) -> bool:
-    """Say for each key count whether every peer gave the rows that the input holds.
+    """Print for each key count which peers wrote wrong results, if any.
 
-    :returns: whether all did
+    :returns: `True` if all results are correct
     """
     for keys in dict.fromkeys(run.keys for run in runs):
         chosen = [run for run in runs if run.keys == keys]
         wrong = sorted({run.peer for run in chosen if not run.agrees})
         first = [next(run for run in chosen if run.peer == peer) for peer in dict.fromkeys(run.peer for run in chosen)]
         given = "; ".join(f"{run.peer} {run.output.rows:,} rows, sum {run.output.sum:,}" for run in first)
-        verdict = f"[red]WRONG: {', '.join(wrong)}[/red]" if wrong else "as the input holds"
+        verdict = f"[red]WRONG: {', '.join(wrong)}[/red]" if wrong else "as expected"
         console.print(f"results with {keys:,} keys: {verdict} ({given})", soft_wrap=True)
     return all(run.agrees for run in runs)
 
 
 def write_json(file: Path, machine: dict[str, str], settings: dict[str, Any], runs: list[Run]) -> None:
-    """Write the table and all batches."""
+    """Write the table and all batches to a JSON file."""
     content = {"machine": machine, "settings": settings, "table": summary(runs), "runs": [asdict(run) for run in runs]}
     file.write_text(json.dumps(content, indent=2) + "\n")
 
 
 def draw(file: Path, heading: str, runs: list[Run]) -> None:
-    """Draw events a second by key count, a bar for each peer."""
+    """Draw events per second by key count, with a bar for each peer."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -198,7 +198,7 @@ def draw(file: Path, heading: str, runs: list[Run]) -> None:
         axes.set_yscale("log")
     axes.margins(y=0.12)
     axes.set_xticks(range(len(counts)), [f"{count:,} keys" for count in counts])
-    axes.set_ylabel("events a second")
+    axes.set_ylabel("events per second")
     axes.set_title("Tumbling window: counts by key and minute\n" + heading, fontsize=7)
     axes.legend()
     figure.savefig(file, dpi=150)
@@ -206,7 +206,7 @@ def draw(file: Path, heading: str, runs: list[Run]) -> None:
 
 
 def _ratio(chosen: list[Run], runs: list[Run], peer: str, keys: int) -> float | None:
-    """The median over rounds of the throughput as a multiple of another run's in the same round."""
+    """Return the ratio of the throughput to that of another peer in the same round, as the median over the rounds."""
     others = {run.round: run.rate for run in runs if (run.peer, run.keys) == (peer, keys)}
     ratios = [run.rate / others[run.round] for run in chosen if run.round in others]
     return median(ratios) if ratios else None

@@ -3,7 +3,7 @@
     python benchmarks/throughput.py
     python benchmarks/throughput.py --keys 1000 --peers amadou,spark-sql --rounds 1 --events 50000
 
-`benchmarks/README.md` says what is measured and how.
+See `benchmarks/README.md` for the measurements and the method.
 """
 
 import argparse
@@ -26,7 +26,7 @@ console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight
 
 
 def main() -> int:
-    """Run the benchmark. Returns 1 where the peers' results disagree."""
+    """Run the benchmark. Return 1 if a peer's results are wrong."""
     options = parse_options()
     described = machine()
     console.print(f"[bold]{heading(described)}[/bold]\n{settings_line(options)}", soft_wrap=True)
@@ -43,7 +43,7 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, scratch: Path) -> list[Run]:
-    """Play each peer at each key count in turn, round by round: a drift of the machine then hits all alike."""
+    """Run each peer with each key count in turn, round by round, so a machine that slows down affects all peers."""
     spark = new_session(options.master, dict(options.conf))
     runs = []
     try:
@@ -64,7 +64,7 @@ def measure(options: argparse.Namespace, scratch: Path) -> list[Run]:
 
 
 def warm_up(options: argparse.Namespace, spark: object, scratch: Path) -> None:
-    """Let each peer run once, for nothing: the first query of a session pays for loading and compiling."""
+    """Run each peer once without measuring it: the first query of a session is slow, as it also loads and compiles."""
     data = dataset(options.data or scratch, 1000, min(options.events, 50_000), 3, options.seed)
     for peer in options.peers:
         started = time.perf_counter()
@@ -73,7 +73,7 @@ def warm_up(options: argparse.Namespace, spark: object, scratch: Path) -> None:
 
 
 def play(options: argparse.Namespace, spark: object, scratch: Path, peer: str, keys: int, round_: int) -> Run:
-    """One run of one peer over fresh directories."""
+    """Run one peer once, with new directories."""
     naive = peer == "naive"
     events = options.naive_events if naive else options.events
     warmup = NAIVE_WARMUP if naive else options.warmup
@@ -84,7 +84,7 @@ def play(options: argparse.Namespace, spark: object, scratch: Path, peer: str, k
 
 
 def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[list[Batch], Tally]:
-    """What a peer reported and gave."""
+    """Run a peer over files. Return the batches as reported by Spark, and the tally of the output."""
     work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
     try:
         batches = PEERS[peer](spark, data.directory, work / "output", work / "checkpoint")
@@ -94,23 +94,23 @@ def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[
 
 
 def reason_to_skip(options: argparse.Namespace, peer: str, keys: int, round_: int) -> str | None:
-    """Why a peer does not play, or `None`. The naive one takes minutes a batch from 100,000 keys on."""
+    """Return the reason to skip a peer, or `None`. The naive peer takes minutes per batch with 100,000 keys or more."""
     if peer != "naive":
         return None
     if keys > NAIVE_MOST_KEYS and not options.peers_asked:
-        return f"takes long with more than {NAIVE_MOST_KEYS:,} keys; name it in --peers to run it"
-    return "plays in the first round only" if round_ > 1 else None
+        return f"slow with more than {NAIVE_MOST_KEYS:,} keys; name this peer in --peers to run it"
+    return "runs in the first round only" if round_ > 1 else None
 
 
 def settings(options: argparse.Namespace) -> dict[str, object]:
-    """The options that decide the figures."""
+    """Return the options that affect the figures."""
     named = ("events", "warmup", "batches", "rounds", "keys", "peers", "naive_events", "seed", "master")
     return {name: getattr(options, name) for name in named} | {"conf": dict(options.conf)}
 
 
 def settings_line(options: argparse.Namespace) -> str:
     return (
-        f"{options.events:,} events a batch; {options.warmup} batches to warm up, then {options.batches} measured, "
+        f"{options.events:,} events per batch; {options.warmup} batches to warm up, then {options.batches} measured, "
         f"in each of {options.rounds} rounds; {options.master}"
     )
 
@@ -118,22 +118,22 @@ def settings_line(options: argparse.Namespace) -> str:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Throughput of the tumbling-window job on Spark, side by side with its peers in one session.",
-        epilog="Exit status: 0, or 1 where the peers' results disagree with what the input holds.",
+        epilog="Exit status: 0, or 1 if a peer's results are wrong.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add_measuring_options(parser)
     parser.add_argument(
-        "--peers", type=peer_names, default=argparse.SUPPRESS, help=f"by comma; all where not given: {','.join(PEERS)}"
+        "--peers", type=peer_names, default=argparse.SUPPRESS, help=f"comma-separated (default: {','.join(PEERS)})"
     )
     parser.add_argument(
         "--naive-events",
         type=int,
         default=argparse.SUPPRESS,
-        help="events in a micro-batch of the naive peer; as the others where not given",
+        help="events in a micro-batch of the naive peer (default: the value of --events)",
     )
-    parser.add_argument("--data", type=Path, help="keep the input files in this directory, and use them again")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every batch and the table")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table (.png, .svg; needs matplotlib)")
+    parser.add_argument("--data", type=Path, help="store the input files in this directory, and reuse them")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the table and all batches to a file")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the figures (.png, .svg; needs matplotlib)")
     options = parser.parse_args()
     options.peers_asked = "peers" in options
     options.peers = options.peers if options.peers_asked else list(PEERS)
@@ -143,19 +143,19 @@ def parse_options() -> argparse.Namespace:
         min(options.events, options.naive_events, options.batches, options.rounds, *options.keys) < 1
         or options.warmup < 0
     ):
-        parser.error("--events, --naive-events, --batches, --rounds and --keys must be above zero, --warmup not below")
+        parser.error("--events, --naive-events, --batches, --rounds and --keys must be positive, --warmup non-negative")
     return options
 
 
 def add_measuring_options(parser: argparse.ArgumentParser) -> None:
-    """What is measured, and how often."""
+    """Add the measurement options that all benchmarks on Spark share."""
     parser.add_argument("--events", type=int, default=200_000, help="events in a micro-batch")
-    parser.add_argument("--batches", type=int, default=5, help="measured batches of a run")
+    parser.add_argument("--batches", type=int, default=5, help="measured batches in each run")
     parser.add_argument("--warmup", type=int, default=2, help="batches before the measured ones")
-    parser.add_argument("--rounds", type=int, default=3, help="how often each peer runs at each key count")
-    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, by comma")
-    parser.add_argument("--seed", type=int, default=1, help="of the input files")
-    parser.add_argument("--master", default="local[2]", help="Spark's master")
+    parser.add_argument("--rounds", type=int, default=3, help="measured runs of each peer with each key count")
+    parser.add_argument("--keys", type=numbers, default="1000,100000,1000000", help="key counts, separated by commas")
+    parser.add_argument("--seed", type=int, default=1, help="random seed for the input files")
+    parser.add_argument("--master", default="local[2]", help="Spark's master URL")
     parser.add_argument("--conf", type=setting, action="append", default=[], metavar="K=V", help="a Spark setting")
 
 
@@ -163,14 +163,14 @@ def numbers(text: str) -> list[int]:
     try:
         return [int(number) for number in text.split(",")]
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is not whole numbers, by comma") from error
+        raise argparse.ArgumentTypeError(f"expected integers separated by commas, not {text!r}") from error
 
 
 def peer_names(text: str) -> list[str]:
     names = text.split(",")
     unknown = [name for name in names if name not in PEERS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no peer {', '.join(unknown)} (there are: {', '.join(PEERS)})")
+        raise argparse.ArgumentTypeError(f"unknown peer: {', '.join(unknown)} (peers: {', '.join(PEERS)})")
     return names
 
 

@@ -1,4 +1,4 @@
-"""How many messages a second the window node answers through a pipe, and how long one alone takes.
+"""Throughput of the window node through a pipe, in messages per second, and the latency of a single message.
 
 python benchmarks/window_node.py
 """
@@ -28,16 +28,16 @@ console = Console(highlight=False)
 
 
 def main() -> None:
-    """Measure, and print a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(
-        description="Messages a second through `amadou window-node`: each assigns an event to a window of a minute.",
+        description="Messages per second through `amadou window-node`. Each assigns an event to a one-minute window.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--messages", type=int, default=200_000, help="messages of a round")
-    parser.add_argument("--steps", default="1,100,1000", help="milliseconds between events, by comma")
-    parser.add_argument("--rounds", type=int, default=5, help="rounds to take the median of, each a process of its own")
+    parser.add_argument("--messages", type=int, default=200_000, help="messages in each round")
+    parser.add_argument("--steps", default="1,100,1000", help="milliseconds between events, separated by commas")
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds; the median is shown")
     parser.add_argument("--alone", type=int, default=2000, help="messages that are sent one at a time")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to a file")
     options = parser.parse_args()
     described = machine(java=False)
     console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
@@ -63,7 +63,7 @@ def main() -> None:
 
 
 def assign(number: int, step: int) -> bytes:
-    """A message, as a line."""
+    """Return a message as a line."""
     timestamp = from_millis(START + number * step).isoformat().replace("+00:00", "Z")
     body = {
         "type": "assign",
@@ -75,9 +75,9 @@ def assign(number: int, step: int) -> bytes:
 
 
 def seconds_of(messages: bytes, count: int) -> float:
-    """From the first message that is written to the last reply that is read; the node is awake before.
+    """Return the seconds from writing the first message to reading the last reply. The node is started beforehand.
 
-    :raises SystemExit: a reply is missing or no `assigned`
+    :raises SystemExit: a reply is missing or wrong
     """
     node = started()
     source, target = node.stdin.fileno(), node.stdout.fileno()
@@ -98,12 +98,12 @@ def seconds_of(messages: bytes, count: int) -> float:
     if len(lines) != count or not all(
         f'"in_reply_to":{number},"window_id"'.encode() in line for number, line in enumerate(lines)
     ):
-        raise SystemExit(f"{count:,} messages got {len(lines):,} replies, or wrong ones")
+        raise SystemExit(f"{count:,} messages got {len(lines):,} replies, or replies are wrong")
     return seconds
 
 
 def waits_of(count: int) -> list[float]:
-    """How long each message waits for its reply, when the next one is sent after it."""
+    """Send messages one at a time. Return the seconds until the reply to each message."""
     node = started()
     waits = []
     for number in range(count):
@@ -121,7 +121,7 @@ def started() -> Any:
 
 
 def answer(node: Any, message: bytes) -> bytes:
-    """Send a message alone and take its reply."""
+    """Send a single message and return the reply."""
     node.stdin.write(message)
     reply = os.read(node.stdout.fileno(), 2**16)
     while not reply.endswith(b"\n"):

@@ -4,7 +4,7 @@
     python benchmarks/windows.py --kinds sessions --keys 1000,100000 --events 100000 --rounds 1
     python benchmarks/windows.py --path --keys 1000,100000
 
-`benchmarks/README.md` says what is measured and how.
+See `benchmarks/README.md` for the measurements and the method.
 """
 
 import argparse
@@ -39,13 +39,13 @@ console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight
 
 @frozen
 class Kind:
-    """A kind of window as both sides have it.
+    """A kind of window, for amadou and for Spark SQL.
 
-    :param window: makes amadou's
-    :param column: makes Spark's grouping column
-    :param busy: how much of each minute has events
-    :param fills: the first batch has an event of each key, the others are a tenth as large, and the last one comes when
-        all windows are over
+    :param window: function that creates amadou's window
+    :param column: function that creates Spark's grouping column
+    :param busy: fraction of each minute that has events
+    :param fills: `True` if the first batch has an event for each key, the other batches have a tenth of `--events`, and
+        the last batch is later than the end of all windows
     """
 
     title: str
@@ -73,23 +73,23 @@ def value() -> dict[str, Any]:
 
 KINDS = {
     "tumbling": Kind(
-        "Tumbling windows of a minute: count and mean",
+        "One-minute tumbling windows: count and mean",
         lambda: TumblingWindow(timedelta(minutes=1), value()),
         lambda: spark_window("1 minute"),
     ),
     "hopping": Kind(
-        "Windows of a minute every 30 seconds: count and mean",
+        "One-minute windows every 30 seconds: count and mean",
         lambda: HoppingWindow(timedelta(minutes=1), timedelta(seconds=30), value()),
         lambda: spark_window("1 minute", "30 seconds"),
     ),
     "sessions": Kind(
-        f"Sessions with a gap of {SESSION_GAP} seconds: count and mean; each minute is busy for a third",
+        f"Sessions with a gap of {SESSION_GAP} seconds: count and mean; a third of each minute has events",
         lambda: SessionWindow(timedelta(seconds=SESSION_GAP), value()),
         spark_session,
         busy=1 / 3,
     ),
     "open": Kind(
-        "Windows of an hour, those of all keys open: count and mean",
+        "One-hour windows, open for all keys: count and mean",
         lambda: TumblingWindow(timedelta(hours=1), value()),
         lambda: spark_window("1 hour"),
         fills=True,
@@ -98,7 +98,7 @@ KINDS = {
 
 
 def main() -> int:
-    """Run the benchmark. Returns 1 where the results differ."""
+    """Run the benchmark. Return 1 if the results differ."""
     options = parse_options()
     described = machine()
     console.print(f"[bold]{heading(described)}[/bold]", soft_wrap=True)
@@ -117,10 +117,10 @@ def main() -> int:
 
 
 def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -> list[Run]:
-    """Play both sides at each key count in turn, round by round."""
+    """Run all peers with each key count in turn, round by round."""
     runs = []
     batches = options.warmup + options.batches
-    for round_ in range(options.rounds + 1):  # the first one warms up
+    for round_ in range(options.rounds + 1):  # the first round is the warm-up
         for keys in options.keys if round_ else options.keys[:1]:
             events = options.events // 10 if KINDS[kind].fills else options.events
             files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
@@ -140,27 +140,27 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
 
 
 def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """A handler without code."""
+    """Run a `windowed` handler."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
 def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """A handler whose records are keyed as columns, and whose window takes one event after the other."""
+    """Run a handler that keys records in columns and passes events to the window one by one."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.delegates_to = None
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
 def play_columns_in_windows(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """A handler whose records are keyed one by one, and whose window takes many events as columns."""
+    """Run a handler that keys records one by one and passes events to the window in columns."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.key_batch = no_columns  # type: ignore[method-assign]
     return run_handler(handler, "results", spark, files, output, checkpoint)
 
 
 def play_per_event(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """A handler whose callbacks are called for one record and one event after the other."""
+    """Run a handler whose callbacks process records and events one by one."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
     handler.delegates_to = None
     handler.key_batch = no_columns  # type: ignore[method-assign]
@@ -172,7 +172,7 @@ def no_columns(records: list[Any]) -> None:
 
 
 def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """Spark SQL's own windows, into Spark's own file sink."""
+    """Run Spark SQL's own windows, with Spark's own file sink."""
     from pyspark.sql.functions import avg, col, count, from_json
 
     lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(files))
@@ -199,7 +199,7 @@ PATHS = ("per-event", "keyed-by-columns", "columns-in-windows", "amadou")
 
 
 def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: int) -> Path:
-    """Files of one minute each, made on the first call: keys in turn, so that many keys are as many distinct ones."""
+    """Return files of one minute each. The first call creates them. Each file has as many distinct keys as possible."""
     directory = root / f"{keys}-keys-{events}-events-{kind.busy:.2f}-busy{'-full' * kind.fills}"
     if not directory.exists():
         directory.mkdir(parents=True)
@@ -214,9 +214,9 @@ def dataset(root: Path, kind: Kind, keys: int, events: int, batches: int, seed: 
 
 
 def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random, after: int = 0) -> Iterator[str]:
-    """The events of a minute as lines of JSON, slightly out of order; none is ever late.
+    """Yield the events of a minute as lines of JSON, slightly out of order. No event is ever late.
 
-    :param after: how much later they are, in microseconds
+    :param after: microseconds by which to delay all events
     """
     for position in range(events):
         disorder = random_.randrange(DISORDER_SECONDS * 1_000_000)
@@ -226,7 +226,7 @@ def lines(kind: Kind, keys: int, events: int, batch: int, random_: random.Random
 
 
 def tally_of(output: Path) -> Tally:
-    """What an output comes to, whatever its columns are called."""
+    """Return the tally of an output, from amadou or from Spark SQL."""
     total = Tally()
     for path in sorted(output.rglob("*.json*")):
         if any(part.startswith((".", "_")) for part in path.relative_to(output).parts):
@@ -234,7 +234,7 @@ def tally_of(output: Path) -> Tally:
         for line in path.read_bytes().splitlines():
             row = json.loads(line)
             row |= row.get("value", {})
-            # Spark writes milliseconds
+            # Spark writes timestamps with milliseconds
             start, end = (to_millis(datetime.fromisoformat(row[name])) for name in ("start", "end"))
             told = f"{row['key']}|{start}|{end}|{row['n']}|{row['mean']:.9f}"
             total += Tally(1, row["n"], zlib.crc32(told.encode()))
@@ -244,10 +244,10 @@ def tally_of(output: Path) -> Tally:
 def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Throughput of windows on Spark, side by side with Spark SQL in one session.",
-        epilog="Exit status: 0, or 1 where the results differ.",
+        epilog="Exit status: 0, or 1 if the results differ.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="by comma")
+    parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="comma-separated")
     parser.add_argument("--path", action="store_true", help="compare vectorised and per-event paths")
     add_measuring_options(parser)
     return parser.parse_args()
@@ -257,7 +257,7 @@ def kind_names(text: str) -> list[str]:
     names = text.split(",")
     unknown = [name for name in names if name not in KINDS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"no kind {', '.join(unknown)} (there are: {', '.join(KINDS)})")
+        raise argparse.ArgumentTypeError(f"unknown kind: {', '.join(unknown)} (kinds: {', '.join(KINDS)})")
     return names
 
 
