@@ -26,7 +26,7 @@ class CallingComponent(Component):
 
     :param functions: functions passed to the constructor, by callback name, such as ``on_late``; `None` for a callback
         without a function
-    :param allowed_lateness: maximum event time by which an accepted event can be behind the watermark
+    :param allowed_lateness: how far an event can be behind the watermark and still be accepted, in event time
     :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
         receives them
     :raises SpecError: a setting is invalid

@@ -38,8 +38,8 @@ class ComponentState:
     @property
     def batch_local(self) -> Any:
         """A temporary value that the component can set; `None` by default. A value that is set for an event is valid
-        until the end of the batch. A value that is set while timers fire is valid until all timers of the same time
-        have fired. The value is not stored.
+        until the end of the batch. A value that is set while a timer fires is valid until all timers due at the same
+        time have fired. The value is not stored.
         """
         at, value = self._table.batch_local.get(self._key, (None, None))
         return value if at == self._batch.firing_micros else None

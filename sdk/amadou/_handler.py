@@ -27,7 +27,7 @@ class Handler(Generic[K]):
     is a `Subject[str]`. Without a declared type, type checkers treat keys as `Any`.
 
     Callbacks are called in this order. `open`: once in each worker, before the other callbacks. `key_event`: for each
-    record of the sources, on any worker and in parallel. Then, batch by batch, the callbacks of each key run on one
+    record from the sources, on any worker and in parallel. Then, batch by batch, the callbacks of each key run on one
     worker. `on_timer_expired` is called first, for the timers that the batch's watermark has reached, by timestamp and
     tag. `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). State that a
     callback writes is visible to the key's next callback.
@@ -44,7 +44,7 @@ class Handler(Generic[K]):
         """Called when a run or test run on the embedded engine ends. Spark stops workers without calling `close`."""
 
     def key_event(self, record: Any) -> Iterable[KeyedEvent[Any, K]] | KeyedEvent[Any, K] | None:
-        """Turn a record of a source into any number of events. Not called for sources that have a `key_event=`.
+        """Turn a record from a source into any number of events. Not called for sources that have a `key_event=`.
 
         :param record: the record that the source delivers, such as the `bytes` of a line
         :returns: one event, multiple events, or `None` for no event

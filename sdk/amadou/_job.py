@@ -121,8 +121,8 @@ class Job:
         measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key groups
     :param plugins: plugins to load for this job, after the installed plugins: module names, ``module:attribute``, or
         objects with hooks (`amadou.hookspecs`)
-    :param dependencies: the dependencies between sources. If a source is down, the events of the sources that depend on
-        this source are held; see `DependsOn`
+    :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
+        are held; see `DependsOn`
     :raises JobError: the job has mistakes; the message has one sentence for each mistake
     """
 
@@ -390,7 +390,7 @@ class Job:
             problems.append("the job has no source: add one to sources")
         if type(self.handler).key_event is Handler.key_event:
             problems += [
-                f"no function turns the records of the source {name!r} into events: "
+                f"no function turns records from source {name!r} into events: "
                 f"define {handler}.key_event(self, record) or set key_event= on the source"
                 for name, source in self.sources.items()
                 if source.key_event is None

@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 class VectorizedHandler(Handler[K]):
-    """A handler that can process many events in one call, in columnar form; for example, the handlers that `windowed`
-    returns.
+    """A handler that can process many events in one call, in columnar form. `windowed` returns such handlers.
 
     Test runs process each batch both in columnar form and event by event, and fail if the results differ.
     """

@@ -262,7 +262,7 @@ def test_an_accuracy_lies_between_0_and_1(accuracy: Any) -> None:
 def test_what_is_asked_of_an_aggregate_can_be_named_alone() -> None:
     assert result(MovingAverage(n=2), [1, 2, 3]) == 2.5
     assert result(Quantiles(quantiles=[0.5]), [0, 0, 7]) == [0.0]
-    with pytest.raises(AggregateError, match="needs a positive integer as n; for example"):
+    with pytest.raises(AggregateError, match="needs a positive integer n, such as"):
         MovingAverage()
     with pytest.raises(AggregateError, match="needs at least one quantile"):
         Quantiles("x")
@@ -279,7 +279,7 @@ def test_settings_in_the_wrong_places_are_named() -> None:
 
 @pytest.mark.parametrize("ddof", ["a", 0.5, None])
 def test_degrees_of_freedom_are_a_whole_number(ddof: Any) -> None:
-    told = r"needs an integer as ddof, such as 1 for a sample or 0 for an entire population"
+    told = r"needs an integer ddof, such as 1 for a sample or 0 for an entire population"
     for make in (Variance, StdDev, lambda ddof: Covariance("x", "y", ddof=ddof)):
         with pytest.raises(AggregateError, match=told):
             make(ddof=ddof)
@@ -292,7 +292,7 @@ def test_a_moving_average_is_of_the_newest_values() -> None:
         accumulator = moving.add(accumulator, KeyedEvent("key", START, {"x": value}))
         averages.append(moving.result(accumulator))
     assert averages == [1.0, 1.5, 1.5, 3.0, 5.0, 7.0]
-    with pytest.raises(AggregateError, match="needs a positive integer as n; for example"):
+    with pytest.raises(AggregateError, match="needs a positive integer n, such as"):
         MovingAverage("x", 0)
 
 

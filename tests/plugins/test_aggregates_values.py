@@ -110,12 +110,12 @@ def test_only_names_and_functions_say_what_is_aggregated() -> None:
 
 
 def test_settings_in_the_wrong_places_are_named() -> None:
-    told = r"TopK needs a positive integer as k, not 'score'; for example TopK\(k=3, of='score'\)"
+    told = r"TopK needs a positive integer k, such as TopK\(k=3, of='score'\), not 'score'"
     with pytest.raises(AggregateError, match=told):
         TopK("score", 3)  # type: ignore[arg-type]
     with pytest.raises(AggregateError, match=r"Reduce\('x', max\) needs a function of the current result and a value"):
         Reduce("x", max)  # type: ignore[arg-type]
-    with pytest.raises(AggregateError, match=r"Reduce\(5\) needs .*; for example Reduce\(function=max, of='score'\)"):
+    with pytest.raises(AggregateError, match=r"Reduce\(5\) needs .*, such as Reduce\(function=max, of='score'\)"):
         Reduce(5)  # type: ignore[arg-type]
 
 
@@ -238,7 +238,7 @@ def test_a_collection_ends_at_its_limit() -> None:
     accumulator = Collect().add([], event(3))
     Collect().result(accumulator).append(4)
     assert Collect().result(accumulator) == [3]
-    with pytest.raises(AggregateError, match="needs a non-negative integer as limit"):
+    with pytest.raises(AggregateError, match="needs a limit of zero or more"):
         Collect(limit=-1)
     with pytest.raises(AggregateError, match="needs a positive integer as k, not 0"):
         TopK(0)

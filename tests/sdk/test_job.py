@@ -190,7 +190,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ),
         (
             {"handler": handler_with(key_event=Handler.key_event)},
-            "no function turns the records of the source 'in' into events: define Odd.key_event(self, record) "
+            "no function turns records from source 'in' into events: define Odd.key_event(self, record) "
             "or set key_event= on the source",
         ),
         ({"handler": handler_with(on_event=Handler.on_event)}, "Odd does not define on_event(self, subject, event)"),

@@ -1,6 +1,6 @@
 """Aggregates for the events of a window or a key.
 
-Most aggregates have a parameter `of`, which selects the value to aggregate. `of` is the name of a field of the event's
+Most aggregates have an `of` parameter, which selects the value to aggregate. `of` is the name of a field of the event's
 value (a mapping key or an attribute), a function of the event, or `None` for the event's value itself::
 
     Sum("price")

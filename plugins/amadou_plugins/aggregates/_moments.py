@@ -214,7 +214,7 @@ class Correlation(_OfPairs):
 def _check_ddof(aggregate: Any, ddof: int) -> None:
     if type(ddof) is not int:
         raise AggregateError(
-            repr(aggregate), "needs an integer as ddof, such as 1 for a sample or 0 for an entire population"
+            repr(aggregate), "needs an integer ddof, such as 1 for a sample or 0 for an entire population"
         )
 
 

@@ -27,7 +27,7 @@ class MovingAverage(OneValue[list[Value], Any]):
 
     def __attrs_post_init__(self) -> None:
         if type(self.n) is not int or self.n < 1:
-            raise AggregateError(repr(self), "needs a positive integer as n; for example MovingAverage(n=100)")
+            raise AggregateError(repr(self), "needs a positive integer n, such as MovingAverage(n=100)")
 
     def create(self) -> list[Value]:
         return []

@@ -37,7 +37,7 @@ class Reduce(Aggregate[Any, Any]):
         if not callable(self.function):
             raise AggregateError(
                 repr(self),
-                "needs a function of the current result and a value; for example Reduce(function=max, of='score')",
+                "needs a function of the current result and a value, such as Reduce(function=max, of='score')",
             )
 
     def create(self) -> Any:

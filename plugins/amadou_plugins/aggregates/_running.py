@@ -41,7 +41,7 @@ class RunningState(Generic[R]):
 
 
 class RunningSpec(ValueSpec[Any], Generic[R]):
-    """State that aggregates all events of a key, without windows; for example a running total or a moving average.
+    """State that aggregates all events of a key, without windows, such as a running total or a moving average.
 
     ::
 
@@ -56,7 +56,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     accumulators.
 
     :param value: an aggregate, or a mapping of names to aggregates
-    :param ttl: maximum event time between events of a key; after this time without an event, the key's state expires
+    :param ttl: how long a key can have no event, in event time, before its state expires
     :param name: name that the state is stored under; defaults to the attribute's name
     :param version: version of the aggregate; must be positive if `migrate` is set
     :param migrate: function that converts an older accumulator: it is called with the accumulator and its version, and

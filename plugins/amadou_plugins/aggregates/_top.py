@@ -16,7 +16,7 @@ Entry = list[Any]
 
 def _checked(k: int) -> int:
     if type(k) is not int or k < 1:
-        raise AggregateError("TopK", f"needs a positive integer as k, not {k!r}; for example TopK(k=3, of='score')")
+        raise AggregateError("TopK", f"needs a positive integer k, such as TopK(k=3, of='score'), not {k!r}")
     return k
 
 

@@ -58,7 +58,7 @@ class GeneratorSource(Source):
     def records(self) -> Iterator[Any]:
         if self.count is None:
             raise SourceError(
-                "the embedded engine reads all records of a source, but this GeneratorSource is unbounded: set "
+                "the embedded engine reads all records from a source, but this GeneratorSource is unbounded: set "
                 "count, or run the job with engine='spark'"
             )
         assert isinstance(self.count, int)

@@ -10,7 +10,7 @@ In a job, `DependsOn` declares that a source depends on another source::
         dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
     )
 
-While the source `weather` is down, activities are held in the state, in order. Events of other sources are processed
+While the source `weather` is down, activities are held in the state, in order. Events from other sources are processed
 as usual. A handler can react with the callbacks of `amadou.dependencies.DependencyCallbacks`.
 
 `Checkpoint` and `Dependency` apply the same rules without a job, in a single process. `handle` and `stream` process

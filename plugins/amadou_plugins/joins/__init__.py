@@ -1,6 +1,6 @@
-"""Joins by time: match the events of one source with the events of another source, per key.
+"""Joins by time: match events from one source with events from another, per key.
 
-Declare a join on the handler's class. The handler adds the events of both sources to the join and receives matches::
+Declare a join on the handler's class. The handler adds the events from both sources to the join and receives matches::
 
     class Trades(Handler):
         priced = SinkSpec(PricedTrade)

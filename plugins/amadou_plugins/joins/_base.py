@@ -35,12 +35,11 @@ class JoinSpec(CallingComponent):
     :param right: name of the right source in the job
     :param how: sides whose unmatched events are emitted, with `None` for the missing event; `"inner"` emits no
         unmatched events
-    :param allowed_lateness: maximum event time by which an accepted event can be behind the watermark. Results that
-        such events could change are delayed
+    :param allowed_lateness: how far an event can be behind the watermark and still be accepted, in event time.
+        Results that such events could change are delayed
     :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
         receives them
-    :param ttl: maximum event time between writes to a key's state; after this time, the key's events are dropped and
-        not emitted
+    :param ttl: how long a key can have no event, in event time, before its state is dropped without being emitted
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
         created at run time
     :param on_match: function that receives results, instead of a marked method: ``(subject, left, right)``

@@ -11,7 +11,9 @@ from amadou_plugins.window_node._errors import MessageError
 from amadou_plugins.window_node._handler import Numbered
 from amadou_plugins.window_node._requests import ListWindows, Request, read_request
 
-_INTERNAL: Final = MessageError("internal", "the node failed: no window changed; the traceback is on standard error")
+_INTERNAL: Final = MessageError(
+    "internal", "the node failed to process this message, and no window changed: see the traceback on standard error"
+)
 _logger = logging.getLogger("amadou")
 
 

@@ -53,8 +53,7 @@ class HoppingWindow(WindowSpec[V_co]):
         window. A function of an event emits a result each time it returns true
     :param max_active: maximum number of open windows per key. If a key exceeds this maximum, the key's oldest window
         emits an early result and accepts no more events
-    :param ttl: maximum event time between events of a key; after this time without an event, the key's windows expire
-        without a result
+    :param ttl: how long a key can have no event, in event time, before its windows expire without a result
     :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores them in memory, for the current
         run only; see below
     :param version: version of the aggregate; must be positive if `migrate` is set

@@ -21,7 +21,7 @@ def load_job(target: str) -> Job:
     """Import a module and return its job.
 
     A file is imported as a module named after the file's stem, with the file's directory first on `sys.path`. Except
-    for `__name__`, the file is loaded like a script. Modules are also looked up in the working directory.
+    for `__name__`, the file is loaded like a script. For `MODULE:name`, the working directory is first on `sys.path`.
 
     :param target: `FILE:name` or `MODULE:name`; the default name is `job`
     :raises LoadError: the file, module or job does not exist, or the import failed

@@ -64,7 +64,7 @@ class Callbacks:
         self._guarded("close", self.handler.close)
 
     def process_events(self, run: Run, subject: Subject) -> int:
-        """Call `on_event` for the events of one source, in order.
+        """Call `on_event` for the events from one source, in order.
 
         :returns: number of late events
         """

@@ -31,8 +31,8 @@ class Decision(NamedTuple):
     """The sources that are down in a batch, and the events to hold.
 
     :param state: the state for evaluating the next batch; `None` for a job without dependencies
-    :param limits: the maximum event time to process, in microseconds, by source. All events of a source without a limit
-        are processed
+    :param limits: the maximum event time to process, in microseconds, by source. Sources without a limit have all their
+        events processed
     :param down: pairs of a dependent source and a needed source that is down
     :param changes: one `DependencyChange` per source that went down or recovered, in order, without a subject
     """

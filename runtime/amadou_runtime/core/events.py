@@ -22,7 +22,7 @@ class Chunk(NamedTuple):
 
 
 class Run:
-    """Consecutive events of one source, in order."""
+    """Consecutive events from one source, in order."""
 
     def __init__(self, source: str, keys: list[Key], values: list[Any], times: list[bytes]) -> None:
         self.source = source
@@ -61,7 +61,7 @@ def pack_events(events: list[Any]) -> bytes:
 
 
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
-    """Return a batch's events in the order that `semantics.md` 7 defines, as runs of consecutive events of a source."""
+    """Return a batch's events in the order that `semantics.md` 7 defines: runs of consecutive events from a source."""
     by_source: dict[str, Run] = {}
     for chunk in sorted(chunks):
         keys, times, values = unpack(chunk.events)

@@ -80,7 +80,7 @@ class Firing:
         return fired
 
     def _fire_components(self, micros: int, due: set[str]) -> int:
-        """Fire a subject's component timers of one time, including timers that the callbacks set for the same time.
+        """Fire a subject's component timers due at one time, including timers that the callbacks set for the same time.
 
         :param due: the components' names
         :returns: number of timers that fired
@@ -109,7 +109,7 @@ class Firing:
 
         :param micros: the time of the timers that are firing
         :param fired: the subject's components whose timer at that time has fired
-        :returns: the components with a new timer at that same time
+        :returns: the components with a new timer for this time
         """
         batch, key, now = self._batch, self._subject.key, set()
         assert batch.watermark_micros is not None
@@ -150,7 +150,7 @@ def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
-    """Remove and yield the timers of one time. A callback can delete later timers, so each is removed separately."""
+    """Remove and yield the timers due at a time. A callback can delete later timers, so each is removed separately."""
     for key in in_key_order(timers.at(micros)):
         for tag in timers.tags(key, micros):
             if timers.discard(key, micros, tag):

@@ -20,7 +20,7 @@ class RetiredNameError(SpecError):
 
 
 class HeldEvents(NamedTuple):
-    """Held events of a source, in order.
+    """Held events from a source, in order.
 
     :param number: number of events
     :param oldest: the oldest event time, in microseconds

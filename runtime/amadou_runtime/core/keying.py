@@ -65,7 +65,7 @@ class KeyedSource(Source):
 
 
 class Keying:
-    """Turns the records of one source into packed events.
+    """Turns the records from one source into packed events.
 
     :param job: the job
     :param source: the source's name

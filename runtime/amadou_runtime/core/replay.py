@@ -126,7 +126,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
 
 def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
     """Split the dead letters into batches that preserve the order of each key's callbacks. A batch first repeats the
-    components' calls, then fires timers by time and tag, then merges the events of all sources.
+    components' calls, then fires timers by time and tag, then merges the events from all sources.
     """
     steps: list[list[ReplayedLetter]] = []
     step = _Step()

@@ -123,11 +123,12 @@ class Misfit:
         :param key: the key of a subject with open state
         """
         cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
+        retired = f'Job(retired={{{self.name!r}: "drop"}})'
         new = f"create the new {self.now.get('noun', 'state')} under another name"
         advice = f"keep creating {it} with its old settings until it has no open state, and {new}"
         if "noun" not in self.before:
             advice = f"keep creating {self.name!r} with its old settings, and {new}"
-        advice = f"{cured}, or {advice}" if cured else f'{advice}; or drop it: Job(retired={{{self.name!r}: "drop"}})'
+        advice = f"{cured}, or {advice}" if cured else f"{advice}; or drop the state of {it}: {retired}"
         stored, expected = _Text(_shown(self.before)), _Text(_shown(self.now))
         return StateDecodeError(stored, expected, self.why, self.name, key, advice)
 

@@ -60,7 +60,11 @@ class Plugins:
                     if not isinstance(metric, Metric):
                         raise PluginError(plugin, f"it returned {metric!r}, not an amadou.Metric", hook)
                     if metric.name in known:
-                        raise PluginError(plugin, f"the plugin {owners[metric.name]} already has {metric.name}", hook)
+                        raise PluginError(
+                            plugin,
+                            f"{metric.name} is a metric of the plugin {owners[metric.name]}: choose a different name",
+                            hook,
+                        )
                     known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin
             except PluginError as error:
                 _warn(error)
@@ -82,7 +86,11 @@ class Plugins:
                 name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
                 if name in owners:
                     app.registered_commands.remove(command)
-                    _warn(PluginError(plugin, f"the plugin {owners[name]} already has the command {name!r}", hook))
+                    _warn(
+                        PluginError(
+                            plugin, f"{name!r} is a command of the plugin {owners[name]}: choose a different name", hook
+                        )
+                    )
                 owners.setdefault(name, plugin)
 
     def prepare_job(self, job: Job) -> Job:
@@ -147,7 +155,9 @@ class Plugins:
                     if base is not None and not (isinstance(value, type) and issubclass(value, base)):
                         raise PluginError(name, f"{key!r} must be a {kind} class, not {value!r}", hook)
                     if key in known:
-                        raise PluginError(name, f"the plugin {owners[key]} already has the {kind} {key!r}", hook)
+                        raise PluginError(
+                            name, f"{key!r} is a {kind} of the plugin {owners[key]}: choose a different name", hook
+                        )
                     known[key], owners[key] = value, name
             except PluginError as error:
                 _warn(error)

@@ -58,7 +58,8 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     :param app_name: the application's name
     :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]`
     :param conf: further Spark settings; these settings override amadou's settings
-    :raises PlatformError: pyspark is missing, or there is no Java version that Spark supports
+    :raises PlatformError: pyspark, pandas or pyarrow is not installed, no Java that Spark supports was found,
+        or Spark cannot start
     """
     check_pyspark()
     from pyspark.sql import SparkSession
@@ -136,7 +137,7 @@ def check_pyspark() -> None:
 def check_java() -> str:
     """Return the path of the Java executable that starts Spark.
 
-    :raises PlatformError: no Java version that Spark supports was found
+    :raises PlatformError: no Java that Spark supports was found
     """
     wanted = " or ".join(map(str, JAVA_VERSIONS))
     home = os.environ.get("JAVA_HOME")

@@ -19,7 +19,7 @@ def path_text(path: str | Path | Param) -> Any:
 def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
     """Raise an error if a path is missing or empty: an empty path would mean the working directory.
 
-    :param connector: the connector's class
+    :param connector: name of the connector's class, for the error message
     """
     if not isinstance(path, Param) and (not isinstance(path, str) or not path):
         raise error(f"{connector} needs a path, such as views/, not {path!r}")

@@ -62,7 +62,7 @@ def _key_bytes(key: Any) -> bytes | None:
 class KafkaSink(ClusterSettings, Sink):
     """Writes each value as a record to a Kafka topic, as JSON or as the bytes of the port's codec. At-least-once.
 
-    Each record has a header ``amadou-id`` that identifies the run, the port, the batch and the value. After a crash,
+    Each record has an ``amadou-id`` header that identifies the run, the port, the batch and the value. After a crash,
     the reprocessed batch writes its records again with the same ids, so readers can drop duplicates. Records are
     written while their batch is being processed, so the topic can also contain records of a failed batch.
 

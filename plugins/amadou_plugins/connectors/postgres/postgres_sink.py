@@ -35,7 +35,8 @@ class PostgresSink(Sink):
 
     Workers stage the parts of a batch in the table `amadou.staging`. The commit is a single transaction: it moves the
     parts into the target table and records the batch in `amadou.batches`. A recorded batch is not written again. The
-    first run creates both tables. `amadou.staging` is unlogged: if PostgreSQL itself crashes between staging and
+    first run creates the schema `amadou` with these two tables, but not the target table. `amadou.staging` is unlogged:
+    if PostgreSQL itself crashes between staging and
     commit, the run fails. When the job is restarted from its checkpoint, it reprocesses the batch.
 
     If the connection is lost, the run waits and retries with growing pauses. A value that the table rejects ends the
