@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -149,6 +150,16 @@ def test_the_tests_pass_when_the_handler_is_mended(letters: Path, tmp_path: Path
     assert "3 passed" in play(tmp_path)
 
 
+def test_an_event_that_failed_is_added_from_its_source(letters: Path, tmp_path: Path) -> None:
+    boards = '"boards": LinesSource("boards.txt")'
+    (tmp_path / "fence_job.py").write_text(JOB.replace(boards, f'{boards}, "more": LinesSource("boards.txt")'))
+    assert command("reproduce", str(letters)).returncode == 0
+
+    made = (tmp_path / "test_the_fence_dead_letters.py").read_text()
+    assert re.search(r"run\.add_event\(KeyedEvent\(.+, value=9\), source='boards'\)", made)
+    assert "run.add_record(b'nonsense', source='boards')" in made
+
+
 def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
     number = next(n for n, line in enumerate(letters.read_text().splitlines(), 1) if json.loads(line)["tag"] == "dry")
     assert command("reproduce", str(letters), "--line", str(number), "--job", "fence_job.py").returncode == 0
@@ -164,7 +175,6 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
         (["all.jsonl", "--line", "99"], "line 99 does not exist: the file has "),
         (["all.jsonl", "empty.jsonl", "--line", "1"], "a line number requires a single file: pass only one file"),
         (["out"], "the directory contains no dead_letters-"),
-        (["all.jsonl", "--output", "boards.txt"], "use --force"),
         (["all.jsonl", "--job", "other.py"], "does not exist"),
     ],
 )
@@ -176,8 +186,16 @@ def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: l
     assert not os.path.exists("test_the_fence_dead_letters.py")
 
 
+def test_a_file_that_is_there_is_kept(letters: Path) -> None:
+    result = CliRunner().invoke(app, ["reproduce", "all.jsonl", "--output", "boards.txt"])
+    assert result.exit_code == 2
+    assert "boards.txt already exists: use --force" in " ".join(result.output.replace("│", "").split())
+    assert Path("boards.txt").read_text().splitlines() == RECORDS
+
+
 def test_a_replay_of_what_are_no_letters_is_refused_before_spark_starts(letters: Path) -> None:
-    result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state"])
+    sink = ("--sink", "painted=lines:elsewhere/")
+    result = CliRunner().invoke(app, ["replay", "fence_job.py", "nowhere.jsonl", "--checkpoint", "state", *sink])
     assert result.exit_code == 1
     assert "cannot load nowhere.jsonl: the file cannot be read" in result.output
 

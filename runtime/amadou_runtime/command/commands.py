@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from amadou import hookimpl
-from amadou.errors import LoadError
 from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
-from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
@@ -80,12 +79,14 @@ def reproduce(
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
-            raise LoadError(str(file), "the file already exists: use --force to replace it, or choose another --output")
+            problem = f"{file} already exists: use --force to replace it, or choose a different file"
+            raise typer.BadParameter(problem, param_hint="--output")
         text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:
-            raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
+            problem = f"{file} cannot be written: {error.strerror}"
+            raise typer.BadParameter(problem, param_hint="--output") from error
     print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
 
 
@@ -110,7 +111,7 @@ def replay_letters(
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
-    sources, sinks = pairs(source, "--source"), pairs(sink, "--sink")
+    sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     with errors_as_messages():
         job = with_connectors(load_job(target), sources, sinks)
         found = read_letters(letters)

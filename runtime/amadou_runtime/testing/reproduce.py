@@ -144,8 +144,8 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
             value = source.of(_stored_value(spec, packed["key"], part))
             written = f", written={source.of(timestamp)}" if spec is not None and spec.ttl is not None else ""
             timer = packed["next_timers"].get(name)
-            at = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
-            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{at})")
+            due = "" if timer is None else f", next_timer={source.of(from_micros(timer))}"
+            lines.append(f"run.set_state({name!r}, {key}, {value}{written}{due})")
         timers = [(from_micros(micros), tag) for micros, tag in packed["timers"]]
         if fields["callback"] == "on_timer_expired":
             timers.append((timestamp, fields["tag"]))
