@@ -80,13 +80,13 @@ def reproduce(
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
-            raise LoadError(str(file), "the file already exists: use --force to replace it, or choose another --output")
+            raise LoadError(str(file), "the file already exists: use --force to replace it, or a different --output")
         text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:
-            raise LoadError(str(file), f"the file cannot be written: {error.strerror}") from error
-    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
+            raise LoadError(str(file), f"it cannot be written: use a different --output ({error.strerror})") from error
+    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run the file with: pytest {file}")
 
 
 def replay_letters(
@@ -106,7 +106,7 @@ def replay_letters(
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master URL.")] = None,
     conf: ConfOption = None,
 ) -> None:
-    """Replay a job's dead letters, in order, after you have fixed the handler. Each is replayed only once."""
+    """Replay a job's dead letters in order, after you have fixed the handler. Each one is replayed only once."""
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
@@ -118,7 +118,7 @@ def replay_letters(
 
 
 def list_plugins() -> None:
-    """List all plugins, with their origins and hooks."""
+    """List the installed plugins, with their origins and hooks."""
     from rich import box
     from rich.console import Console
     from rich.table import Table
