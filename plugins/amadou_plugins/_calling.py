@@ -139,8 +139,8 @@ class _Marked:
 
 
 def _method(kind: type, function: Any) -> Any:
-    """Return the attribute name of a method of the class. If a method is not in any attribute, return the function
-    itself. If the function is not a method of the class, return `None`.
+    """Return the name of the class attribute that contains a method. If no attribute contains the method, return the
+    function itself. If the function is not a method of the class, return `None`.
     """
     if isinstance(function, MethodType):
         return None

@@ -1,4 +1,6 @@
-"""Tests and runs jobs: `TestRun` tests a job in milliseconds; `run` and `start` run a job on Apache Spark."""
+"""Tests and runs jobs. `TestRun` tests a job in milliseconds. `run` and `start` run a job on Apache Spark; `run` can
+also use the embedded engine.
+"""
 
 from amadou_runtime._run import run, start
 from amadou_runtime.command.main import main

@@ -42,22 +42,25 @@ def run(
     conf: Mapping[str, str] = MappingProxyType({}),
     on_progress: Callable[[Progress], None] | None = None,
 ) -> RunSummary:
-    """Run a job until its input ends, or until Ctrl-C or SIGTERM. The first signal stops the run after the current
-    batch; a second signal stops the run immediately.
+    """Run a job until its input ends, or until Ctrl-C or SIGTERM. On Spark, the first signal stops the run after the
+    current batch, and a second signal stops the run immediately.
 
     :param job: the job
-    :param engine: `"spark"`; or `"embedded"`, which processes the available input in this process, without a checkpoint
+    :param engine: `"spark"`; or `"embedded"`, which processes the available input in this process, without a
+        checkpoint. The embedded engine ignores `trigger`, `master`, `conf` and `on_progress`
     :param checkpoint: directory for state, timers and offsets. The next run with the same directory continues where the
         last run ended. Without a checkpoint, each run starts with empty state and cannot be resumed
-    :param trigger: `"available-now"` ends the run once the available input is processed, even if a source is unbounded;
-        a string such as `"5 seconds"` sets the interval between batches
+    :param trigger: `"available-now"` ends the run once the available input is processed, even if a source is unbounded.
+        With an interval between batches, such as `"5 seconds"`, the run continues until it is stopped, even if all
+        sources are bounded. By default, batches run back to back, and the run ends if all sources are bounded
     :param flush: `True` to advance the watermark to the end of time when the input ends, so that every timer fires
         (`semantics.md` 12). All events of later runs with the same checkpoint are then late
     :param params: the values of the job's parameters, by name
     :param master: Spark's master URL; by default the one from `spark-submit`, or `local[*]`
     :param conf: Spark settings; they override the settings that amadou uses by default
-    :param on_progress: function that is called with the run's progress about four times a second
+    :param on_progress: function to call with the run's progress, about four times a second
     :raises AmadouError: the job failed or cannot run; see the subclasses in `amadou.errors`
+    :raises ValueError: `engine` or `trigger` is invalid, or `checkpoint` is set for the embedded engine
     """
     if engine == "embedded" and checkpoint is not None:
         raise ValueError('engine="embedded" does not use a checkpoint: omit checkpoint=, or use engine="spark"')
@@ -75,7 +78,7 @@ def run(
 
 
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
-    """Return the job with its parameters set and its plugins' changes applied. Also return the hooks for the run."""
+    """Return the job, with its parameters set and its plugins' changes applied, and the hooks for the run."""
     plugins = plugins_of(job.plugins)
     return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
 
@@ -160,7 +163,7 @@ class Replay:
 
     :param summary: summary of the replay's batches; `None` if there was nothing left to replay
     :param letters: number of dead letters that this replay processed
-    :param before: number of dead letters that were skipped because an earlier replay had processed them
+    :param before: number of dead letters that were skipped because an earlier replay processed them
     :param others: number of dead letters that cannot be replayed, by callback
     """
 
@@ -194,7 +197,8 @@ def replay(
     :param letters: all dead letters that the job has written, in order, including those already replayed
     :param checkpoint: checkpoint of the run that wrote the dead letters; no other run may use it during the replay
     :raises CheckpointError: no run has used the checkpoint, or the checkpoint does not fit the job
-    :raises LoadError: the dead letters are from another job, or need a source or component that the job does not have
+    :raises LoadError: the dead letters are from a different job, or need a source or component that the job does not
+        have
     """
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
@@ -225,7 +229,9 @@ def replay(
 
 @contextmanager
 def _stop_signals() -> Iterator[threading.Event]:
-    """Yield a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its default effect."""
+    """Yield a `threading.Event` that the first Ctrl-C or SIGTERM sets; a second signal has its default effect. Outside
+    the main thread, signals do not set the event.
+    """
     stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stop

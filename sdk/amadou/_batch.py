@@ -10,9 +10,9 @@ from amadou.event_time import from_micros
 
 
 class Port:
-    """The encoded values collected into one port, and the functions that encode values for the port.
+    """The encoded values that were collected into one port, and the functions that encode values for the port.
 
-    :param codec: the port's `Codec`. If the codec defines `encode_rows`, that function encodes many values in one call;
+    :param codec: the port's `Codec`. If the codec defines `encode_rows`, this method encodes many values in one call;
         each value is passed as a tuple of its fields
     """
 
@@ -25,7 +25,7 @@ class Port:
 
 
 class Keeper(Protocol):
-    """Checks components against the stored state, including components created at run time."""
+    """Checks that components, including components created at run time, can read the stored state."""
 
     def take(self, component: Any, key: Key) -> None:
         """Check that a component can read the state stored under its name, and let the component use this state.
@@ -35,7 +35,7 @@ class Keeper(Protocol):
         """
 
     def noun_of(self, name: str) -> str:
-        """Return the noun that messages use for the component that stored state under a name."""
+        """Return the noun for messages about the component that stored state under a name, such as `window`."""
 
 
 class Batch:
@@ -46,7 +46,7 @@ class Batch:
     :param touched: the keys that have events or due timers
     :param components: the known components, by name
     :param job: the job's name
-    :param keeper: checks components against the state stored under their names; `None` for no check
+    :param keeper: checks that components can read the state stored under their names; `None` for no check
     """
 
     __slots__ = (
@@ -95,7 +95,7 @@ class Batch:
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None
-        """Names of the current key's components that have fired at `firing_micros`; the last component is firing now.
+        """Names of the current key's components that have fired at `firing_micros`. The last of them is firing now.
         `None` if no component is firing.
         """
         self.stored: set[str] = set()
@@ -105,7 +105,7 @@ class Batch:
         receiver is mapped to the names of the components that fed the receiver, directly or through others.
         """
         self.is_replay = False
-        """`True` while callbacks that failed in earlier batches are replayed."""
+        """`True` while dead letters are replayed."""
         self.has_timer_callback = has_timer_callback
         self.ports = ports
         self.watermark_micros = watermark_micros

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Codec(Protocol[T]):
-    """Converts values of one type into values that msgpack supports, and back.
+    """Converts values of a type into values that amadou's msgpack encoding supports, and back.
 
     The result of `encode` must not share mutable objects with the value, and `decode` must create a new value. This
     ensures that state is never aliased (`semantics.md` 14).
@@ -38,18 +38,18 @@ class Codec(Protocol[T]):
 
 SCALARS: Final = (str, int, float, bool, bytes)
 LEAVES: Final = (*SCALARS, type(None), datetime, date, timedelta, Decimal)
-"""Types whose values are stored unchanged. `_structured` adds `UUID`; the module `uuid` is slow to import."""
+"""Types whose values are stored unchanged. `_structured` adds `UUID`, because the `uuid` module is slow to import."""
 SEQUENCES: Final = (list, set, frozenset, tuple)
 CONTAINERS: Final = (*SEQUENCES, dict)
 
 
 def codec_for(type_: Any) -> Codec[Any]:
-    """Return the codec of a type.
+    """Return the codec for a type.
 
     Scalars (`str`, `int`, `float`, `bool`, `bytes`), `datetime` (decoded in UTC), `date`, `timedelta`, `Decimal` and
-    `UUID` are checked and stored unchanged. Enums, typed containers, `Optional`, unions, `Literal`, attrs classes,
-    dataclasses and named tuples are converted by cattrs. `Any`, bare containers and type variables accept all values
-    that amadou's msgpack encoding supports, including instances of attrs classes and dataclasses.
+    `UUID` are checked and stored unchanged. cattrs converts enums, typed containers, `Optional`, unions, `Literal`,
+    attrs classes, dataclasses and named tuples. `Any`, bare containers and type variables accept all values that
+    amadou's msgpack encoding supports, including instances of attrs classes and dataclasses.
 
     :raises UnsupportedTypeError: the type is not supported; the message gives the reason
     """
@@ -113,7 +113,9 @@ class AnyCodec:
 
 
 def encode_leaf(value: Any, type_: Any) -> Any:
-    """Check that a value has a given type, one of the `LEAVES`. Convert an instance of a subclass to this type."""
+    """Check that a value has a given type, one of the `LEAVES`. Convert an instance of a subclass to this type, and an
+    `int` to a `float` if the type is `float`.
+    """
     if isinstance(value, type_) and not (type_ is date and isinstance(value, datetime)):
         if type_ is datetime:
             if value.utcoffset() is None:
@@ -140,7 +142,7 @@ def check_text(value: str) -> None:
 
 
 def decode_leaf(encoded: Any, type_: Any) -> Any:
-    """Decode a value of one of the `LEAVES`."""
+    """Decode a value whose type is one of the `LEAVES`."""
     if type(encoded) is type_:
         return encoded
     if type_ is float and type(encoded) is int:

@@ -26,13 +26,13 @@ class Component(StateSpec[ComponentState]):
     A component is declared on the handler's class like other specs, or created at run time with a `name=`. The
     handler's callbacks call the component's methods.
 
-    Due timers fire in time order, including timers that are set while others fire. At equal times, the timers of
-    components fire before the handler's timers. A subject's components that are due at the same time fire in
+    Due timers fire in time order, including timers that are set while others fire. Among timers for the same time, the
+    timers of components fire before the handler's timers. A subject's components that are due at the same time fire in
     declaration order. Components created at run time follow, in order of their names.
 
     :param name: the name that the component's state is stored under; by default the attribute's name
     :param ttl: duration in event time after which a subject's value expires unless the value is written again
-        (`semantics.md` 16); a timer that is due by then fires first
+        (`semantics.md` 16); timers due up to that time fire first
     :param version: the version of the stored state; must be positive if `migrate` is set
     :param migrate: function that `migrated` calls to convert state of an older version (`semantics.md` 17, 28)
     """
@@ -75,7 +75,7 @@ class Component(StateSpec[ComponentState]):
     @property
     def layout(self) -> Any:
         """The settings that determine the format of this class's `KeyGroupState`. The settings must be values that
-        msgpack supports. State with a different layout is converted by `from_columns` before use.
+        msgpack supports. `from_columns` converts state with a different layout before use.
         """
         return None
 
@@ -88,7 +88,7 @@ class Component(StateSpec[ComponentState]):
         return False
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
-        """Convert per-key state to key-group state, the inverse of `from_columns`.
+        """Convert per-key state to key-group state: the inverse of `from_columns`.
 
         :param next_timer: time of the subjects' earliest timer
         :returns: the key-group state; `None` if the per-key state cannot be converted
@@ -149,14 +149,14 @@ class Component(StateSpec[ComponentState]):
         return False
 
     def fired_before(self, subject: Subject) -> str | None:
-        """Return the name of the firing component if `self` is another component that has already fired at the same
-        time; otherwise `None`.
+        """Return the name of the firing component if it is not this component, and this component has already fired at
+        the same time; otherwise `None`.
         """
         fired = subject._batch.fired or []
         return fired[-1] if self.name in fired[:-1] and fired[-1] != self.name else None
 
     def shown_value(self, key: Key, value: Any) -> Any:
-        """Return a subject's value in readable form, for example for the messages of failing tests."""
+        """Return a subject's value in readable form, such as for the messages of failing tests."""
         return value
 
     def state_for(self, subject: Subject) -> ComponentState:

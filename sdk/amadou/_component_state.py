@@ -33,13 +33,13 @@ class ComponentState:
         value. If you change the value in place, call `store` to store the change.
         """
         self.next_timer: int | None = None
-        """The time of the component's timer, in microseconds since 1970."""
+        """The time of the component's timer, in microseconds since 1970; `None` if there is no timer."""
 
     @property
     def batch_local(self) -> Any:
-        """A temporary value that the component can set; `None` by default. A value that is set for an event is valid
-        until the end of the batch. A value that is set while a timer fires is valid until all timers due at the same
-        time have fired. The value is not stored.
+        """A temporary value that the component can set; `None` by default. A value that is set while an event is
+        processed is valid until the end of the batch. A value that is set while a timer fires is valid until all timers
+        due at the same time have fired. The value is not stored.
         """
         at, value = self._table.batch_local.get(self._key, (None, None))
         return value if at == self._batch.firing_micros else None
@@ -62,8 +62,9 @@ class ComponentState:
         """Store a value. A subject without a value has no stored state.
 
         :param value: a value of types that msgpack supports without extensions; `None` to remove the value
-        :param next_timer: time at which to call `Component.on_timer`, in microseconds since 1970; must be later than
-            the result of `Component.reached`, or in `on_timer`, than the time of the firing timer
+        :param next_timer: time at which to call `Component.on_timer`, in microseconds since 1970; `None` for no timer.
+            The time must be later than the result of `Component.reached`. In `on_timer`, the time must be later than
+            that of the firing timer
         :param renews: `True` to restart the value's `ttl`; `False` to store the value without restarting the `ttl`,
             for example after a timer has removed a part of the value
         """
@@ -116,7 +117,7 @@ class KeyGroupState:
         self.value = value
         """The value, of types that msgpack supports without extensions; `None` if there is no value."""
         self.next_timer = next_timer
-        """The time of the earliest timer, in microseconds since 1970."""
+        """The time of the earliest timer, in microseconds since 1970; `None` if there is no timer."""
         self.keys = keys
         """The keys of the subjects whose state is in the value."""
         self.layout = layout
@@ -128,7 +129,7 @@ class KeyGroupState:
         """Store a value.
 
         :param value: a value of types that msgpack supports without extensions; `None` to remove the value
-        :param next_timer: time of the earliest timer, later than the watermark
-        :param keys: the keys of the subjects whose state is in the value; each subject has one timer
+        :param next_timer: time of the earliest timer, in microseconds since 1970; must be later than the watermark
+        :param keys: the keys of the subjects whose state is in the value; each of these subjects has one pending timer
         """
         self.value, self.next_timer, self.keys = value, next_timer, keys

@@ -49,7 +49,7 @@ class Source:
 
     @property
     def bounded(self) -> bool:
-        """`True` if the source has an end. The run ends when all of the job's sources have ended."""
+        """`True` if the source's input ends. By default, a run ends when the input of all sources has ended."""
         return True
 
     def check(self) -> None:
@@ -74,9 +74,9 @@ class Source:
         :param spark: the `SparkSession`
         :param reader: the `DataStreamReader` to use; the source's name in Spark is already set. For a source that
             defines `partition_offsets`, the reader's option `NEWEST_OPTION` is the path of a local file. After each
-            batch the file contains the newest event time of each partition: a JSON object that maps the partition's
-            name to microseconds since 1970. With this file, the planner can start with the partition that is furthest
-            behind
+            batch, the file contains the newest event time of each partition: a JSON object that maps the partition's
+            name to microseconds since 1970. With this file, the stream can read the partition that is furthest behind
+            first
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
         :returns: a DataFrame with the columns `record` (the input of `to_records`), `partition` (a string) and
@@ -102,8 +102,7 @@ class Source:
 
     to_records: Callable[[Any], Iterable[Any]] | None = None
     """Function that converts consecutive cells of the column `record`, passed as a `pyarrow.Array`, into records.
-    Called on the workers. Required if a cell is not a single record: a cell may contain a section of a file, with many
-    records."""
+    Called on the workers. Required if a cell can contain more than one record, such as a section of a file."""
 
     decode: Callable[[Any], Any] | None = None
     """Function that decodes each record before `key_event` is called. Required if `key_event` expects something other
@@ -119,7 +118,7 @@ class SinkBatch:
     :param job: the job's name
     :param port: the port's name
     :param number: the batch's number; the same when a batch is reprocessed
-    :param codec: the port's codec
+    :param codec: the codec of the values: the port's codec or, if the port has none, the sink's codec
     """
 
     run: str

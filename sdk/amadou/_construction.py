@@ -9,7 +9,7 @@ from amadou.fields import Field, field_types, fields_of
 
 
 def resolved_annotations(class_: type) -> dict[str, Any]:
-    """Return the types of a class's fields by name. On the class, replace string annotations with the resolved types.
+    """Return the types of a class's fields by name. In the fields themselves, replace string types with these types.
 
     :raises NameError: an annotation uses an undefined name
     """
@@ -34,7 +34,7 @@ def is_needed(class_: type, field: Field) -> bool:
 
 def is_plain(type_: Any) -> bool:
     """Return `True` for an attrs class or a dataclass without a post-init hook, converters, validators or `init=False`
-    fields. Calling such a class only stores the values of its fields.
+    fields. Objects of such a class can be re-created by calling the class.
     """
     class_ = get_origin(type_) or type_
     return not (_acts(class_) or _checks(class_) or made_fields(type_))
@@ -43,7 +43,8 @@ def is_plain(type_: Any) -> bool:
 def maker_of(class_: type) -> Callable[[Mapping[str, Any]], Any]:
     """Return a function that creates an object of an attrs class or a dataclass from the stored values of its fields,
     by name. An attrs class's converters and validators do not run for these values, because they ran when the original
-    object was created.
+    object was created. For exception classes, and for classes with a pre-init hook or a custom `__init__`, the function
+    calls the class, so converters and validators can run.
     """
     if _checks(class_) and not _UNKNOWN_TO_FIELDS & set(dir(class_)) and not issubclass(class_, BaseException):
         return lambda parts: _filled(class_, parts)

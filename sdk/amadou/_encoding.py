@@ -19,10 +19,10 @@ MAX_NESTING: Final = 64
 """Maximum nesting depth of tuples, sets and classes. Decoding each level uses 45 kB of the stack, and some threads have
 a stack of only 8 MB. Lists and dicts alone may be nested 1,024 levels deep, which is msgpack's limit.
 """
-TOO_DEEP: Final = f"it is nested too deeply: more than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
+TOO_DEEP: Final = f"it is nested deeper than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
 _NO_SUCH_TIME: Final = "it contains a time before the year 1 or after the year 9999 in UTC"
 _LONG_TIME: Final = b"\xc7\x0c\xff"
-"""First bytes of a packed time before 1970 or after 2514. Only packed times with these first bytes can be
+"""First bytes of a packed time before 1970 or after 2514. Only a packed time that starts with these bytes can be
 unreadable."""
 
 _UNPACK_OPTIONS: Final[dict[str, Any]] = {"timestamp": 3, "strict_map_key": False}
@@ -33,7 +33,7 @@ class Envelope(NamedTuple):
 
     version: int
     has_ttl: bool
-    """`True` if each part is stored as a pair: the time of the write, in microseconds, and the part's encoded form."""
+    """`True` if each part is stored as a pair: the time it was written, in microseconds, and its encoded form."""
     encoded: Any
 
 
@@ -79,7 +79,7 @@ def unpack(data: bytes) -> Any:
 
 
 def unpack_all(joined: bytes) -> list[Any]:
-    """Return the values from concatenated packed bytes. This is far faster than unpacking each value separately."""
+    """Return the values whose packed bytes are concatenated. Far faster than unpacking each value separately."""
     unpacker = msgpack.Unpacker(ext_hook=_from_extension, max_buffer_size=0, **_UNPACK_OPTIONS)
     unpacker.feed(joined)
     return list(unpacker)
@@ -91,8 +91,8 @@ def unpack_times(data: bytes) -> list[int]:
 
 
 def know_types(types: Mapping[str, type]) -> None:
-    """Register classes that cannot be imported by name, such as the classes of a `__main__` script. Classes from an
-    earlier call are removed.
+    """Register classes that cannot be imported by name, such as the classes of a `__main__` script. Classes that an
+    earlier call registered are removed.
 
     :param types: the classes by their `type_reference`
     """
@@ -193,7 +193,10 @@ def _pack_object(parts: tuple[str, Any, Any]) -> bytes:
 
 
 def _check_times(packed: bytes) -> None:
-    """Raise an `OverflowError` for a packed time that cannot be read back."""
+    """Check that all times in packed bytes can be read back.
+
+    :raises OverflowError: a time is before the year 1 or after the year 9999 in UTC
+    """
 
     def inside(code: int, data: bytes) -> None:
         if code in (_TUPLE, _SET, _FROZENSET, _ENVELOPE, _OBJECT):
@@ -228,7 +231,7 @@ def _from_extension(code: int, data: bytes) -> Any:
         return Envelope(*nested(unpack, data))
     if code == _OBJECT:
         return nested(_object_from, data)
-    raise StateDecodeError(data, Any, f"the msgpack extension type {code} is unknown")
+    raise StateDecodeError(data, Any, f"amadou does not support the msgpack extension type {code}")
 
 
 def _object_from(data: bytes) -> Any:

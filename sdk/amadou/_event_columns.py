@@ -36,7 +36,7 @@ class EventColumns:
     def by(self, labels: list[Any]) -> dict[Any, "EventColumns"]:
         """Group the events by label.
 
-        :param labels: a label for each event
+        :param labels: the label of each event, in the order of the events
         """
         if len(set(labels)) == 1:
             return {labels[0]: self}

@@ -106,16 +106,16 @@ class Job:
     :param max_dead_letters: maximum number of dead letters over all runs on a checkpoint, with
         `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A share below 1,
         such as 0.01, limits the failure rate of each callback, once ten calls of the callback have failed. Each record
-        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer, and each time at which a
-        window closes, counts as a call as well. By default there is no limit
-    :param max_ahead: maximum time by which an event may be ahead of the clock, a `timedelta` or seconds. A record with
-        an event further ahead fails (`semantics.md` 4). Without a limit, one wrong timestamp in the far future makes
-        all other events late
+        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer that fires counts as a call,
+        and so does each time at which windows of a key close. By default there is no limit
+    :param max_ahead: limit on how far an event's timestamp can be ahead of the clock: a `timedelta` or a number of
+        seconds. A record with an event beyond the limit fails (`semantics.md` 4). Without a limit, one wrong timestamp
+        in the far future makes all other events late
     :param retired: policy for the stored state of specs that the handler no longer declares, by spec name. `"drop"`
-        removes the state of a key group when the key group is next processed, or when one of the spec's windows is due.
-        The removed keys are counted as ``<name>.dropped``. `"keep"` leaves the state unchanged until a handler declares
-        the spec again. State of specs that are not in the mapping is kept as well, but the run fails when one of their
-        windows is due
+        removes the spec's state from a key group when the key group is next processed, or when one of the spec's
+        windows is due. The counter ``<name>.dropped`` shows the number of keys whose state was removed. `"keep"` leaves
+        the state unchanged until a handler declares the spec again. State of specs that are not in the mapping is kept
+        as well, but the run fails when one of their windows is due
     :param key_groups: number of key groups, fixed by the first run on a checkpoint. The subjects of a key group are
         loaded together; with many key groups, the subjects of one group fit into the CPU cache. 256 was fastest in
         measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key groups
@@ -123,7 +123,7 @@ class Job:
         objects with hooks (`amadou.hookspecs`)
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
         are held; see `DependsOn`
-    :raises JobError: the job has mistakes; the message has one sentence for each mistake
+    :raises JobError: the job has mistakes; the message has one sentence per mistake
     """
 
     name: str
@@ -252,7 +252,7 @@ class Job:
     def validate(self) -> None:
         """Check the job. The constructor calls this method.
 
-        :raises JobError: the job has mistakes; the message has one sentence for each mistake
+        :raises JobError: the job has mistakes; the message has one sentence per mistake
         """
         problems = [
             *self._setting_problems(),
@@ -323,7 +323,7 @@ class Job:
         name = type(handler).__name__
         problems = []
         if type(handler).on_event is Handler.on_event:
-            problems.append(f"{name} does not define on_event(self, subject, event)")
+            problems.append(f"{name} has no on_event(self, subject, event): define it")
         changes = {callback: getattr(handler, callback, None) for callback in _callbacks(DependencyCallbacks)}
         others = [*_callbacks(Handler), *_callbacks(VectorizedHandler), *_callbacks(ComponentCallbacks)]
         callbacks = changes | {callback: getattr(handler, callback, None) for callback in others}
@@ -351,7 +351,7 @@ class Job:
             if spec._name is None:
                 problems.append(f"{name}.{attribute} has no name: pass name= to a spec that is created at run time")
             elif isinstance(spec, SinkSpec) and spec._name in _OWN_SINKS:
-                problems.append(f"{name}.{attribute}: the port name {spec._name!r} is reserved: use another name")
+                problems.append(f"{name}.{attribute}: the port name {spec._name!r} is reserved: use a different name")
         problems += _repeated_names(name, declared)
         problems += [
             f"retired contains {spec._name!r}, but {name} declares it: remove the name from retired, or rename the spec"
@@ -360,7 +360,7 @@ class Job:
         ]
         if not self.has_timers:
             problems += [
-                f"{name}.{method} sets a timer, but {name} does not define on_timer_expired(self, subject, timestamp)"
+                f"{name}.{method} sets a timer without a callback: define on_timer_expired(self, subject, timestamp)"
                 for method in _timer_setters(type(handler))
             ]
         module = sys.modules.get(type(handler).__module__)
@@ -460,7 +460,7 @@ def _callbacks(handler: type) -> list[str]:
 def _in_place_of_yield(callback: str) -> str:
     """Return the advice for a callback that contains a yield."""
     if callback in ("open", "close"):
-        return "remove the yield: prepare in open(), and clean up in close()"
+        return "remove the yield, prepare in open(), and clean up in close()"
     if callback in ("for_job", "key_batch", "on_recover_window"):
         return "return the value"
     return "collect values with self.<port>.collect(subject, value)"

@@ -4,9 +4,9 @@ from typing import Any, Final
 import attrs
 
 LATE_EVENTS: Final = "late_events"
-"""The port for late events that the job or one of its components diverts. Its values are `LateEvent`s."""
+"""The port for late events that the job or one of its components diverts. The port's values are `LateEvent`s."""
 DEAD_LETTERS: Final = "dead_letters"
-"""The port for dead letters of a job with `on_error="dead_letter"`. Its values are `DeadLetter`s."""
+"""The port for dead letters of a job with `on_error="dead_letter"`. The port's values are `DeadLetter`s."""
 
 
 @attrs.frozen
@@ -14,12 +14,13 @@ class LateEvent:
     """A late event that the job or one of its components diverted.
 
     :param job: the job's name
-    :param source: the name of the event's source
+    :param source: the name of the event's source; empty for an event that a timer callback added to a component
     :param key: the event's key
     :param timestamp: the event's time
     :param value: the event's value
     :param watermark: the watermark of the event's batch
-    :param by: the name of the window for which the event was too late; `None` if the job itself diverted the event
+    :param by: the name of the window or join for which the event was too late; `None` if the job itself diverted the
+        event
     """
 
     job: str
@@ -33,21 +34,24 @@ class LateEvent:
 
 @attrs.frozen
 class DeadLetter:
-    """A failed callback whose changes were undone, in a job that continues after failures (`semantics.md` 19).
+    """A failed callback whose changes were undone, or a late event that its sink could not encode, in a job that
+    continues after failures (`semantics.md` 19, 31).
 
     :param job: the job's name
     :param handler: the handler's class, as `MODULE:NAME`
-    :param callback: ``key_event``, ``on_event``, ``on_timer_expired`` or the name of a window's callback
+    :param callback: ``key_event``, ``on_event``, ``on_timer_expired`` or the name of a function that a window or join
+        called; ``late_events`` for a late event
     :param error: the type and message of the exception
     :param traceback: the formatted traceback, reduced to the frames of the user's code
-    :param shown: a readable form of the record, event or timer
-    :param source: the name of the source; `None` for a timer
-    :param record: the raw record in `key_event`, the `KeyedEvent` in `on_event`, `None` for a timer; the
-        `repr` of this value if the sink does not support the value
-    :param key: the subject's key; `None` in `key_event`
-    :param timestamp: the time of the event or timer, or the time at which the window was due; `None` in `key_event`
+    :param shown: a readable form of the record, event or timer, or of the arguments of a window's or join's call
+    :param source: the name of the source; `None` for a timer, window or join
+    :param record: the raw record for `key_event`, the `KeyedEvent` for `on_event` or a late event, `None` for a timer,
+        window or join; the `repr` of the record or event if the sink does not support its type
+    :param key: the subject's key; `None` for `key_event`
+    :param timestamp: the time of the event or timer, or the time at which the window or join was due; `None` for
+        `key_event`
     :param tag: the timer's tag
-    :param watermark: the watermark of the batch; `None` before the first watermark, and in `key_event`
+    :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
     :param state: the key's state before the callback, by spec name
     :param timers: the key's pending timers before the callback, as pairs of timestamp and tag
     :param packed: the data that `amadou reproduce` and `amadou replay` need to run the callback again

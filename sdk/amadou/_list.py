@@ -70,7 +70,7 @@ class ListState(MutableSequence[T]):
     __hash__ = None  # type: ignore[assignment]
 
     def insert(self, index: int, value: T) -> None:
-        """Insert an item before an index, as a `list` does."""
+        """Insert an item before an index, like `list.insert`."""
         self._encoded.insert(index, self._encoded_of(value))
         self._changed = True
 
@@ -133,15 +133,15 @@ class _ExpiringListState(ExpiringState, ListState[T]):
 
 
 class ListSpec(SingleTypeSpec[ListState[T]], Generic[T]):
-    """State spec for a list per subject.
+    """Spec for a list per subject.
 
     :param type: the type of the items: any type that `codec_for` supports
     :param ttl: duration in event time after which an item expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
     :param codec: codec for the items, for types that `codec_for` does not support
     :param version: the version of the item type; must be positive if `migrate` is set
-    :param migrate: function that converts an item of an older version: called with the item in encoded form, such as a
-        `dict` for a class, and the item's version; returns an item of the current type (`semantics.md` 17)
+    :param migrate: function that converts an item of an older version. The function receives the item in encoded form,
+        such as a `dict` for a class, and the item's version. It returns an item of the current type (`semantics.md` 17)
     """
 
     _usage = "state_for(subject).append(…)"

@@ -92,7 +92,7 @@ class MapState(MutableMapping[K, V]):
         return default
 
     def popitem(self) -> tuple[K, V]:
-        """Remove and return the entry that was inserted last, as a `dict` does."""
+        """Remove and return the entry that was inserted last, like `dict.popitem`."""
         if not self._encoded:
             raise KeyError("popitem(): the map is empty")
         encoded_key = next(reversed(self._encoded))
@@ -178,8 +178,9 @@ class MapSpec(StateSpec[MapState[K, V]], Generic[K, V]):
     :param key_codec: codec for the keys, for types that `codec_for` does not support
     :param codec: codec for the values, for types that `codec_for` does not support
     :param version: the version of the value type; must be positive if `migrate` is set
-    :param migrate: function that converts a value of an older version: called with the value in encoded form, such as a
-        `dict` for a class, and the value's version; returns a value of the current type (`semantics.md` 17)
+    :param migrate: function that converts a value of an older version (`semantics.md` 17). The function receives the
+        value in encoded form, such as a `dict` for a class, and the value's version. It returns a value of the current
+        type
     """
 
     _usage = "state_for(subject)[…] = …"

@@ -19,9 +19,9 @@ amadou finds a plugin if its package declares an entry point in the group ``amad
     [project.entry-points.amadou]
     pager = "my_company.plugin"
 
-or if a job lists the plugin: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou instantiates it
-without arguments. ``amadou plugins`` lists the loaded plugins. Plugins are loaded on the driver only. The connectors
-and codecs that a job uses are sent to the workers with the job, like its handler.
+or if a job lists the plugin: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou
+creates an instance without arguments. ``amadou plugins`` lists the installed plugins. Plugins are loaded on the driver
+only. The connectors and codecs that a job uses are sent to the workers with the job, like its handler.
 
 - The environment variable ``AMADOU_PLUGINS_OFF`` disables plugins from entry points. Set it to ``all``, or to the
   plugins' names, separated by commas.

@@ -17,19 +17,19 @@ def _not_total(_: Any, __: Any, name: str) -> None:
 
 def _not_job(_: Any, __: Any, label: str | None) -> None:
     if label == "job":
-        raise ValueError("the label 'job' is reserved for the name of the job: use another label")
+        raise ValueError("the label 'job' is reserved for the name of the job: use a different label")
 
 
 @attrs.frozen
 class Metric:
-    """A metric of a run, computed from the reports of its batches; see `amadou.hookspecs.amadou_register_metrics`.
+    """A metric of a run, computed from the run's batch reports; see `amadou.hookspecs.amadou_register_metrics`.
 
     :param name: the metric's name, following Prometheus conventions: lower-case letters and underscores, with the unit
         at the end (``_seconds``, ``_bytes``). The name must not end in ``_total``
     :param help: a sentence that describes the metric
     :param kind: `"counter"` for a sum over all batches, `"gauge"` for the value after the latest batch
-    :param read: function that accepts a `BatchReport` and returns the counter's increase or the gauge's value: a single
-        number, or a mapping from the label's values to numbers; `None` if there is no value
+    :param read: function that accepts a `BatchReport` and returns the counter's increase or the gauge's value, or
+        `None` if there is no value. With a `label`, the function returns a mapping from the label's values to numbers
     :param label: the label whose values distinguish the numbers, such as ``port``; `None` for a single number
     :raises ValueError: an argument is invalid
     """

@@ -16,8 +16,8 @@ T = TypeVar("T")
 @attrs.frozen
 class Param:
     """A job parameter, set at deployment. The value comes from `amadou run … -p NAME=VALUE`, the environment variable
-    `NAME` or the default, in this order of precedence. A `Param` can be a handler attribute, a setting of a connector
-    or job, or a value in a setting that is a mapping.
+    `NAME` or the default, in this order of precedence. A `Param` can be a handler's attribute, a setting of a connector
+    or a job, or a value in a setting that is a mapping.
 
     :param name: the name on the command line and in the environment
     :param default: the value if the parameter is not set; a parameter without a default must be set
@@ -51,8 +51,8 @@ class Param:
         except (ValueError, TypeError, ArithmeticError) as error:
             kind = getattr(self.type, "__name__", repr(self.type))
             if self.secret:
-                raise ParamError((f"the value of the parameter {self.name} is not a valid {kind}",)) from None
-            raise ParamError((f"the parameter {self.name}: {text!r} is not a valid {kind}: {error}",)) from error
+                raise ParamError((f"the value of parameter {self.name} is not a valid {kind}",)) from None
+            raise ParamError((f"{text!r} is not a valid {kind} for parameter {self.name}: {error}",)) from error
 
     def _given(self, value: Any) -> Any:
         return Secret(value) if self.secret and value is not None else value
@@ -85,10 +85,10 @@ def params_of(holders: Iterable[Any]) -> list[Param]:
 
 
 def with_values(holder: T, given: Mapping[str, str], problems: list[str]) -> T:
-    """Return a copy of a connector, handler or job with each parameter replaced by its value. Without parameters,
-    return the object itself.
+    """Return a copy of a connector, handler or job with each parameter replaced by its value. If there are no
+    parameters, return the object itself.
 
-    :param problems: list to which this function appends one sentence per parameter whose value is missing or invalid
+    :param problems: list to which this function adds a sentence for each parameter whose value is missing or invalid
     """
     values = {}
     for attribute, setting in settings_of(holder).items():

@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class SinkSpec(Spec, Generic[T]):
-    """An output port. A handler may have any number of ports; `Job(sinks=…)` connects each port to its sinks.
+    """An output port. A handler can have any number of ports; `Job(sinks=…)` connects each port to its sinks.
 
     :param type: the type of the collected values; any type that `codec_for` supports
     :param name: the port's name; by default the attribute's name
@@ -28,7 +28,7 @@ class SinkSpec(Spec, Generic[T]):
         self.codec = codec
 
     def collect(self, subject: Subject, value: T) -> None:
-        """Emit a value to the port. The value is committed with the batch: once, or not at all if the batch fails.
+        """Emit a value to the port. The value is committed with the batch, unless the callback or the batch fails.
 
         :raises EncodeError: the value does not fit the port's type, or the sink does not support it
         :raises PortError: the job has no sink for this port
@@ -42,8 +42,8 @@ class SinkSpec(Spec, Generic[T]):
             raise EncodeError(value, self.type, error.why, self.name, subject.key) from error
 
     def collect_rows(self, subject: Subject, rows: list[tuple[Any, ...]]) -> None:
-        """Emit values of a named tuple class, passed as plain tuples: the same as `collect`, but faster if the sink's
-        codec has `encode_rows`.
+        """Emit values of a named tuple class that are passed as plain tuples. The result is the same as with `collect`.
+        If the port's codec has `encode_rows`, this method is faster.
 
         :raises EncodeError: a value does not fit the port's type, or the sink does not support it
         :raises PortError: the job has no sink for this port

@@ -27,8 +27,8 @@ class Counts:
     """Counts of one batch, or of all batches of a run.
 
     :param records: number of records read, by source
-    :param events: number of events processed
-    :param late: number of processed events that were behind the watermark
+    :param events: number of events processed, including late events that the job dropped or diverted
+    :param late: number of events behind the watermark, whether the job delivered, dropped or diverted them
     :param dropped: number of late events that were dropped by the job, or by components such as windows. An event
         dropped by more than one window is counted once
     :param timers_set: number of timers that callbacks set, not counting timers that were already set
@@ -60,12 +60,14 @@ class Counts:
 
     @property
     def dead_letters(self) -> int:
-        """The number of callbacks that failed and became dead letters, including `key_event` for records."""
+        """The number of dead letters: failed callbacks, including `key_event`, and late events that the sink could not
+        encode.
+        """
         return self.outputs.get(DEAD_LETTERS, 0)
 
     @classmethod
     def total(cls, parts: Sequence["Counts"]) -> "Counts":
-        """Return the sum of several `Counts`, for example of a batch's tasks."""
+        """Return the sum of several `Counts`, such as the counts of a batch's tasks."""
         sums: dict[str, Any] = {}
         for field in attrs.fields(cls):
             each = [getattr(part, field.name) for part in parts]
@@ -83,7 +85,7 @@ class Run:
     """A run of a job.
 
     :param id: id of the run's checkpoint, as in `SinkBatch.run`; it does not change at a restart
-    :param job: the job that runs, with parameter values set and with the changes of plugins
+    :param job: the job that runs, with its parameters set and with the changes that plugins made
     :param engine: the engine that runs the job
     :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
     :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
@@ -107,8 +109,8 @@ class PartitionReport:
     :param lag: number of unread records in the partition after the batch, counted when the batch was planned; `None` if
         the source does not report this number
     :param age: age of the newest event read from the partition, measured at the start of the batch; zero if the
-        partition has no unread records, `None` if the age is unknown
-    :param holds_back: `True` if the watermark waits for this partition
+        partition has no unread records, `None` if `lag` is `None` or before the first event
+    :param holds_back: `True` for the partition that holds the watermark back, `False` for all others
     """
 
     source: str
@@ -128,22 +130,22 @@ class PartitionReport:
 class BatchReport:
     """A report of a batch whose outputs are committed.
 
-    Durations of parallel tasks are summed.
+    In `stage_seconds` and `callback_seconds`, the durations of parallel tasks are summed.
 
     :param number: the batch's number; the numbering continues after a restart
     :param counts: the batch's counts
     :param watermark: the batch's watermark; `None` before the first watermark
-    :param seconds: time to process and commit the batch
+    :param seconds: wall-clock time to process and commit the batch
     :param completed: clock time when the batch was completed
     :param stage_seconds: duration of each stage: `keying` (turning records into packed events), `processing` (timers
         and events, including unpacking and packing state), `writing` (outputs to the sinks' writers) and `committing`
-    :param callback_seconds: time spent in each callback: `key_event`, `on_event`, `on_timer_expired`, and each
-        component that fired, by its name. A component's time includes the functions that the component called. The time
-        of a vectorised call is attributed to the callback that the call replaces. All times include the overhead of the
-        calling loop, a few tenths of a microsecond per call
-    :param callback_calls: number of calls of each of these callbacks
-    :param down: for each source that other sources depend on (`DependsOn`): `True` if the source is down
-    :param partitions: the progress of each partition of the sources
+    :param callback_seconds: time spent in each callback, such as `key_event`, `on_event` and `on_timer_expired`, and in
+        each component that fired, by name. A component's time includes the functions that the component called. The
+        time of a vectorised call is attributed to the callback that the call replaces. All times include the overhead
+        of the calling loop, a few tenths of a microsecond per call
+    :param callback_calls: number of calls of each callback and component in `callback_seconds`
+    :param down: `True` if the source is down, by source, for the sources that other sources depend on (`DependsOn`)
+    :param partitions: the progress of each source's partitions
     """
 
     number: int
@@ -170,7 +172,7 @@ class RunSummary:
     :param job: the job's name
     :param batches: number of completed batches
     :param counts: the counts of all batches
-    :param watermark: the last watermark
+    :param watermark: the watermark of the last batch; `None` before the first watermark
     """
 
     job: str
@@ -196,7 +198,7 @@ class RunSummary:
         late += [f"{counts.dropped:,} dropped"] if counts.dropped else []
         shown_late = f"{counts.late:,} ({', '.join(late)})" if late else f"{counts.late:,}"
         letters = f"dead letters: {counts.dead_letters:,}; " if counts.dead_letters else ""
-        held = "".join(f"held: {count:,} of {source}; " for source, count in sorted(counts.held.items()))
+        held = "".join(f"held: {count:,} from {source}; " for source, count in sorted(counts.held.items()))
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         fallbacks = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.vectorized_fallbacks.items()))
         counters += f"vectorized fallbacks: {fallbacks}; " if fallbacks else ""

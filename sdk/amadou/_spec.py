@@ -5,7 +5,7 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__reduc
 
 
 class Spec:
-    """A named declaration in a handler: for the state of each subject, or for an output port.
+    """A named declaration in a handler, either of per-subject state or of an output port.
 
     A spec that is a class attribute is named after the attribute, unless `name=` is set. A spec created at run time
     needs a `name=`.
@@ -13,12 +13,13 @@ class Spec:
 
     _name: str | None
     _usage: ClassVar[str] = "…"
-    """Code that uses the spec in a callback, without the spec's name and the dot."""
+    """Code that uses the spec in a callback, for messages; follows the spec's name and a dot."""
     _removal: ClassVar[str] = "…"
-    """Code that clears the state in a callback, without the spec's name and the dot."""
+    """Code that clears the state in a callback, for messages; follows the spec's name and a dot."""
     _functions: ClassVar[tuple[str, ...]] = ()
-    """Attributes that `_resolve` creates when the first of them is called, since creating codecs is slow. They are
-    instance attributes: a property takes three times as long to look up, and each event needs a lookup.
+    """Names of the functions that `_resolve` creates on the first call to any of them, because creating codecs is slow.
+    The functions are instance attributes: looking up a property would take three times as long, and each event needs a
+    lookup.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -40,7 +41,7 @@ class Spec:
         return self._name
 
     def _defer(self) -> None:
-        """Make the first call to any of the `_functions` create all of them."""
+        """Set up the `_functions`, so that the first call to any of them creates all of them."""
         for name in self._functions:
             setattr(self, name, partial(self._resolved, name))
 
@@ -49,7 +50,7 @@ class Spec:
         return getattr(self, name)(value)
 
     def _resolve(self) -> None:
-        """Create the attributes that `_functions` lists."""
+        """Create the functions that `_functions` lists."""
 
     def __getstate__(self) -> dict[str, Any]:
         # cattrs codecs cannot be pickled: the receiving process creates new codecs.

@@ -57,7 +57,7 @@ class ExpiringState:
 
 
 class StateSpec(Spec, Generic[S]):
-    """Base class of specs for named state of each subject.
+    """Base class of specs that declare named state, stored per subject.
 
     State consists of parts: a single value, the values of a map or the items of a list. Each part expires separately,
     and parts from an older version are migrated one by one. With a `ttl`, each part is stored as a pair: the time it
@@ -118,8 +118,8 @@ class StateSpec(Spec, Generic[S]):
         return state
 
     def bound(self, subject: Subject) -> StateTable:
-        """Check a spec against the stored structure of its state, and return the spec's state table. The spec may have
-        been created at run time.
+        """Check that the spec can read the stored state, and return the spec's state table. The spec may have been
+        created at run time.
 
         :raises StateDecodeError: the spec cannot read the state
         """
@@ -156,7 +156,7 @@ class StateSpec(Spec, Generic[S]):
         return pack(self.structure())
 
     def expire(self, state: Any, now: int) -> None:
-        """Remove the parts of a state object that have expired.
+        """Remove the expired parts of a state object.
 
         :param now: the event time at which expiry is checked, in microseconds; see `_expires_by`
         """
@@ -202,7 +202,7 @@ class StateSpec(Spec, Generic[S]):
 
     def _expires_by(self, subject: Subject) -> int | None:
         """Return the event time at which expiry is checked, in microseconds; `None` before the first watermark."""
-        # In a timer callback, this is 1 µs before the timer's time: a timer set for the expiry time can read the state.
+        # In a timer callback, 1 µs before the timer's time, so a timer due at the expiry time still sees the state.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 
@@ -299,7 +299,7 @@ class StateSpec(Spec, Generic[S]):
 
 
 class SingleTypeSpec(StateSpec[S]):
-    """Base class of state specs whose parts have a single type."""
+    """Base class of state specs whose parts all have the same type."""
 
     _functions = ("encode", "decode")
     type: Any

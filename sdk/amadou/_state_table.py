@@ -11,10 +11,10 @@ from amadou.event_time import MICROSECOND
 
 
 class StateTable:
-    """The state of all subjects under one spec.
+    """The state of a key group's subjects under one spec.
 
     State stays packed until a callback uses the spec. Then one call unpacks the state of all subjects that the batch
-    touches. This takes a third of the time that separate calls would take.
+    touches. This takes a third of the time that one call per subject would take.
     """
 
     __slots__ = ("batch_local", "component", "encoded_values", "expires", "has_ttl", "next_timers", "packed", "states")
@@ -25,17 +25,17 @@ class StateTable:
         self.has_ttl = False
         """`True` if the spec of `states` has a `ttl`."""
         self.expires: dict[Key, int] = {}
-        """Times at which the oldest part of a key's state expires, by key, in microseconds; for a spec with a `ttl`."""
+        """Time at which the oldest part of each key's state expires, in microseconds, if the spec has a `ttl`."""
         self.next_timers: dict[Key, int] = {}
-        """Times of the component's timers, by key, in microseconds, if the spec is a component."""
+        """Time of each key's next timer, in microseconds, if the spec is a component."""
         self.encoded_values: dict[Key, Any] = {}
-        """Unpacked state of the subjects that the batch touches, before the changes of the batch."""
+        """Unpacked state of the subjects that the batch touches, by key, before the batch's changes."""
         self.states: dict[Key, Any] = {}
-        """State objects that callbacks have used, with the callbacks' changes."""
+        """State objects that callbacks have used, by key, with the callbacks' changes."""
         self.component: Any = None
         """The component that used the table last."""
         self.batch_local: dict[Key, Any] = {}
-        """Values that a component stores until the end of the batch."""
+        """Values that a component stores until the end of the batch, by key."""
 
     def unpacked(self) -> list[Any]:
         """Return the stored state of all subjects, in the order of `packed`."""
@@ -116,12 +116,12 @@ class StateTable:
                 self.encoded_values[key] = unpack(self.packed[key])
 
     def unstored(self) -> list[Key]:
-        """Return the keys whose state has changed and is not packed yet."""
+        """Return the keys whose state has changed but is not packed yet."""
         return [key for key, state in self.states.items() if state._changed]
 
 
 def packed_state(state: Any) -> bytes | None:
-    """Return the packed form of a state object; `None` if there is no state.
+    """Return the packed form of a state object; `None` if it contains no state.
 
     :raises EncodeError: msgpack does not support the state
     """

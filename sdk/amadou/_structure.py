@@ -1,4 +1,4 @@
-"""The structure of types, as plain data for the checkpoint. Runs use this data to check that new code can read the
+"""The structure of types, as plain data for the checkpoint. A run uses this data to check that new code can read stored
 state.
 """
 
@@ -15,18 +15,18 @@ from amadou.fields import field_types, fields_of
 def structure_of(type_: Any) -> dict[str, Any]:
     """Return the structure of a type: ``{"is": description, "classes": {name: fields}}``.
 
-    A description is the name of a scalar; ``{"list": description}``, and so on for containers; ``{"fixed":
-    [description, …]}`` for a tuple of fixed length; ``{"dict": [description, description]}``; ``{"union": [[tag,
-    description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name, "values": [[type, text], …], "open": true
-    if the enum accepts other values}``; or ``{"class": name}``. The fields of a class are ``{name: [description, true
-    if the field is required]}``.
+    A description is the name of a scalar or of a container without item types; ``"Any"``; ``{"list": description}``,
+    and so on for containers; ``{"fixed": [description, …]}`` for a tuple of fixed length; ``{"dict": [description,
+    description]}``; ``{"union": [[tag, description], …]}``; ``{"literal": [[type, text], …]}``; ``{"enum": name,
+    "values": [[type, text], …], "open": true if the enum accepts other values}``; or ``{"class": name}``. The fields of
+    a class are ``{name: [description, true if the field is required]}``.
     """
     describing = _Describing()
     return {"is": describing.of(type_), "classes": describing.classes}
 
 
 class _Describing:
-    """Describes a type and the classes in it, each class once."""
+    """Describes a type and the classes that it contains, each class only once."""
 
     def __init__(self) -> None:
         self.classes: dict[str, dict[str, Any]] = {}

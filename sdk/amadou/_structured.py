@@ -26,7 +26,7 @@ _UNIONS: Final = (Union, types.UnionType)
 def structured_codec(type_: Any) -> "StructuredCodec[Any]":
     """Return the codec of an enum, a typed container, a union, an attrs class, a dataclass or a named tuple.
 
-    :raises UnsupportedTypeError: the type is not one of these
+    :raises UnsupportedTypeError: the type, or a type inside it, is not supported
     """
     _check_supported(type_, type_, set())
     try:
@@ -93,7 +93,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
         classes = [get_origin(member) or member for member in arguments if get_origin(member) is not Literal]
         twice = {_name(kind) for kind in classes if classes.count(kind) > 1}
         if twice:
-            raise UnsupportedTypeError(outer, f"more than one member is a {', '.join(twice)}: use different classes")
+            raise UnsupportedTypeError(outer, f"the union has more than one {', '.join(twice)}: use different classes")
     if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
         raise UnsupportedTypeError(outer, f"{type_} cannot be stored")
     for argument in arguments:
@@ -132,7 +132,8 @@ def _name(class_: Any) -> str:
 
 
 # Each pair of hooks below checks both directions. By default, cattrs accepts "ab" as a list of strings, a subclass
-# as its base class, and an object of another class with the same attributes. It also drops unexpected attributes.
+# as its base class, and an object of a different class with the same attributes. cattrs also drops unexpected
+# attributes.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:

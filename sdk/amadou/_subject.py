@@ -21,23 +21,25 @@ class Timer(NamedTuple):
 
 
 class Subject(Generic[K_co]):
-    """The current key, as passed to a callback, with the time of the current event or timer. Provides access to the
-    key's timers and state.
+    """The key for which a callback is called, with the time of the current event or timer. Provides access to the key's
+    timers and state.
 
-    The type of the key can be declared: `subject.key` is a `str` for a `Subject[str]` and `Any` for a `Subject`.
+    The key's type can be declared: `subject.key` has the type `str` for a `Subject[str]`, and `Any` for a plain
+    `Subject`.
 
     Access state through the handler's specs: ``self.counts.state_for(subject)``. A subject is valid only during the
-    callback that receives it: the next callback may receive the same object, for another key.
+    callback that receives it: the next callback may receive the same object, with a different key.
     """
 
     __slots__ = ("_batch", "_tables", "_timers", "is_late", "key", "source", "timer_tag", "timestamp")
 
     key: K_co
-    """The key, of the type that `key_event` returned."""
+    """The key, of the type that `key_event` returned; `None` in a callback without a key."""
     timestamp: datetime
     """The time of the current event or timer, in UTC."""
     source: str | None
-    """The name of the current event's source; `None` in `on_timer_expired`."""
+    """The name of the current event's source; `None` while timers fire. In a dependency callback, the name of the
+    source that is down or has recovered."""
     is_late: bool
     """`True` if the current event is older than the watermark of its batch (`semantics.md` 13)."""
     timer_tag: str
@@ -70,12 +72,13 @@ class Subject(Generic[K_co]):
         (`semantics.md` 10).
 
         :param timestamp: an aware datetime, with microsecond precision
-        :param tag: string that distinguishes timers with the same time; available as `subject.timer_tag` when the timer
-            fires
+        :param tag: string that distinguishes timers due at the same time; available as `subject.timer_tag` when the
+            timer fires
         :returns: `True` if the timer is set; `False`, without any effect, if the timestamp is at or before the
             watermark (`semantics.md` 9)
         :raises NaiveTimestampError: the timestamp has no time zone
         :raises TimestampRangeError: the timestamp is outside the years 1 to 9999 in UTC
+        :raises TypeError: the tag is not a `str`
         :raises EncodeError: the tag contains a lone surrogate
         :raises TimerError: the handler does not define `on_timer_expired`
         """
@@ -153,7 +156,7 @@ class Subject(Generic[K_co]):
 
 
 def batch_of(subject: Subject) -> Batch:
-    """Return the batch that a subject belongs to, for engines."""
+    """Return the batch that a subject belongs to, for use by engines."""
     return subject._batch
 
 

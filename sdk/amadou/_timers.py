@@ -6,8 +6,9 @@ from amadou._event import Key
 
 
 class Timers:
-    """The pending timers of the subjects, grouped by time, because windows of many subjects end at the same time. Times
-    are in microseconds."""
+    """The pending timers of the subjects, grouped by time, because many subjects have timers for the same time. Times
+    are in microseconds.
+    """
 
     __slots__ = ("_before", "_times", "changes", "pending", "plain", "removed", "tagged")
 
@@ -22,8 +23,8 @@ class Timers:
         self.removed = 0
         """Number of timers removed since this object was created."""
         self.changes: list[tuple[Key, int, str, bool]] | None = None
-        """Timers added (`True`) and discarded (`False`), so that the changes can be undone; `None` if the
-        changes are not recorded."""
+        """Timers added (`True`) and removed (`False`), so that the changes can be undone; `None` if the changes are not
+        recorded."""
         self._before = self.pending
         # Times by key, collected when a callback first lists timers. May include times whose timers have been removed.
         self._times: dict[Key, set[int]] | None = None

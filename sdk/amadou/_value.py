@@ -60,7 +60,7 @@ class ValueState(Generic[T]):
 
     @property
     def exists(self) -> bool:
-        """`True` if a value has been set and not cleared."""
+        """`True` if a value has been set and has neither been cleared nor expired."""
         return self._encoded is not MISSING
 
     def clear(self) -> None:

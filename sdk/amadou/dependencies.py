@@ -1,7 +1,7 @@
 """Sources that depend on other sources: the declaration, the rules, and the handler's callbacks.
 
 `DependsOn` declares a dependency of a job. A handler may define the callbacks of `DependencyCallbacks`. Each
-callback is called with a `DependencyChange`. A run applies the rules `downtime` and `has_recovered`. The rules accept
+callback receives a `DependencyChange`. A run applies the rules `downtime` and `has_recovered`. The rules accept
 any values that can be compared and subtracted, such as event times. See `docs/dependencies.md`.
 """
 
@@ -52,7 +52,7 @@ class DependsOn:
         if not isinstance(threshold, timedelta | Param) or (
             isinstance(threshold, timedelta) and threshold < timedelta(0)
         ):
-            problems.append(f"{label}: threshold must be a timedelta or seconds, zero or more, not {threshold!r}")
+            problems.append(f"{label}: threshold must be zero or more, as a timedelta or in seconds, not {threshold!r}")
         if not isinstance(most, Param) and (type(most) is not int or most < 1):
             problems.append(f"{label}: max_held must be a positive integer, not {most!r}")
         if self.dependent == self.on:

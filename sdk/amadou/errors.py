@@ -1,11 +1,11 @@
-"""Every error that amadou raises.
+"""The errors that amadou raises. Plugins define more subclasses of `AmadouError`.
 
 ::
 
     AmadouError
     ├── LoadError              the job passed to a command cannot be found or imported
     ├── JobError               the job has mistakes; the message lists all of them
-    ├── ParamError             a deployment parameter is missing, unknown or cannot be parsed
+    ├── ParamError             a parameter is missing, cannot be parsed, or does not belong to the job
     ├── CallbackError          a handler's callback failed, or returned an unusable value
     ├── EventError             `key_event` returned a value that cannot become an event
     │   ├── NaiveTimestampError    (also for timers)
@@ -17,10 +17,10 @@
     ├── NotRunError            a callback returned a generator or coroutine, so the callback's code did not run
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
-    ├── RecoverError           a window or join of an earlier run is due, but the handler does not provide it
+    ├── RecoverError           a window or join from an earlier run is due, but the handler does not provide it
     ├── SpecError              a spec has invalid settings
     ├── CodecError
-    │   ├── UnsupportedTypeError   there is no codec for a type
+    │   ├── UnsupportedTypeError   amadou has no codec for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
     │   └── StateDecodeError       stored state does not fit its spec
     ├── PortError              a value was collected into a port without a sink
@@ -29,7 +29,7 @@
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
-    ├── TooManyHeldError       more events are held for a source that is down than `DependsOn` allows
+    ├── TooManyHeldError       more events are held while a source is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
     ├── VectorizedPathError    a test run had different results on the vectorised and the per-event path
     ├── PlatformError          Java or pyspark is missing, does not start, or has the wrong version
@@ -96,7 +96,7 @@ class JobError(AmadouError):
 
 
 class ParamError(AmadouError):
-    """Deployment parameters are missing, unknown or cannot be parsed.
+    """Deployment parameters are missing, cannot be parsed, or do not belong to the job.
 
     :param problems: one sentence per mistake
     """
@@ -225,7 +225,7 @@ class KeyTypeError(EventError):
 
 
 class TooFarAheadError(EventError):
-    """An event is further ahead of the clock than the job's `max_ahead` (`semantics.md` 4).
+    """An event is further ahead of the clock than the job's `max_ahead` allows (`semantics.md` 4).
 
     :param timestamp: the event's timestamp
     :param limit: the maximum timestamp that `max_ahead` allowed when the event was checked
@@ -235,8 +235,8 @@ class TooFarAheadError(EventError):
         self.timestamp = timestamp
         self.limit = limit
         super().__init__(
-            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: the job's max_ahead currently "
-            f"allows times up to {limit.isoformat(timespec='seconds')}"
+            f"the timestamp {timestamp.isoformat()} is too far ahead of the clock: correct the timestamp, or raise "
+            f"the job's max_ahead, which currently allows times up to {limit.isoformat(timespec='seconds')}"
         )
 
 
@@ -317,7 +317,7 @@ class KeylessError(AmadouError):
 
 
 class RecoverError(AmadouError):
-    """A window or join of an earlier run is due, but the handler neither declares it nor returns it from
+    """A window or join from an earlier run is due, but the handler neither declares it nor returns it from
     `on_recover_window`.
 
     :param handler: the handler's class name
@@ -357,7 +357,7 @@ class CodecError(AmadouError):
 
 
 class UnsupportedTypeError(CodecError):
-    """There is no codec for a type.
+    """amadou has no codec for a type.
 
     :param type_: the type
     :param why: the reason, and the types to use instead
@@ -524,8 +524,7 @@ class TooManyDeadLettersError(AmadouError):
 
 
 class TooManyHeldError(AmadouError):
-    """More events are held for a source that is down than `DependsOn(max_held=…)` allows. The batch is not
-    committed.
+    """More events are held while a source is down than `DependsOn(max_held=…)` allows. The batch is not committed.
 
     :param source: the source whose events are held
     :param on: the source that is down
@@ -539,16 +538,16 @@ class TooManyHeldError(AmadouError):
         self.held = held
         self.max_held = max_held
         super().__init__(
-            f"{held:,} events of {source!r} are held, more than max_held={max_held:,} of DependsOn({source!r}, "
-            f"on={on!r}). No event is lost. Increase max_held, and run the job again with the same checkpoint. The "
-            f"held events are processed when {on!r} has caught up"
+            f"{held:,} events from source {source!r} are held, more than max_held={max_held:,} of "
+            f"DependsOn({source!r}, on={on!r}). No event is lost. Increase max_held, and run the job again with the "
+            f"same checkpoint. The held events are processed when {on!r} has caught up"
         )
 
 
 class EngineDifferenceError(AmadouError):
     """A test run on both engines had different results.
 
-    :param what: the result that differs: `trace`, `state`, `newest`, `letters`, or `outcome` if one engine failed
+    :param what: the result that differs, such as `trace` or `state`; `outcome` if at least one engine failed
     :param embedded: the embedded engine's result at the first difference, shortened
     :param spark: Spark's result at the same position, shortened
     :param where: the position of the first entry that differs, and the number of entries on each engine
@@ -573,7 +572,8 @@ class VectorizedPathError(AmadouError):
     :param what: the result that differs, such as `outputs`, `state`, or `outcome` if one path failed
     :param vectorized: the vectorised path's result at the first difference, shortened
     :param per_event: the per-event path's result at the same position, shortened
-    :param where: the position of the first entry that differs, and the number of entries on each path
+    :param where: the position of the first entry that differs, and the number of entries on each path; the traceback if
+        only the vectorised path failed
     """
 
     def __init__(self, name: str, what: str, vectorized: str, per_event: str, where: str = "") -> None:

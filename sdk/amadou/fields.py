@@ -43,7 +43,7 @@ def fields_of(type_: Any) -> tuple[Field, ...]:
 def field_types(type_: Any) -> dict[str, Any] | None:
     """Return the types of the fields by name; `None` for a type that is not a class with fields.
 
-    Type variables of a generic class are replaced by the type arguments, other type variables by `Any`.
+    A type variable is replaced by its type argument, or by `Any` if it has no type argument.
 
     :raises NameError: an annotation uses an undefined name
     """

@@ -1,13 +1,12 @@
 """All hooks that a plugin can implement.
 
-Hooks are called in the order in which plugins are loaded: first amadou's plugins, then entry points of installed
-packages, then the job's plugins. `register` hooks extend amadou, `prepare` hooks change a run, and the other hooks
-observe the run.
+Hooks are called in the order in which plugins are loaded: first amadou's own plugins, then the entry points of
+installed packages, then the job's plugins, and last the plugins from the command line. `register` hooks extend amadou,
+`prepare` hooks change a run, and the other hooks observe the run.
 
 A plugin that fails does not affect other plugins: amadou skips the failed plugin or hook call and logs a warning with
-the plugin's name. Three failures end the run, because the run would otherwise differ from what the user requested: an
-error in a `prepare` hook, a plugin of the job that cannot be loaded, and an `AmadouError` that a plugin raises on
-purpose in `amadou_run_started`.
+the plugin's name. Three failures end the run, because the job would not run as requested: an error in a `prepare` hook,
+a plugin of the job that cannot be loaded, and an `AmadouError` that a plugin raises in `amadou_run_started`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,30 +38,30 @@ def amadou_register_sinks() -> Mapping[str, type[Sink]]:  # type: ignore[empty-b
 
 @hookspec
 def amadou_register_codecs() -> Mapping[str, Callable[[Any], Any]]:  # type: ignore[empty-body]
-    """Register codecs by name, such as ``json`` in ``SinkSpec(ViewSum, codec="json")``. Each function is called with a
-    type and returns the codec for this type.
+    """Register codecs by name, such as ``json`` in ``SinkSpec(ViewSum, codec="json")``. Each name is mapped to a
+    function that accepts a type and returns a codec for this type.
     """
 
 
 @hookspec
 def amadou_register_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
-    """Register metrics. All plugins can read the metrics in `Run.metrics`, and plugins that export metrics also export
-    these metrics.
+    """Register metrics. Every plugin can read the metrics in `Run.metrics`. Plugins that export metrics export these
+    metrics, too.
     """
 
 
 @hookspec
 def amadou_register_commands(app: "typer.Typer") -> None:
-    """Add commands to ``amadou``.
+    """Add commands to the program ``amadou``.
 
-    :param app: the Typer application
+    :param app: the program's Typer application
     """
 
 
 @hookspec
 def amadou_prepare_job(job: Job) -> Job | None:
-    """Inspect or change a job before the run. Use `attrs.evolve` to create the changed job. The job's parameters
-    already have their values. Test runs do not call this hook.
+    """Inspect or change a job before the run. To create a changed job, use `attrs.evolve`. Each `Param` of the job has
+    already been replaced by its value. Test runs do not call this hook.
 
     :param job: the job, including the changes of earlier plugins
     :returns: the changed job; `None` to leave the job unchanged
@@ -79,15 +78,15 @@ def amadou_prepare_session(job: Job, settings: dict[str, str]) -> None:
 
 @hookspec
 def amadou_run_started(run: Run) -> None:
-    """Called when a run has started, after the check of sources and sinks and before the first batch. A plugin that
+    """Called when a run starts, after its sources and sinks have been checked and before the first batch. A plugin that
     raises an `AmadouError` ends the run.
     """
 
 
 @hookspec
 def amadou_batch_completed(run: Run, batch: BatchReport) -> None:
-    """Called when a batch has been processed and its outputs are committed. After a crash, this hook may be called
-    again with the same batch number.
+    """Called when a batch has been processed and its outputs have been committed. After a crash, the next run may call
+    this hook again with the same batch number.
 
     Called on the driver, in batch order; the next batch waits until the hook returns.
     """
@@ -95,7 +94,7 @@ def amadou_batch_completed(run: Run, batch: BatchReport) -> None:
 
 @hookspec
 def amadou_spark_progress(run: Run, progress: Mapping[str, Any]) -> None:
-    """Called with Spark's progress report for a batch, after `amadou_batch_completed` for the same batch and before
+    """Called with Spark's progress report on a batch, after `amadou_batch_completed` for the same batch and before
     `amadou_batch_completed` for the next batch. Not called for a batch that failed.
 
     :param progress: the fields of Spark's `StreamingQueryProgress` under Spark's names: ``durationMs``,
@@ -105,9 +104,9 @@ def amadou_spark_progress(run: Run, progress: Mapping[str, Any]) -> None:
 
 @hookspec
 def amadou_run_ended(run: Run, summary: RunSummary) -> None:
-    """Called when a run has reached the end of its input or has been stopped."""
+    """Called when a run has ended because it reached the end of its input or was stopped."""
 
 
 @hookspec
 def amadou_run_failed(run: Run, error: Exception) -> None:
-    """Called when a run has ended with an error."""
+    """Called when a run has ended with an error. Not called if the run fails before it starts."""

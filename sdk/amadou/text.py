@@ -1,4 +1,4 @@
-"""Readable text for any value. Creating the text never fails, and the result is always valid UTF-8."""
+"""Readable text for any value. Creating the text never fails, and the text can always be encoded as UTF-8."""
 
 from typing import Any
 
@@ -13,12 +13,12 @@ def valid(text: str) -> str:
 def shown_value(value: Any, limit: int | None = None) -> str:
     """Return the `repr` of a value, or the name of its type if `repr` fails.
 
-    :param limit: maximum number of characters; with a limit, secrets are also hidden. `None` to return the entire
-        string unchanged
+    :param limit: maximum number of characters; a limit also hides secrets. `None` to return the entire `repr`, with
+        any secrets in it
     """
     try:
         text = valid(repr(value))
-    except Exception as error:  # raised by the user's class, or nested too deeply
+    except Exception as error:  # raised by the user's class or by too deep nesting
         text = f"<{type(value).__name__}, whose repr failed: {type(error).__name__}>"
     return text if limit is None else shortened(text, limit)
 
@@ -39,5 +39,5 @@ def shown_error(error: BaseException) -> str:
 
 
 def error_type(shown: str) -> str:
-    """Return the type's name from the result of `shown_error`."""
+    """Return the name of the error's type from the result of `shown_error`."""
     return shown.partition(":")[0]

@@ -375,7 +375,7 @@ def test_more_than_may_be_held_ends_the_run(test_run: MakeRun) -> None:
     play = Play(test_run(job(DependsOn("activities", on="weather", max_held=2))))
     play.batch(weather=["a 10:00"])
     play.batch(activities=["a 11:00", "a 11:01"])
-    with pytest.raises(TooManyHeldError, match="3 events of 'activities' are held, more than max_held=2"):
+    with pytest.raises(TooManyHeldError, match="3 events from source 'activities' are held, more than max_held=2"):
         play.batch(activities=["a 11:02"])
 
 

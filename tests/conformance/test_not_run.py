@@ -139,7 +139,7 @@ def test_anything_else_that_a_callback_returns_is_left_alone(test_run: MakeRun) 
 
 def test_a_yield_that_can_be_seen_is_told_with_what_to_do_there() -> None:
     for callback, advice in (
-        ("open", "remove the yield: prepare in open.., and clean up in close.."),
+        ("open", "remove the yield, prepare in open.., and clean up in close.."),
         ("on_recover_window", "return the"),
     ):
         handler: Handler = type("Odd", (Recorder,), {callback: yielding, "__module__": __name__})()

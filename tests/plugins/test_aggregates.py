@@ -447,7 +447,7 @@ def test_what_is_no_aggregate_is_refused() -> None:
         NotAnAggregateError, match=r"'price' \(str\) is not an aggregate: pass one, such as Count\(\), or a "
     ):
         aggregate_of({"n": Count(), "of": "price"})
-    with pytest.raises(NotAnAggregateError, match=r"the name 1 \(int\) of an aggregate is not a string"):
+    with pytest.raises(NotAnAggregateError, match=r"the name 1 \(int\) of an aggregate must be a string"):
         aggregate_of({1: Count()})
     with pytest.raises(NotAnAggregateError, match=r"\[Count\(\)\] \(list\) is not a mapping of names to aggregates"):
         CompositeAggregate([Count()])  # type: ignore[arg-type]

@@ -238,7 +238,7 @@ def test_a_collection_ends_at_its_limit() -> None:
     accumulator = Collect().add([], event(3))
     Collect().result(accumulator).append(4)
     assert Collect().result(accumulator) == [3]
-    with pytest.raises(AggregateError, match="needs a limit of zero or more"):
+    with pytest.raises(AggregateError, match="needs an integer limit of zero or more"):
         Collect(limit=-1)
     with pytest.raises(AggregateError, match="needs a positive integer as k, not 0"):
         TopK(0)

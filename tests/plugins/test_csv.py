@@ -171,7 +171,7 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) 
         ({"delimiter": ""}, "delimiter must be a single character"),
         ({"delimiter": "||"}, "delimiter must be a single character"),
         ({"delimiter": '"'}, "other than a quote"),
-        ({"delimiter": 5}, "delimiter must be a single character other than a quote or line ending, not 5"),
+        ({"delimiter": 5}, "delimiter must be a single character other than a double quote or line ending, not 5"),
         ({"encoding": "utf-9"}, "encoding must be a Python text encoding, .*, not 'utf-9'"),
         ({"encoding": "hex"}, "encoding must be a Python text encoding, .*, not 'hex'"),
         ({"encoding": "undefined"}, "encoding must be a Python text encoding, .*, not 'undefined'"),
@@ -371,7 +371,7 @@ def test_an_aborted_part_leaves_nothing(tmp_path: Path) -> None:
 def test_errors_name_the_sink(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"CsvSink\('s3://out'\) cannot write to URIs"):
         CsvSink("s3://out").check("sums", int)
-    with pytest.raises(SinkError, match="is not a directory: give CsvSink another path"):
+    with pytest.raises(SinkError, match="is not a directory: give CsvSink a different path"):
         CsvSink(write(tmp_path / "file", b"")).check("sums", int)
 
     @frozen

@@ -124,7 +124,7 @@ def test_a_source_may_have_its_own_key_event() -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        ({}, "GeneratorSource needs a rate or a count: otherwise, infinitely many records are due"),
+        ({}, "GeneratorSource needs a rate or a count: set rate=, count= or both"),
         ({"count": 0}, "count must be a positive integer, not 0"),
         ({"count": 1.5}, "count must be a positive integer"),
         ({"count": True}, "count must be a positive integer"),
@@ -334,7 +334,7 @@ def test_a_batch_that_is_played_again_has_the_same_records(spark: Any, tmp_path:
 def test_an_endless_source_in_a_run_that_must_end_is_told(spark: Any) -> None:
     played, _ = job(GeneratorSource(number_and_draws, rate=500))
     with pytest.raises(
-        RunError, match="a GeneratorSource without a count never ends: set count, or use another trigger"
+        RunError, match="a GeneratorSource without a count never ends: set count, or use a different trigger"
     ):
         run(played, trigger="available-now")
 

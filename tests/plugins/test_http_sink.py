@@ -417,7 +417,7 @@ def test_a_run_that_waits_says_why_and_not_too_often(
     assert record.levelno == logging.WARNING
     assert record.getMessage() == (
         f"HttpSink({service.url}): the response is 503 Service Unavailable: in maintenance; the run waits "
-        "and retries for another 300 s"
+        "and retries for up to 300 s"
     )
 
 

@@ -98,7 +98,7 @@ def test_what_is_nested_too_deeply_for_json_is_refused(wrap: Any) -> None:
     value: Any = "leaf"
     for _ in range(2000):
         value = wrap(value)
-    with pytest.raises(EncodeError, match="nested too deeply: JSON can have at most 254 levels"):
+    with pytest.raises(EncodeError, match="nested too deeply: at most 254 levels"):
         JsonLinesSink("sums").codec(object).encode(value)
 
 
@@ -352,7 +352,7 @@ def test_check_makes_the_directory_and_leaves_nothing_in_it(tmp_path: Path) -> N
 def test_a_path_that_is_a_file_is_told_before_the_run(tmp_path: Path) -> None:
     (tmp_path / "sums").write_text("")
     for path in (tmp_path / "sums", tmp_path / "sums" / "below"):
-        with pytest.raises(SinkError, match="is not a directory: give JsonLinesSink another path"):
+        with pytest.raises(SinkError, match="is not a directory: give JsonLinesSink a different path"):
             JsonLinesSink(path).check("sums", int)
 
 

@@ -426,7 +426,7 @@ def test_the_bytes_of_a_port_s_own_codec_are_written_as_they_are(kafka: str) -> 
     topic = make_topic(kafka)
     written(KafkaSink(topic, kafka), ["a", "b"], InOwnBytes())
     assert sorted(each.value() or b"" for each in contents(kafka, topic)) == [b"aa", b"bb"]
-    with pytest.raises(SinkError, match="key conflicts with the codec of port 'sums': remove key or the codec"):
+    with pytest.raises(SinkError, match="key= conflicts with the codec of port 'sums': remove one of the two"):
         written(KafkaSink(topic, kafka, key="name"), ["a"], InOwnBytes())
 
 

@@ -62,7 +62,7 @@ def test_texts_are_lines_as_they_are_and_other_values_json(value: Any, line: byt
 @pytest.mark.parametrize(
     ("type_", "value", "why"),
     [
-        (str, "line\nbreak", "it contains a line ending: use JsonLinesSink for such strings"),
+        (str, "line\nbreak", "it contains a line ending: use JsonLinesSink for such values"),
         (str, "line\r", "it contains a line ending"),
         (bytes, b"line\nbreak", "it contains a line ending"),
         (str, "\ud800", "surrogates not allowed"),
@@ -122,7 +122,7 @@ def test_texts_of_a_port_with_a_codec_of_its_own_are_lines_too(tmp_path: Path) -
     (file,) = written(tmp_path, "ü", b"\xff", ["a\n", 1], codec=Given())
     assert file.read_bytes() == b'\xc3\xbc\n\xff\n["a\\n",1]\n'
     told = (
-        r"LinesSink cannot write a value from the codec of the port 'sums': "
+        r"LinesSink cannot write a value that the codec of port 'sums' returned: "
         r"cannot store 'a\\nb' .*it contains a line ending: use JsonLinesSink"
     )
     writer = LinesSink(tmp_path).open(SinkBatch("run1", "views", "sums", 7, Given()), "00000")
@@ -154,5 +154,5 @@ def test_the_command_line_knows_it() -> None:
 
 def test_errors_name_the_sink(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(SinkError, match="is not a directory: give LinesSink another path"):
+    with pytest.raises(SinkError, match="is not a directory: give LinesSink a different path"):
         LinesSink(tmp_path / "file").check("sums", int)

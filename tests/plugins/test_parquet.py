@@ -425,7 +425,7 @@ def test_errors_name_the_sink(tmp_path: Path) -> None:
     with pytest.raises(SinkError, match=r"ParquetSink\('s3://out'\) cannot write to URIs"):
         ParquetSink("s3://out").check("sums", int)
     (tmp_path / "file").write_text("")
-    with pytest.raises(SinkError, match="is not a directory: give ParquetSink another path"):
+    with pytest.raises(SinkError, match="is not a directory: give ParquetSink a different path"):
         ParquetSink(tmp_path / "file").check("sums", int)
 
 

@@ -149,13 +149,13 @@ def test_a_port_that_is_taken_ends_the_run_before_its_first_batch(taken: int) ->
     written = job(1, plugins=[PrometheusEndpoint(taken)])
     with pytest.raises(PluginError) as caught:
         run(written, engine="embedded")
-    where = f"metrics cannot be served on 127.0.0.1:{taken}: use another port or address (Address already in use)"
+    where = f"metrics cannot be served on 127.0.0.1:{taken}: use a different port or address (Address already in use)"
     assert where in str(caught.value)
     assert written.sinks["reminders"].records == []  # type: ignore[attr-defined]
 
 
 def test_an_address_that_is_none_is_told() -> None:
-    with pytest.raises(PluginError, match=r"on no\.such\.host\.invalid:0: use another port or address \(.+\)"):
+    with pytest.raises(PluginError, match=r"on no\.such\.host\.invalid:0: use a different port or address \(.+\)"):
         run(job(1, plugins=[PrometheusEndpoint(0, "no.such.host.invalid")]), engine="embedded")
 
 
@@ -168,7 +168,7 @@ def test_a_port_that_is_none_is_refused(port: int) -> None:
 def test_without_the_library_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     with pytest.raises(
-        PluginError, match=r"PrometheusEndpoint needs prometheus-client: pip install 'amadou\[prometheus\]'"
+        PluginError, match=r"the endpoint needs prometheus-client: run pip install 'amadou\[prometheus\]'"
     ):
         run(job(1, plugins=[PrometheusEndpoint(0)]), engine="embedded")
 

@@ -70,7 +70,7 @@ def test_a_job_with_it_is_tested_without_spark() -> None:
 def test_the_embedded_engine_cannot_read_it_and_says_so() -> None:
     played, _ = job(SparkSource("rate"))
     with pytest.raises(
-        SourceError, match=r"SparkSource\('rate'\): the embedded engine does not support this source: run the job with"
+        SourceError, match=r"the embedded engine does not support SparkSource\('rate'\): run the job with"
     ):
         run(played, engine="embedded")
 

@@ -18,7 +18,7 @@ ANOTHER: dict[str, tuple[Make, Make, str, str]] = {
         tumbling(20),
         "found TumblingWindow(size=0:00:10, Count()), expected TumblingWindow(size=0:00:20, Count())",
         "keep creating the window 'made' with its old settings until it has no open state, and create the new window "
-        "under another name",
+        "under a different name",
     ),
     "aggregate": (
         tumbling(10),
@@ -160,7 +160,7 @@ def test_a_window_is_not_made_under_the_name_of_state_that_is_gone(on_error: Any
     first = TestRun(job(Counting())).add_record(event(1))
     first.run()
     run = TestRun(job(Making(), on_error=on_error), snapshot=first.snapshot()).add_record(event(2))
-    with pytest.raises(CallbackError, match=r"state 'made' of key 'k'.*not a component.*give the window another name"):
+    with pytest.raises(CallbackError, match=r"state 'made' of key 'k'.*not a component.*give the window a different"):
         run.run()
 
 

@@ -300,7 +300,7 @@ def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so(
     assert letter.error.startswith(
         "RunError: with the state from the dead letter, tumbling no longer calls closed with (Wi"
     )
-    assert ". Its settings or its aggregate's code changed: change them back" in letter.error
+    assert ". The component's settings or aggregate changed: change them back" in letter.error
 
 
 class Made(Recorded):
@@ -323,5 +323,5 @@ def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
 def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
     run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     letters = letters_of(run.run().dead_letters)
-    with pytest.raises(LoadError, match=r"a dead letter needs the window or join '\w+': declare it in the handler"):
+    with pytest.raises(LoadError, match=r"the handler lacks the window or join '\w+' of a dead letter: declare it"):
         plan_of(letters, job(Feeding(False)), set())

@@ -125,7 +125,7 @@ def test_parameters_are_shown_given_or_not(monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_unknown_or_unreadable_parameter_is_an_error() -> None:
     with pytest.raises(ParamError, match="has no parameter VIEW "):
         described(job_of(Views()), VIEW="in/")
-    with pytest.raises(ParamError, match=r"LIMIT: .many. is not a valid int"):
+    with pytest.raises(ParamError, match=r".many. is not a valid int for parameter LIMIT"):
         described(job_of(Views()), LIMIT="many")
 
 

@@ -61,9 +61,9 @@ def test_so_is_one_that_begins_to_after_very_many_events(batches: Batches) -> No
         assert batches.bring(10_000_000) == []
     [told] = batches.bring(1_200, 30)
     assert told.startswith(
-        "job counts: 30 of the last 1,200 events (2.5 %) were dropped because they arrived too late, "
+        "job counts: 30 of the last 1,200 events (2.5 %) were dropped because they arrived too late ("
     )
-    assert ", 30 of 1,000,001,200 in total. Raise " in told
+    assert "(30 of 1,000,001,200 in total). Raise " in told
 
 
 def test_the_last_thousand_events_count_however_small_batches_are(batches: Batches) -> None:

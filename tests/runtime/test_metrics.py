@@ -247,8 +247,8 @@ def test_what_is_held_and_what_is_down_is_told(caplog: pytest.LogCaptureFixture)
     assert [(batch.counts.held, batch.down) for batch in reports.batches] == [({"in": 1}, {"other": True})] * 2
     assert reports.read[-1]["amadou_held"] == {"in": 1}
     assert reports.read[-1]["amadou_dependency_down"] == {"other": 1}
-    assert "; held: 1 of in; " in str(summary)
-    assert "job job: held events of in were lost (1): a source is down. To keep them, use Spark" in caplog.text
+    assert "; held: 1 from in; " in str(summary)
+    assert "job job: lost held events from in (1): a needed source is down. Use a checkpoint on Spark" in caplog.text
     assert reports.batches[0].callback_calls["on_dependency_down"] == 1
     expected = f"job job: source other is down (its newest event: {at(0)}; in is at {at(60)}). Holding events beyond"
     assert expected in caplog.text

@@ -326,7 +326,7 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
     [
         (
             "@hookimpl\ndef amadou_run_over(): pass\n",
-            "unknown hook amadou_run_over .known hooks: amadou_",
+            "amadou has no hook amadou_run_over .available hooks: amadou_",
         ),
         ("@hookimpl\ndef amadou_run_failed(mistake): pass\n", "mistake"),
         ("", "it has no function marked with hookimpl"),
@@ -334,7 +334,7 @@ def test_a_plugin_that_cannot_be_loaded_names_itself_and_leaves_the_others(
         ("raise SystemExit('no licence')\n", "SystemExit: no licence"),
         (
             "@hookimpl(wrapper=True)\ndef amadou_run_ended(): return (yield)\n",
-            "amadou_run_ended is a hook wrapper: write a hook without wrapper=True",
+            "it has hook wrappers .amadou_run_ended.: do not use wrapper=True",
         ),
     ],
 )
@@ -384,7 +384,7 @@ def test_what_is_turned_off_must_be_there(
     installed("quiet_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
     monkeypatch.setenv("AMADOU_PLUGINS_OFF", "quite_plugin")
     Plugins()
-    assert "AMADOU_PLUGINS_OFF contains unknown plugins: quite_plugin (known: all, quiet_plugin" in caplog.text
+    assert "plugins that are not installed: quite_plugin. Use these names: all, quiet_plugin" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "0", "false"])

@@ -122,7 +122,7 @@ def test_letters_of_one_error_from_one_line_become_one_test(letters: Path, tmp_p
     letters.write_text("\n".join([*lines, *others, elsewhere]) + "\n")
     assert command("reproduce", str(letters)).stdout.startswith("test_the_fence_dead_letters.py: 4 tests")
     text = (tmp_path / "test_the_fence_dead_letters.py").read_text()
-    assert "# first of 3 dead letters with this error, raised on the same line" in text
+    assert "# first of 3 dead letters with this type of error, raised by the same line" in text
 
 
 def test_a_directory_of_letters_is_taken_whole(letters: Path, tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["nowhere.jsonl"], "cannot be read"),
-        (["fence_job.py"], "line 1: not a dead letter"),
+        (["fence_job.py"], "line 1 is not a dead letter"),
         (["empty.jsonl"], "contains no dead letters"),
-        (["all.jsonl", "--line", "99"], "line 99 does not exist: the file has "),
+        (["all.jsonl", "--line", "99"], "line 99 does not exist: the file ends at line "),
         (["all.jsonl", "empty.jsonl", "--line", "1"], "a line number requires a single file: pass only one file"),
         (["out"], "the directory contains no dead_letters-"),
         (["all.jsonl", "--job", "other.py"], "does not exist"),

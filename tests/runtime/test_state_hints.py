@@ -89,43 +89,49 @@ CASES: dict[str, tuple[Any, Any, str]] = {
     "another kind of spec": (
         ValueSpec(int),
         MapSpec(str, int, version=1, migrate=migrated),
-        "Change kept back; or give the new state another name and drop the old state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new state a different name and drop the old state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "other keys": (
         MapSpec(str, int),
         MapSpec(bytes, int),
-        "Change kept back; or give the new state another name and drop the old state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new state a different name and drop the old state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "another size": (
         window(Sum()),
         window(Sum(), 2 * HOUR, version=1, migrate=migrated),
-        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
-        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window a different name. Then either keep kept with its old settings, "
+        "without adding events to it, until it has no open state, or drop its open state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "another kind of window": (
         window(Sum()),
         session(Sum()),
-        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
-        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window a different name. Then either keep kept with its old settings, "
+        "without adding events to it, until it has no open state, or drop its open state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "parts kept otherwise": (
         session({"n": Count()}),
         session({"n": Count(), "all": Collect()}),
-        "Change kept back; or give the new window another name. Then either keep kept with its old settings, without "
-        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new window a different name. Then either keep kept with its old settings, "
+        "without adding events to it, until it has no open state, or drop its open state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "a join": (
         joining(1),
         joining(2),
-        "Change kept back; or give the new join another name. Then either keep kept with its old settings, without "
-        "adding events to it, until it has no open state, or drop its open state: Job(retired={'kept': \"drop\"})",
+        "Change kept back; or give the new join a different name. Then either keep kept with its old settings, "
+        "without adding events to it, until it has no open state, or drop its open state: "
+        "Job(retired={'kept': \"drop\"})",
     ),
     "another aggregate": (window(Sum()), window(Max()), "Set version=1 and migrate= on kept; or change kept back"),
     "an aggregate of a mapping": (
         RunningSpec({"n": Count(), "of": Sum()}),
         RunningSpec({"n": Count(), "of": Mean()}),
-        "Set version=1 and migrate= on kept; or give the changed aggregate another name in the mapping; or change kept "
-        "back",
+        "Set version=1 and migrate= on kept; or give the changed aggregate a different name in the mapping; or change "
+        "kept back",
     ),
 }
 

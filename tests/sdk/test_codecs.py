@@ -526,7 +526,7 @@ def test_a_wire_form_that_does_not_fit_is_refused_with_both(type_: Any, encoded:
         (WithPlain, "it contains tests.sdk.test_codecs.Plain: use str"),
         (Box[Plain], "it contains tests.sdk.test_codecs.Plain: use str"),
         (Callable[[int], int], "functions cannot be stored"),
-        (list[int] | list[str], "more than one member is a list: use different classes"),
+        (list[int] | list[str], "the union has more than one list: use different classes"),
         (Literal[Color.RED], "Literal"),
         (complex, "attrs class"),
         (5, "not a type"),
@@ -560,7 +560,7 @@ def test_a_failed_value_leaves_nothing_in_what_is_packed_next() -> None:
 
 
 def test_unknown_extensions_are_told() -> None:
-    with pytest.raises(StateDecodeError, match="extension type 99 is unknown"):
+    with pytest.raises(StateDecodeError, match="does not support the msgpack extension type 99"):
         unpack(msgpack.packb(msgpack.ExtType(99, b"")))
 
 
@@ -650,7 +650,7 @@ def test_stored_bytes_that_are_nested_too_deep_are_told() -> None:
     for _ in range(1000):
         tuples = msgpack.packb(msgpack.ExtType(1, b"\x91" + tuples))
     for stored in (tuples, b"\x91" * 5000 + b"\x90"):
-        with pytest.raises(StateDecodeError, match="nested too deeply"):
+        with pytest.raises(StateDecodeError, match="nested deeper than 64"):
             codec_for(Any).decode(stored)
 
 

@@ -147,7 +147,7 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"on_error": "ignore"}, 'on_error must be "fail" or "dead_letter", not \'ignore\''),
         (
             {"handler": handler_with(remind=lambda self, subject: [subject.set_timer(time) for time in ()])},
-            "Odd.remind sets a timer, but Odd does not define on_timer_expired(self, subject, timestamp)",
+            "Odd.remind sets a timer without a callback: define on_timer_expired(self, subject, timestamp)",
         ),
         (
             {"handler": handler_with(__module__="nowhere")},
@@ -186,14 +186,14 @@ def test_a_handler_with_the_callback_has_timers() -> None:
                 "handler": handler_with(late_events=SinkSpec(int)),
                 "sinks": {"sums": MemorySink(), "late_events": MemorySink()},
             },
-            "Odd.late_events: the port name 'late_events' is reserved: use another name",
+            "Odd.late_events: the port name 'late_events' is reserved: use a different name",
         ),
         (
             {"handler": handler_with(key_event=Handler.key_event)},
             "no function turns records from source 'in' into events: define Odd.key_event(self, record) "
             "or set key_event= on the source",
         ),
-        ({"handler": handler_with(on_event=Handler.on_event)}, "Odd does not define on_event(self, subject, event)"),
+        ({"handler": handler_with(on_event=Handler.on_event)}, "Odd has no on_event(self, subject, event): define it"),
         ({"handler": handler_with(odd=ValueSpec(complex))}, "Odd.odd: the type complex is not supported: "),
         ({"handler": handler_with(odd=ValueSpec(complex))}, "a named tuple, or set codec= on the spec"),
         ({"handler": handler_with(odd=MapSpec(str, Counter))}, "Odd.odd: the type Counter is not supported: "),
@@ -226,11 +226,11 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): pass the names of two sources"),  # type: ignore
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=timedelta(0) - timedelta(1))]},
-            "DependsOn('in', on='other'): threshold must be a timedelta or seconds, zero or more",
+            "DependsOn('in', on='other'): threshold must be zero or more, as a timedelta or in seconds",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=float("inf"))]},
-            "threshold must be a timedelta or seconds, zero or more, not inf",
+            "threshold must be zero or more, as a timedelta or in seconds, not inf",
         ),
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", max_held=0)]},

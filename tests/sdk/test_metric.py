@@ -20,7 +20,7 @@ NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
         ),
         ({"kind": "histogram"}, "histogram"),
         ({"label": "the port"}, "the port"),
-        ({"label": "job"}, "the label 'job' is reserved for the name of the job: use another label"),
+        ({"label": "job"}, "the label 'job' is reserved for the name of the job: use a different label"),
     ],
 )
 def test_a_metric_that_prometheus_would_refuse_is_refused(given: dict[str, Any], why: str) -> None:

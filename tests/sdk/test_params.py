@@ -37,10 +37,10 @@ def test_a_text_is_read_as_the_type(type_: Any, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("type_", "text", "told"),
     [
-        (int, "five", "the parameter P: 'five' is not a valid int: "),
-        (bool, "maybe", "the parameter P: 'maybe' is not a valid bool: use true or false"),
-        (timedelta, "1h", "the parameter P: '1h' is not a valid timedelta: "),
-        (timedelta, "1e300", "the parameter P: '1e300' is not a valid timedelta: "),
+        (int, "five", "'five' is not a valid int for parameter P: "),
+        (bool, "maybe", "'maybe' is not a valid bool for parameter P: use true or false"),
+        (timedelta, "1h", "'1h' is not a valid timedelta for parameter P: "),
+        (timedelta, "1e300", "'1e300' is not a valid timedelta for parameter P: "),
     ],
 )
 def test_a_text_that_cannot_be_read_is_told(type_: Any, text: str, told: str) -> None:
@@ -71,7 +71,7 @@ def test_a_secret_is_not_shown() -> None:
 def test_a_secret_that_cannot_be_read_is_not_told() -> None:
     with pytest.raises(ParamError) as caught:
         Param("P", type=int, secret=True).value({"P": "no-number-of-params"})
-    assert caught.value.problems == ("the value of the parameter P is not a valid int",)
+    assert caught.value.problems == ("the value of parameter P is not a valid int",)
     assert "ValueError" not in "".join(traceback.format_exception(caught.value))
 
 

@@ -192,7 +192,7 @@ def test_a_failed_batch_leaves_nothing_and_is_played_again(play: Callable[..., l
     ("options", "told"),
     [
         ({"name": "another"}, "belongs to the job 'counter', not to 'another'"),
-        ({"key_groups": 8}, "the first run set key_groups=256, but the job sets 8: change it back"),
+        ({"key_groups": 8}, "key_groups is 8, but was 256 in the first run. Change it back"),
         ({"handler": TextCounter()}, "count was ValueSpec int and is now ValueSpec str"),
         ({"handler": MapCounter()}, "count was ValueSpec int and is now MapSpec str → int"),
     ],
@@ -324,7 +324,7 @@ def test_a_broken_file_of_spark_is_told(play: Callable[..., list[Any]], tmp_path
     commits = tmp_path / "checkpoint" / "commits"
     (commits / ".1.crc").unlink()
     (commits / "1").write_text("v1\n{}")
-    with pytest.raises(CheckpointError, match="Spark's files for batch 1 cannot be read"):
+    with pytest.raises(CheckpointError, match="cannot read batch 1: restore its files"):
         play("a")
 
 

@@ -106,7 +106,7 @@ def test_runs_that_fail_and_go_on_give_what_a_test_run_gives(spark: Any, tmp_pat
     expected = test.run()
 
     bring(tmp_path, range(3))
-    with pytest.raises(TooManyHeldError, match="120 events of 'activities' are held, more than max_held=100"):
+    with pytest.raises(TooManyHeldError, match="120 events from source 'activities' are held, more than max_held=100"):
         play(spark, tmp_path, job(tmp_path, max_held=100))
     assert lines(tmp_path, "notices") == [], "nothing of the batch counts"
     assert play(spark, tmp_path, job(tmp_path)).counts.held == {"activities": 240}

@@ -120,7 +120,7 @@ def test_workers_and_their_daemon_may_be_killed(tmp_path: Path) -> None:
     assert Counter(lines(tmp_path)) == Counter(
         json.dumps([f"k{key}", count], separators=(",", ":")) for key in range(KEYS) for count in range(1, each + 1)
     )
-    assert "job counts: a Python worker of Spark was killed or crashed during batch 1. Spark has retried" in log(
+    assert "job counts: one of Spark's Python workers was killed or crashed during batch 1. Spark retried" in log(
         tmp_path
     )
     assert "org.apache.spark" not in log(tmp_path)
@@ -131,7 +131,7 @@ def test_a_handler_that_ends_its_worker_each_time_ends_the_run(tmp_path: Path) -
     files(tmp_path, ["a\n", "end\n"])
     with running(tmp_path, "local[2]") as run:
         assert run.wait(240) == 1
-    assert "batch 1 of 'counts' failed: the Python worker of the same task died 4 times in a row" in log(tmp_path)
+    assert "batch 1 of 'counts' failed: a task's Python worker died 4 times in a row" in log(tmp_path)
     assert "Possible causes: the system killed the process for lack of memory" in log(tmp_path)
     assert "org.apache.spark" not in log(tmp_path)
     assert lines(tmp_path) == ['["a",1]']
@@ -140,6 +140,6 @@ def test_a_handler_that_ends_its_worker_each_time_ends_the_run(tmp_path: Path) -
 def test_a_session_that_tries_nothing_twice_is_named() -> None:
     told = "Task 0 in stage 1.0 failed 1 times, most recent failure: Python worker exited unexpectedly (crashed)"
     error = died_error("counts", 3, told, "local[2]")
-    assert "the Python worker of the same task died once, without a Python error" in str(error)
+    assert "a task's Python worker died once, without a Python error" in str(error)
     assert str(error).endswith("create the session with local[N,4], which retries each task up to 3 times")
     assert died_error("counts", 3, "Task 0 failed 1 times: no space left", "local[2]") is None

@@ -55,7 +55,7 @@ def test_a_job_that_runs_shows_how_far_it_is(spark: Any, tmp_path: Path) -> None
 def test_a_run_that_goes_on_without_a_checkpoint_says_so(
     spark: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = "job echo: this run has no checkpoint: it cannot be resumed"
+    told = "job echo: this run has no checkpoint, so it cannot be resumed"
     with caplog.at_level(logging.WARNING, "amadou"):
         start(job(LinesSource(tmp_path)), spark).stop()
         assert told in caplog.text

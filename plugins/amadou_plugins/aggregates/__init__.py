@@ -7,10 +7,12 @@ value (a mapping key or an attribute), a function of the event, or `None` for th
     Mean(lambda event: event.value.price * event.value.quantity)
     CompositeAggregate({"n": Count(), "p99": Quantiles("ms", [0.99])})
 
-`None` and NaN are missing values. Every aggregate skips them; only `Count()` counts every event.
+`None` and NaN are missing values. Every built-in aggregate skips missing values, except that `Count()` counts every
+event.
 
 Results are the same to the last bit, regardless of the order in which events are added and accumulators are merged.
-Sums of floats are exact and rounded once. Only aggregates that set `ordered` depend on the order of the events.
+Sums of floats are exact and rounded once. Aggregates that set `ordered`, such as `First`, are the exception: their
+results depend on the order of the events.
 
 Ties are broken by a fixed order of values: numbers by size, then strings, bytes, aware datetimes, dates, durations, and
 finally all other values, by a canonical string. Equal numbers of different types are ordered by type name.

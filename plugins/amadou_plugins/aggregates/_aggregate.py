@@ -44,8 +44,9 @@ class Aggregate(ABC, Generic[A, R]):
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """Reset the column methods of a class that overrides a method for single accumulators. Inherited column methods
-        would ignore the override, so the class gets the column methods of `Aggregate`.
+        """Reset the column methods of a class that overrides a method for single accumulators, but no column method.
+        Inherited column methods would ignore the override, so the class gets the column methods of `Aggregate`. If the
+        class does not define `kind`, `has_kinds` is reset, too.
         """
         super().__init_subclass__()
         if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
@@ -56,17 +57,17 @@ class Aggregate(ABC, Generic[A, R]):
             cls.has_kinds = False
 
     mergeable: bool = True
-    """`True` if accumulators can be merged, for example when two sessions are merged."""
+    """`True` if accumulators can be merged, as when two sessions become one."""
 
     ordered: bool = False
     """`True` if the result depends on the order of the events in the stream."""
 
     has_kinds: bool = False
-    """`True` if accumulators with values of different kinds cannot be merged; `kind` then returns the kind."""
+    """`True` if only accumulators with values of the same kind can be merged; `kind` then returns the kind."""
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """Fields of an event's value that the aggregate reads; `None` if unknown."""
+        """Names of the fields of an event's value that the aggregate reads; `None` if it may read anything."""
         return None
 
     @abstractmethod
@@ -78,8 +79,8 @@ class Aggregate(ABC, Generic[A, R]):
         """Add an event, and return the changed accumulator or a new one."""
 
     def add_all(self, accumulator: A, events: Sequence[KeyedEvent[Any]]) -> A:
-        """Add several events, with the same result as `add` for each event. Override this method if events can be added
-        faster in bulk.
+        """Add several events, with the same result as calling `add` for each event. Override this method if events can
+        be added faster in bulk.
         """
         for event in events:
             accumulator = self.add(accumulator, event)
@@ -102,7 +103,7 @@ class Aggregate(ABC, Generic[A, R]):
         return None
 
     def are_alike(self, columns: Sequence[Any]) -> bool:
-        """Return true if all accumulators in these columns have the same kind."""
+        """Return `True` if all accumulators in these columns that have a kind have the same kind."""
         if not self.has_kinds:
             return True
         return are_alike(self.kind(accumulator) for column in columns for accumulator in self.accumulators(column))
@@ -116,7 +117,7 @@ class Aggregate(ABC, Generic[A, R]):
 
     @property
     def layout(self) -> Any:
-        """Name of the layout of a column; `None` if a column is a list of accumulators."""
+        """Name of a column's layout, or a dict of layouts by name; `None` if a column is a list of accumulators."""
         kind: Any = type(self)
         return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
 
@@ -137,7 +138,10 @@ class Aggregate(ABC, Generic[A, R]):
         return list(map(column.__getitem__, at))
 
     def add_each(self, column: Any, at: Sequence[int], events: EventColumns) -> None:
-        """Add each event to the accumulator at the given position, with the same result as `add` for each event."""
+        """Add each event to an accumulator in a column, with the same result as calling `add` for each event.
+
+        :param at: for each event, the position of its accumulator
+        """
         grouped: dict[int, list[KeyedEvent[Any]]] = {}
         for position, event in zip(at, events.each(), strict=True):
             grouped.setdefault(position, []).append(event)
@@ -145,7 +149,10 @@ class Aggregate(ABC, Generic[A, R]):
             column[position] = self.add_all(column[position], some)
 
     def merge_each(self, column: Any, at: Sequence[int], other: Any) -> None:
-        """Merge each accumulator of another column into the accumulator at the given position of this column."""
+        """Merge each accumulator in another column into an accumulator in this column.
+
+        :param at: for each accumulator in `other`, the position of the accumulator in `column`
+        """
         for position, accumulator in zip(at, other, strict=True):
             column[position] = self.merge(column[position], accumulator)
 
@@ -157,7 +164,7 @@ class Aggregate(ABC, Generic[A, R]):
         return f"{type(self).__name__}({', '.join(settings(self))})"
 
     def structure(self) -> Any:
-        """Return the aggregate's identity in checkpoints: a string, or a dict of identities by name. Entries can be
-        added or removed between runs.
+        """Return the aggregate's identity in checkpoints: a string, or a dict of identities by name. Entries of
+        the dict can be added or removed between runs.
         """
         return shown_aggregate(self)

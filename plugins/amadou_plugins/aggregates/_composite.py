@@ -18,7 +18,7 @@ def aggregate_of(value: Any) -> Aggregate[Any, Any]:
 
     Any object with the methods of an aggregate is accepted, regardless of its class.
 
-    :raises NotAnAggregateError: the value is neither an aggregate nor a mapping of names to aggregates
+    :raises NotAnAggregateError: the value is neither an aggregate nor a valid mapping of names to aggregates
     """
     if isinstance(value, Aggregate):
         return value
@@ -48,18 +48,18 @@ def _aggregates(value: Any) -> dict[str, Aggregate[Any, Any]]:
         raise NotAnAggregateError("an empty mapping", "of names to aggregates has no results: add an aggregate")
     for name in value:
         if not isinstance(name, str):
-            raise NotAnAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate is not a string")
+            raise NotAnAggregateError(f"the name {name!r} ({type(name).__name__})", "of an aggregate must be a string")
     return {name: aggregate_of(part) for name, part in value.items()}
 
 
 def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, number: int) -> list[Any]:
-    """Return the accumulators in a column that another aggregate stored.
+    """Return the accumulators in a stored column.
 
     :param aggregate: aggregate that continues from the accumulators; the names in this aggregate can differ from those
         in the column
-    :param layout: `layout` of the other aggregate
+    :param layout: `layout` of the aggregate that stored the column
     :param number: number of accumulators
-    :raises AggregateError: only the class of the other aggregate can read the column
+    :raises AggregateError: the column can be read only by the class of the aggregate that stored it
     """
     if layout is None:
         return list(column)
@@ -95,8 +95,8 @@ def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
 
 @cache
 def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, Any]]]:
-    """Return a function that converts each row into a dict with these keys. The function is three times as fast as
-    `zip`.
+    """Return a function that converts rows into dicts with these keys. The function is three times as fast as calling
+    `dict(zip(…))` for each row.
     """
     items = ", ".join(f"{name!r}: row[{position}]" for position, name in enumerate(names))
     return eval(f"lambda rows: [{{{items}}} for row in rows]")  # type: ignore[no-any-return]
@@ -157,7 +157,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     def merge(self, left: Accumulators, right: Accumulators) -> Accumulators:
         if not self.mergeable:
             stuck = ", ".join(name for name, part in self.aggregates.items() if not part.mergeable)
-            raise AggregateError(repr(self), f"cannot merge accumulators of {stuck}")
+            raise AggregateError(repr(self), f"cannot merge accumulators of {stuck}: check mergeable before merging")
         self._fit(left)
         for name, part in self.aggregates.items():
             if name in right:
@@ -182,7 +182,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     def __repr__(self) -> str:
         return f"CompositeAggregate({{{', '.join(f'{name!r}: {part!r}' for name, part in self.aggregates.items())}}})"
 
-    # A column is a dict with one column for each name: msgpack encodes it twice as fast as a list of dicts.
+    # A column is a dict with one column per name: msgpack encodes such a dict twice as fast as a list of dicts.
 
     @property
     def layout(self) -> Any:

@@ -14,7 +14,7 @@ from amadou_plugins.aggregates._reading import OneValue
 from amadou_plugins.aggregates._sketches import sketches
 
 Distinct: TypeAlias = dict[int | str, bool] | bytes
-"""An accumulator: a dict with the values' identities as keys, or a sketch of the identities."""
+"""An accumulator: a dict with the values' identities as keys, or a serialized sketch of the identities."""
 
 _LOG_REGISTERS = 12
 """2**12 registers: 4 KiB, and a standard error of 1.04 / sqrt(4096)."""
@@ -27,9 +27,9 @@ class DistinctCount(OneValue[Distinct, int]):
     Equal numbers count as one value: 1, 1.0 and `Decimal("1.00")`. All other values of different types are distinct: 1,
     "1", b"1" and `True` are four values.
 
-    The approximate count uses a HyperLogLog sketch: at most 4 KiB of state, regardless of the number of values, and a
-    standard error of 1.6 %. For up to 384 values, the estimate is practically exact. The approximate count requires
-    ``pip install 'amadou[sketches]'``.
+    The approximate count uses a HyperLogLog sketch: about 4 KiB of state at most, regardless of the number of values,
+    and a standard error of 1.6 %. For up to 384 values, the estimate is practically exact. The approximate count
+    requires ``pip install 'amadou[sketches]'``.
 
     :param of: the values, of any type that an event's value can contain; `None` and NaN are skipped
     :param approximate: `True` for an approximate count; an exact count stores every distinct value

@@ -7,7 +7,7 @@ from amadou.text import shown_value
 class AggregateError(AmadouError):
     """An aggregate cannot be created, or an operation on it failed.
 
-    :param aggregate: `repr` of the aggregate
+    :param aggregate: `repr` or class name of the aggregate
     :param why: the problem, and advice
     """
 
@@ -20,7 +20,7 @@ class AggregateError(AmadouError):
 class NotAnAggregateError(AggregateError, TypeError):
     """A value is neither an aggregate nor a mapping of names to aggregates.
 
-    :param aggregate: the value that is not an aggregate
+    :param aggregate: the value or name that was rejected, as text
     :param why: the problem, and advice
     """
 

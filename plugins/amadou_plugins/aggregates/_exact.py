@@ -1,7 +1,7 @@
 """Exact sums of floats and integers: nothing is rounded, so order and merging do not change the result.
 
-An exact sum is a list that begins with `[floats, whole, shift]`; the sum is `sum(floats) + whole / 2**shift`. Floats
-are collected, and summed when there are more than `FEW`. `fsum` returns the float nearest to the sum, then the float
+An exact sum is a list that begins with `[floats, whole, shift]`; the sum is `sum(floats) + whole / 2**shift`. Once the
+list `floats` contains more than `FEW` floats, `shrink` replaces them with the float nearest to their sum, the float
 nearest to the remainder, and so on until the remainder is zero.
 """
 
@@ -11,14 +11,16 @@ from typing import Any, Final, TypeAlias
 
 ExactSum: TypeAlias = list[Any]
 Dyadic: TypeAlias = tuple[int, int]
-"""A fraction: the numerator, and the exponent of the denominator, which is a power of two."""
+"""A fraction whose denominator is a power of two, as a pair: the numerator and the exponent of the denominator."""
 
 FEW: Final = 16
-"""Maximum number of floats in the list of an exact sum. Longer lists need more state; shorter lists need more time."""
+"""Maximum number of floats to collect in an exact sum. A higher limit needs more state; a lower limit, more time."""
 
 SMALL: Final = 1e-140
 LARGE: Final = 1e150
-"""For floats between `SMALL` and `LARGE`, the rounding error of a product is itself a float (Dekker 1971)."""
+"""If the absolute values of two floats are between `SMALL` and `LARGE`, the rounding error of their product is itself a
+float (Dekker 1971).
+"""
 
 _SPLITTER: Final = 2.0**27 + 1
 
@@ -62,7 +64,7 @@ def add_floats(total: ExactSum, values: Iterable[float]) -> None:
 
 
 def add_squares(total: ExactSum, values: list[float]) -> None:
-    """Add the squares of floats that are all between `SMALL` and `LARGE`."""
+    """Add the squares of floats whose absolute values are all between `SMALL` and `LARGE`."""
     floats = total[0]
     for value in values:
         square = value * value
@@ -141,7 +143,9 @@ def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) ->
 
 
 def ratio(numerator: int, denominator: int) -> float:
-    """Return the float nearest to a fraction; infinity if the fraction is beyond the largest float."""
+    """Return the float nearest to a fraction. If the fraction is beyond the largest float, return infinity with the
+    fraction's sign.
+    """
     try:
         return numerator / denominator
     except OverflowError:

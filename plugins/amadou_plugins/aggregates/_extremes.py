@@ -35,7 +35,7 @@ class _Extreme(OneValue[Any, Any]):
     def are_alike(self, columns: Sequence[list[Any]]) -> bool:
         if len(set[type]().union(*(map(type, column) for column in columns)) - {type(None)}) < 2:
             return True
-        some = {type(value): value for column in columns for value in column}  # values of one type have the same kind
+        some = {type(value): value for column in columns for value in column}  # a value's type determines its kind
         return are_alike(map(kind_name, some.values()))
 
     def result(self, accumulator: Any) -> Any:
@@ -58,8 +58,8 @@ class _Extreme(OneValue[Any, Any]):
 
 @attrs.frozen(repr=False)
 class Min(_Extreme):
-    """The smallest value; `None` if there are no values. If equal smallest numbers have different types, such as 1 and
-    1.0, the result is the first of them in the fixed order of values; see `amadou_plugins.aggregates`.
+    """The smallest value; `None` if there are no values. If several smallest values are equal but differ in type, such
+    as 1 and 1.0, the result is the first of them in the fixed order of values; see `amadou_plugins.aggregates`.
 
     :param of: values of one kind: numbers, strings, bytes, aware datetimes, dates or `timedelta`; `None` and NaN are
         skipped
@@ -70,8 +70,8 @@ class Min(_Extreme):
 
 @attrs.frozen(repr=False)
 class Max(_Extreme):
-    """The largest value; `None` if there are no values. If equal largest numbers have different types, such as 1 and
-    1.0, the result is the last of them in the fixed order of values; see `amadou_plugins.aggregates`.
+    """The largest value; `None` if there are no values. If several largest values are equal but differ in type, such as
+    1 and 1.0, the result is the last of them in the fixed order of values; see `amadou_plugins.aggregates`.
 
     :param of: values as for `Min`; `None` and NaN are skipped
     """
@@ -132,8 +132,9 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
 class ArgMin(_ArgExtreme):
     """The `of` value of the event with the smallest `by` value; `None` if there are no events.
 
-    If several events have the smallest value, the earliest event wins. If several of these events are equally early,
-    the result is the `of` value that comes first in the fixed order of values; see `amadou_plugins.aggregates`.
+    If several events have the smallest `by` value, the earliest event wins. If several of these events are equally
+    early, the result is the `of` value that comes first in the fixed order of values; see
+    `amadou_plugins.aggregates`.
 
     :param of: the value to return; events in which this value is `None` or NaN are skipped
     :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped
@@ -146,8 +147,9 @@ class ArgMin(_ArgExtreme):
 class ArgMax(_ArgExtreme):
     """The `of` value of the event with the largest `by` value; `None` if there are no events.
 
-    If several events have the largest value, the earliest event wins. If several of these events are equally early,
-    the result is the `of` value that comes first in the fixed order of values; see `amadou_plugins.aggregates`.
+    If several events have the largest `by` value, the earliest event wins. If several of these events are equally
+    early, the result is the `of` value that comes first in the fixed order of values; see
+    `amadou_plugins.aggregates`.
 
     :param of: the value to return; events in which this value is `None` or NaN are skipped
     :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped

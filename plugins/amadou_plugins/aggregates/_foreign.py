@@ -10,7 +10,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class AggregateLike(Protocol[R_co]):
-    """A protocol for type checkers: an aggregate of any class that returns results of type `R_co`."""
+    """A protocol for type checkers: an aggregate of any class, whose results have the type `R_co`."""
 
     def create(self) -> Any: ...
 

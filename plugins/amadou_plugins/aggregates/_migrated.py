@@ -13,7 +13,7 @@ from amadou_plugins.aggregates._times import Earliest, Latest
 
 _OURS: Final = f"{__package__.partition('.')[0]}."
 _ENTRIES: Final[dict[type, int]] = {Earliest: 2, Latest: 2, ArgMin: 3, ArgMax: 3}
-"""Length of an accumulator that is not `None`, for aggregates that store an entry for a single event."""
+"""Length of a non-empty accumulator, for aggregates whose accumulator is `None` or an entry for one event."""
 
 
 def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
@@ -42,10 +42,10 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
 def _check_names(aggregate: CompositeAggregate, accumulator: Any) -> None:
     names = ", ".join(map(repr, aggregate.aggregates))
     if not isinstance(accumulator, dict):
-        raise _refused(aggregate, accumulator, f"return a mapping with accumulators of {names}")
+        raise _refused(aggregate, accumulator, f"return a mapping with accumulators for {names}")
     lacking = [name for name in aggregate.aggregates if name not in accumulator]
     if lacking:
-        problem = f"the mapping lacks {', '.join(map(repr, lacking))}: use create() for an aggregate that starts empty"
+        problem = f"the mapping lacks {', '.join(map(repr, lacking))}. Use create() for an aggregate that starts empty"
         raise _refused(aggregate, accumulator, problem)
 
 
@@ -54,8 +54,8 @@ def _refused(aggregate: Aggregate[Any, Any], accumulator: Any, why: str) -> Aggr
 
 
 def _is_ours(aggregate: Aggregate[Any, Any]) -> bool:
-    """Return true if all accumulators of the aggregate have the same structure as a new accumulator. User code
-    determines the accumulators of `Reduce` and `Foreign`.
+    """Return `True` if all accumulators of the aggregate have the same structure as a new accumulator. User code
+    determines the structure for `Reduce` and `Foreign`.
     """
     return type(aggregate).__module__.startswith(_OURS) and not isinstance(aggregate, Reduce | Foreign)
 
@@ -71,7 +71,7 @@ def _is_like(new: Any, accumulator: Any) -> bool:
 
 
 def _try_out(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Try all operations of the aggregate on copies of an accumulator."""
+    """Check that the aggregate's `result`, `kind` and `merge` accept an accumulator, without changing it."""
     aggregate.result(deepcopy(accumulator))
     aggregate.kind(accumulator)
     if aggregate.mergeable:

@@ -83,11 +83,12 @@ class _OfSquares(OneValue[Moments, float | None]):
 
 @attrs.frozen(repr=False)
 class Variance(_OfSquares):
-    """The variance of a sample, as the float nearest to the exact variance; `None` if there are too few values.
+    """The variance of the values, as the float nearest to the exact variance.
 
-    If a value is infinite, the result is NaN.
+    The result is `None` unless there are more than `ddof` values, and NaN if a value is infinite.
 
-    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    :param of: the values: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are
+        skipped
     :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
     :raises AggregateError: `ddof` is not an integer
     """
@@ -97,9 +98,9 @@ class Variance(_OfSquares):
 
 @attrs.frozen(repr=False)
 class StdDev(_OfSquares):
-    """The standard deviation of a sample, as the float nearest to the exact value; `None` if there are too few values.
+    """The standard deviation of the values, as the float nearest to the exact standard deviation.
 
-    If a value is infinite, the result is NaN.
+    The result is `None` unless there are more than `ddof` values, and NaN if a value is infinite.
 
     :param of: values as for `Variance`; `None` and NaN are skipped
     :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
@@ -137,7 +138,7 @@ class _OfPairs(Aggregate[Moments, float | None]):
         return accumulator
 
     def add_products(self, accumulator: Moments, x: float | int, y: float | int) -> None:
-        """Add the products of a pair to an accumulator."""
+        """Add the products of a pair of values to an accumulator."""
         raise NotImplementedError
 
     def merge(self, left: Moments, right: Moments) -> Moments:
@@ -148,7 +149,7 @@ class _OfPairs(Aggregate[Moments, float | None]):
 class Covariance(_OfPairs):
     """The covariance of two values of each event, as the float nearest to the exact covariance.
 
-    The result is `None` if there are too few events, and NaN if a value is infinite.
+    The result is `None` unless there are more than `ddof` pairs of values, and NaN if a value is infinite.
 
     :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
     :param y: second value, as for `Variance`
@@ -181,8 +182,8 @@ class Covariance(_OfPairs):
 class Correlation(_OfPairs):
     """The Pearson correlation of two values of each event, as the float nearest to the exact correlation.
 
-    The result is `None` if there are fewer than two events, or if one of the two values is constant. The result is NaN
-    if a value is infinite.
+    The result is `None` if there are fewer than two pairs of values, or if one of the two values is the same in all
+    pairs. The result is NaN if a value is infinite.
 
     :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
     :param y: second value, as for `Variance`

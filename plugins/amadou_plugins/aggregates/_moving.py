@@ -15,7 +15,7 @@ class MovingAverage(OneValue[list[Value], Any]):
     This aggregate is meant for `RunningSpec`. The result depends on the order of the events. Accumulators cannot be
     merged.
 
-    :param of: values as for `Mean`; `None` and NaN are skipped
+    :param of: the values, as in `Mean`; `None` and NaN are skipped
     :param n: number of values
     :raises AggregateError: `n` is missing or not a positive integer
     """
@@ -37,7 +37,7 @@ class MovingAverage(OneValue[list[Value], Any]):
         if not is_missing(value):
             if type(value) is not float or (accumulator and type(accumulator[-1]) is not float):
                 total = new_total()
-                for each in (*accumulator[-1:], value):  # rejects a value of another kind, such as a string
+                for each in (*accumulator[-1:], value):  # rejects a value of a different kind, such as a string
                     take(self, total, each)
             accumulator.append(value)
             if len(accumulator) > self.n:

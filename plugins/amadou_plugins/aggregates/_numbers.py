@@ -18,7 +18,10 @@ def plain_number(value: Any) -> float | int | Decimal | None:
 
 
 def number(aggregate: Any, value: Any) -> float | int:
-    """Return a number as an `int` or a `float`; a `Decimal` becomes the nearest float."""
+    """Return a number as an `int` or a `float`; a `Decimal` becomes the nearest float.
+
+    :raises ValueKindError: the value is not a number
+    """
     kind = type(value)
     if kind is float or kind is int:
         return value  # type: ignore[no-any-return]

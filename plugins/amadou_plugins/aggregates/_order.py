@@ -17,7 +17,9 @@ _TAKES = "numbers, or strings, or bytes, or aware datetimes, or dates, or durati
 
 
 def kind_of(value: Any) -> int:
-    """Return the number of a value's kind. Values of the same kind can be compared; values of kind 6 cannot."""
+    """Return the position of a value's kind in `KINDS`, or 6 for any other kind. Values of the same kind can be
+    compared, except for values of kind 6.
+    """
     if isinstance(value, (int, float, Decimal)):
         return 0
     if isinstance(value, str):
@@ -45,8 +47,11 @@ def rank(value: Any) -> Rank:
 
 
 def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
-    """Check that a value can be compared with the aggregate's other values, and return the value. A number is returned
-    as a `float`, an `int`, a `bool` or a `Decimal`.
+    """Check that a value can be compared with other values, and return the value. A number is returned as a `float`, an
+    `int`, a `bool` or a `Decimal`.
+
+    :param other: an earlier value of the aggregate, if any
+    :raises ValueKindError: the value cannot be compared
     """
     kind = kind_of(value)
     if kind == 6:
@@ -59,7 +64,10 @@ def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
 
 
 def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
-    """Return a string that is the same for equal values in every process. A `repr` could depend on the hash seed."""
+    """Return a string that represents a value, the same in every process. A `repr` could depend on the hash seed.
+
+    :param leaf: function that returns the string for a value without parts
+    """
     kind = type(value)
     if isinstance(value, tuple | list):
         inside = [text_of(part, leaf) for part in value]

@@ -31,16 +31,16 @@ class Quantiles(OneValue[list[Any], list[float | None]]):
 
     The exact quantile is the sorted value at the rounded-down index `quantile * (count - 1)`. The result's relative
     error is at most `accuracy`. The state grows with the range of the values: values from 1 ms to 1 h need at
-    most 755 counters at an accuracy of 1 %. Numbers closer to 0 than about 1e-307 are treated as 0. Numbers beyond
-    1e308 are treated as about 1e308.
+    most 756 counters at an accuracy of 1 %. At this accuracy, numbers closer to 0 than about 2e-308 are treated as 0,
+    and numbers beyond about 1.7e308 as about 1.7e308.
 
     Requires ``pip install 'amadou[sketches]'``.
 
     :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
     :param quantiles: numbers from 0 to 1
     :param accuracy: maximum relative error, between 0 and 1
-    :raises AggregateError: `quantiles` is empty, a quantile or the accuracy is out of range, or the library is not
-        installed
+    :raises AggregateError: `quantiles` is empty, a quantile or the accuracy is out of range, or the `ddsketch` library
+        is not installed
     """
 
     quantiles: Sequence[float] = attrs.field(default=(), converter=_as_tuple)

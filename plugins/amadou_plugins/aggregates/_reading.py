@@ -67,7 +67,7 @@ class OneValue(Aggregate[A, R]):
 
 
 def fields_read(*read: Of) -> frozenset[str] | None:
-    """Return the names of the fields that an aggregate reads; `None` if the aggregate reads anything else."""
+    """Return the names of the fields that an aggregate reads; `None` if it does not read only fields."""
     names = [of for of in read if isinstance(of, str)]
     return frozenset(names) if len(names) == len(read) else None
 

@@ -12,15 +12,16 @@ from amadou_plugins.aggregates._reading import Of, Reader, is_missing, reader
 
 @attrs.frozen(repr=False)
 class Reduce(Aggregate[Any, Any]):
-    """Combines the values with a function, one by one in stream order. The result depends on the order of the events.
+    """Combines the events' values with a function, one by one in stream order. So the result can depend on the order of
+    the events.
 
-    :param function: function that is called with the current result and a value, and returns the new result
+    :param function: function that takes the current result and a value, and returns the new result
     :param of: the values; `None` and NaN are skipped
     :param initial: result before the first value; by default, the first value is the first result, and the result is
         `None` if there are no values
     :param mergeable: `True` if the function can also combine a result of earlier values with a result of later values;
         `initial` must then be a neutral element, such as 0 for a sum
-    :raises AggregateError: `function` cannot be called
+    :raises AggregateError: `function` is not callable
     """
 
     ordered = True
@@ -37,7 +38,7 @@ class Reduce(Aggregate[Any, Any]):
         if not callable(self.function):
             raise AggregateError(
                 repr(self),
-                "needs a function of the current result and a value, such as Reduce(function=max, of='score')",
+                "needs a function of the current result and a value, as in Reduce(function=max, of='score')",
             )
 
     def create(self) -> Any:

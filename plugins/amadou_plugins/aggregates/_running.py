@@ -14,7 +14,7 @@ R = TypeVar("R", default=Any)
 
 
 class RunningState(Generic[R]):
-    """The running aggregate of all events of a subject."""
+    """The running aggregate of the events added for a subject."""
 
     __slots__ = ("_aggregate", "_kept")
 
@@ -24,12 +24,12 @@ class RunningState(Generic[R]):
 
     @property
     def value(self) -> R:
-        """Result for all events that have been added; the result of an empty accumulator if none have been added."""
+        """Result for all added events; if there are none, the result of an empty accumulator."""
         return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
 
     @property
     def exists(self) -> bool:
-        """`True` if an event has been added since the state was created or cleared."""
+        """`True` if an event has been added since the state was created or cleared, or since it expired."""
         return self._kept.exists
 
     def clear(self) -> None:
@@ -41,7 +41,7 @@ class RunningState(Generic[R]):
 
 
 class RunningSpec(ValueSpec[Any], Generic[R]):
-    """State that aggregates all events of a key, without windows, such as a running total or a moving average.
+    """State that aggregates all events added for a key, without windows, such as a running total or a moving average.
 
     ::
 
@@ -56,11 +56,11 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
     accumulators.
 
     :param value: an aggregate, or a mapping of names to aggregates
-    :param ttl: how long a key can have no event, in event time, before its state expires
+    :param ttl: duration in event time after which a key's state expires unless an event is added
     :param name: name that the state is stored under; defaults to the attribute's name
     :param version: version of the aggregate; must be positive if `migrate` is set
-    :param migrate: function that converts an older accumulator: it is called with the accumulator and its version, and
-        returns an accumulator of the current version
+    :param migrate: function that receives an older accumulator and its version, and returns an accumulator of the
+        current version
     :raises NotAnAggregateError: `value` is neither an aggregate nor a mapping of names to aggregates
     """
 
@@ -131,7 +131,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         return super().encode_part(value)
 
     def result(self, subject: Subject) -> R:
-        """Return the result for all events that have been added."""
+        """Return the result for all added events."""
         return self.state_for(subject).value
 
     def structure(self) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Strings by which checkpoints identify aggregates and their settings. The strings are the same in every process.
 
-A function is shown by its name only, plain data by its value, and anything else by its class.
+A function is shown by its name only, plain data by its value, an aggregate by its class and settings, and anything else
+by its class.
 """
 
 from collections import deque
@@ -20,8 +21,8 @@ from amadou.fields import fields_of, has_fields
 
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
 _LIMIT: Final = 300
-"""Maximum length of a string, because every key group stores a copy. A longer string is truncated to this length, and a
-digest of the string is appended."""
+"""Maximum length of an aggregate's string without the digest. The length is limited because every key group stores a
+copy. A longer string is truncated to this length, and a digest of the entire string is appended."""
 _DIGITS: Final = 16
 
 

@@ -67,7 +67,7 @@ class Collect(OneValue[list[Any], list[Any]]):
 
     def __attrs_post_init__(self) -> None:
         if self.limit is not None and (type(self.limit) is not int or self.limit < 0):
-            raise AggregateError(repr(self), "needs a limit of zero or more, such as Collect(limit=100)")
+            raise AggregateError(repr(self), "needs an integer limit of zero or more, such as Collect(limit=100)")
 
     def create(self) -> list[Any]:
         return []

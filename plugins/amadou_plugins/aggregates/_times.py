@@ -35,7 +35,7 @@ class _ByTime(OneValue[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class Earliest(_ByTime):
-    """The value of the event with the earliest timestamp; `None` if there are no events.
+    """The value of the event with the earliest timestamp; `None` if no event has a value.
 
     If several events have this timestamp, the result is the value that comes first in the fixed order of values;
     see `amadou_plugins.aggregates`.
@@ -48,7 +48,7 @@ class Earliest(_ByTime):
 
 @attrs.frozen(repr=False)
 class Latest(_ByTime):
-    """The value of the event with the latest timestamp; `None` if there are no events.
+    """The value of the event with the latest timestamp; `None` if no event has a value.
 
     If several events have this timestamp, the result is the value that comes last in the fixed order of values;
     see `amadou_plugins.aggregates`.

@@ -46,10 +46,10 @@ class TopK(Aggregate[list[Entry], list[Any]]):
 
     :param k: maximum number of results
     :param of: the rank if `by` is not set, and the result if `give` is not set
-    :param by: the rank; values as for `Min`
+    :param by: the rank: a field name or a function of the event, with values as for `Min`
     :param give: the result: a field name, a list of field names (read as a tuple), or a function of the event. Events
         whose rank or result is `None` or NaN are skipped
-    :raises AggregateError: `k` is not a positive integer, or `of`, `by` and `give` are all set
+    :raises AggregateError: `k` is not a positive integer; `of`, `by` or `give` is invalid; or all three are set
     """
 
     has_kinds = True

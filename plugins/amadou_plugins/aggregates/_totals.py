@@ -17,7 +17,7 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 Total: TypeAlias = list[Any]
 """An accumulator: an exact sum, followed by a sum of Decimals or `None`, the unit, and the number of values.
 
-Durations are stored as integer microseconds. The unit is `None` while all values are floats."""
+Durations are stored as integer microseconds. The unit is `None` while there are no values or only floats."""
 
 Value: TypeAlias = int | float | Decimal | timedelta
 
@@ -58,9 +58,8 @@ class _OfTotal(OneValue[Total, Any]):
             return None
         return "durations" if accumulator[_UNIT] == _DURATIONS else "numbers"
 
-    # A column contains two lists, of the accumulators' counts and integer sums. Accumulators with other values are
-    # stored separately, by position. Most sums are integers, and msgpack encodes two lists of integers four times as
-    # fast as a list per accumulator.
+    # A column consists of a list of counts, a list of integer sums, and accumulators with other values, by position.
+    # Most sums are integers, and msgpack encodes two lists of integers four times as fast as a list per accumulator.
 
     def column(self, accumulators: Iterable[Total]) -> list[Any]:
         counts: list[int] = []
@@ -135,8 +134,8 @@ class Sum(_OfTotal):
     `timedelta`. These sums are exact. If any value is a float, the result is the float nearest to the exact sum. This
     float is infinite if the sum is beyond the largest float, and NaN if the values contain infinities of both signs.
 
-    :param of: `int`, `float`, `Decimal`, `bool` (as 0 and 1), or `timedelta` without any other type; `None` and NaN are
-        skipped
+    :param of: numbers (`int`, `float`, `Decimal`, or `bool` as 0 and 1) or durations (`timedelta`), not both; `None`
+        and NaN are skipped
     """
 
     def result(self, accumulator: Total) -> Any:
@@ -156,8 +155,9 @@ class Sum(_OfTotal):
 class Mean(_OfTotal):
     """The arithmetic mean; `None` if there are no values.
 
-    The mean of integers and floats is the float nearest to the exact mean. The mean of Decimals and integers is a
-    `Decimal` with up to 28 digits, and the mean of durations is a `timedelta`.
+    The mean of integers, or of numbers that include a float, is the float nearest to the exact mean. The mean of
+    Decimals, or of Decimals and integers, is a `Decimal` with up to 28 digits. The mean of durations is a `timedelta`,
+    rounded to microseconds.
 
     :param of: values as for `Sum`; `None` and NaN are skipped
     """
@@ -191,7 +191,7 @@ def mean_of(aggregate: Any, total: Total) -> Value | None:
 
 
 def _other(column: list[Any], position: int) -> Total:
-    """Move the accumulator at this position to the column's accumulators with other values, and return it."""
+    """Move an accumulator to the column's accumulators with other values, if it is not there yet, and return it."""
     counts, wholes, others = column
     total: Total | None = others.get(position)
     if total is None:

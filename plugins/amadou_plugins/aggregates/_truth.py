@@ -36,7 +36,7 @@ class AnyOf(_Truth):
 
 @attrs.frozen(repr=False)
 class AllOf(_Truth):
-    """`True` if the value of every event is true, and also if there are no values.
+    """`True` if the values of all events are true, or if there are no values.
 
     :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """

@@ -28,9 +28,9 @@ class ArrowCodec:
     `str`, `bool`, `bytes`, `date`       ``string``, ``bool``, ``binary``, ``date32``
     `int`, `float`                       ``int64``, ``double``
     `datetime`, `timedelta`              ``timestamp[us, UTC]``, ``duration[us]``
-    `Decimal`, `UUID`                    ``string``, because Arrow would round decimals
-    `Enum`, `Literal`                    the common type of the values; if there is none, ``string`` with the name of
-                                         the enum's member, or the literal's value as JSON
+    `Decimal`, `UUID`                    ``string``; Arrow would round decimals
+    `Enum`, `Literal`                    the scalar type that all values share; if there is none, ``string`` with
+                                         the name of the enum's member, or the literal's value as JSON
     `list`, `set`, `tuple` of any size   ``list``; sets are sorted
     `dict`                               ``map``
     `tuple` of fixed size                ``struct`` with the fields ``_1``, ``_2``, …

@@ -16,13 +16,13 @@ def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> An
 class FunctionSink(Sink):
     """Calls a function with the values of each batch, in the process that started the run. The function is not called
     for a batch without values. At-least-once: the values of a reprocessed batch are passed again, with the same
-    `batch.run` and `batch.number`. The sink is exactly-once if the function records `batch.run` and `batch.number`, and
-    skips batches that it has already recorded.
+    `batch.run`, `batch.port` and `batch.number`. The sink is exactly-once if the function stores these three together
+    with the values, in one transaction, and skips batches that are already stored.
 
     The function is not sent to workers, so it can use objects that cannot be pickled, such as a connection.
 
-    :param function: ``function(values, batch)``, or the function's name as ``module:function``. The function is called
-        with a list of values of the port's type, and the batch's `SinkBatch`. The function must not be async, and its
+    :param function: ``function(values, batch)``, or the function's name as ``module:function``. `values` is a list of
+        values of the port's type, and `batch` is the batch's `SinkBatch`. The function must not be async, and its
         result is ignored. If the function raises an error, the run fails; after a restart, the job resumes with this
         batch
     :raises SinkError: the function does not exist, or does not accept two arguments

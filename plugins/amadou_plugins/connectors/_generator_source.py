@@ -49,7 +49,7 @@ class GeneratorSource(Source):
         if not isinstance(self.seed, Param) and type(self.seed) is not int:
             raise SourceError(f"seed must be an integer, not {self.seed!r}")
         if rate is None and count is None:
-            raise SourceError("GeneratorSource needs a rate or a count: otherwise, infinitely many records are due")
+            raise SourceError("GeneratorSource needs a rate or a count: set rate=, count= or both")
 
     @property
     def bounded(self) -> bool:

@@ -42,14 +42,14 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._parts = parts
         self._began: tuple[int, float] | None = None
         self._awaited: int | None = None
-        """Total number of records that a run with the available-now trigger reads; `None` with any other trigger."""
+        """Record number at which a run with the available-now trigger ends; `None` with any other trigger."""
 
     def initialOffset(self) -> dict[str, int]:
         return {"records": 0}
 
     def prepareForTriggerAvailableNow(self) -> None:
         if self._count is None:
-            raise ValueError("a GeneratorSource without a count never ends: set count, or use another trigger")
+            raise ValueError("a GeneratorSource without a count never ends: set count, or use a different trigger")
         self._awaited = self._count
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:

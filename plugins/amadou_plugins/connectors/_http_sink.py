@@ -52,7 +52,7 @@ class HttpSink(Sink):
 
     :param url: URL that begins with ``http://`` or ``https://``; a `Secret` if the URL alone authorizes requests. Pass
         a login in `headers`, not in the URL
-    :param headers: additional headers of each request; a value can be a `Secret`
+    :param headers: additional headers for each request; a value can be a `Secret`
     :param token: bearer token, sent in the header ``Authorization: Bearer …``
     :param max_values_per_request: maximum number of values in a request
     :param timeout: maximum time to wait for a response, including its body
@@ -125,7 +125,7 @@ class HttpSink(Sink):
             if left <= 0:
                 tried = f"retried for {self.give_up_after.total_seconds():g} s (give_up_after)"
                 raise SinkError(f"{self._label}: {failure.reason}; {tried}. {_resumed('check the service')}")
-            self._warn(f"{self._label}: {failure.reason}; the run waits and retries for another {left:.3g} s")
+            self._warn(f"{self._label}: {failure.reason}; the run waits and retries for up to {left:.3g} s")
             time.sleep(min(left, max(failure.pause, _pause(attempt))))
 
     def _post(self, pool: Any, body: bytes, headers: Mapping[str, str]) -> "_Failure | None":

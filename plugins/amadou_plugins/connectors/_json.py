@@ -14,14 +14,14 @@ from amadou import SinkBatch
 from amadou.errors import EncodeError
 from amadou.fields import fields_of, has_fields, is_named_tuple
 
-# For dataclasses, orjson leaves out fields that begin with an underscore.
+# orjson leaves out dataclass fields that begin with an underscore, so `_to_json` converts dataclasses.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class JsonCodec:
     """Encodes the values of a port as JSON.
 
-    Attrs classes, dataclasses and named tuples become objects; timestamps become ISO strings (UTC with a ``Z``);
+    Attrs classes, dataclasses and named tuples become objects; timestamps become ISO strings (with a ``Z`` for UTC);
     `timedelta` becomes seconds; `Decimal` and `UUID` become strings; `bytes` become base64; sets become sorted lists;
     enums become their values; non-finite floats become ``null``.
 
@@ -48,7 +48,7 @@ class JsonCodec:
         except TypeError as error:
             why = f"it cannot be written as JSON: {error.__cause__ or error}"
             if "ecursion limit" in why:
-                why = "it is nested too deeply: JSON can have at most 254 levels of lists and objects"
+                why = "it is nested too deeply: at most 254 levels of lists and objects can be written"
             raise EncodeError(value, self.type, why) from error
 
     def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
@@ -105,7 +105,7 @@ def _to_json(value: Any) -> Any:
 
 
 def _object_of(kind: type) -> Callable[[Any], Any] | None:
-    # Called for each collected value; takes half as long as a loop over getattr.
+    # The returned function is called for each collected value, and takes half as long as a loop over getattr.
     if is_named_tuple(kind):
         return _made(f"{field.name!r}: value[{position}]" for position, field in enumerate(fields_of(kind)))
     if has_fields(kind):

@@ -18,17 +18,17 @@ def _expressions(select: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class SparkSource(Source):
-    """Reads the rows of any Spark streaming source, as dicts by column name; nested structs and maps are also dicts.
-    The embedded engine does not support this source.
+    """Reads rows from any Spark streaming source. Each record is a row, as a `dict` by column name; nested structs and
+    maps are also dicts. The embedded engine does not support this source.
 
     Rows are ordered by the number of the Spark task that reads them. Within a task, rows stay in the order in which
-    they were read.
+    they are read.
 
-    :param format: Spark's name for the source, such as ``rate``, ``parquet``, ``delta``
+    :param format: Spark's name for the source, such as ``rate``, ``parquet`` or ``delta``
     :param options: the source's options; a value that contains a password must be a `Secret`
     :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``; required for file sources
     :param select: SQL expressions for the columns of each record, such as ``["CAST(value AS STRING) AS text"]``; by
-        default, all columns of the source
+        default, a record has all columns of the source
     :param bounded: `True` if a run ends after reading the records that exist when the run starts
     :param key_event: function that converts records into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid, or contains a password that logs would show
@@ -46,8 +46,8 @@ class SparkSource(Source):
 
     def records(self) -> Iterable[Any]:
         raise SourceError(
-            f"SparkSource({self.format!r}): the embedded engine does not support this source: run the job with "
-            "engine='spark', or test the job with your own records (TestRun, MemorySource)"
+            f"the embedded engine does not support SparkSource({self.format!r}): run the job with engine='spark', or "
+            "test the job with your own records (TestRun, MemorySource)"
         )
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
@@ -80,7 +80,7 @@ class SparkSink(Sink):
     started the run, and must fit into the memory of this process. The sink needs a Spark session; the embedded engine
     does not start one. Without a session, the run fails at the first value.
 
-    :param format: Spark's name for the format, such as ``jdbc``, ``orc``, ``delta``
+    :param format: Spark's name for the format, such as ``jdbc``, ``orc`` or ``delta``
     :param options: the format's options; a value that contains a password must be a `Secret`
     :raises SinkError: an option contains a password that logs would show
     """
@@ -116,8 +116,8 @@ class SparkSink(Sink):
         spark = SparkSession.getActiveSession()
         if spark is None:
             raise SinkError(
-                f"SparkSink({self.format!r}): there is no Spark session: run the job with engine='spark', or give the "
-                "port another sink"
+                f"SparkSink({self.format!r}) needs a Spark session: run the job with engine='spark', or give the port "
+                "a different sink"
             )
         assert isinstance(self.format, str)
         try:

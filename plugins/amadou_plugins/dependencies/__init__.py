@@ -1,4 +1,4 @@
-"""Dependencies between streams: detects when a stream's dependency goes down or has recovered.
+"""Dependencies between streams: detects when a stream's dependency goes down or recovers.
 
 In a job, `DependsOn` declares that a source depends on another source::
 
@@ -15,7 +15,7 @@ as usual. A handler can react with the callbacks of `amadou.dependencies.Depende
 
 `Checkpoint` and `Dependency` apply the same rules without a job, in a single process. `handle` and `stream` process
 async iterables. A cache such as `SqliteCache` preserves the progress across restarts of the process. Synchronous code
-can call coroutines through `run_sync`.
+can run a coroutine through `run_sync` if the coroutine does not wait for anything.
 """
 
 from amadou import DependsOn

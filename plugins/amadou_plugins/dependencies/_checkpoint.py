@@ -35,14 +35,14 @@ Callback: TypeAlias = Callable[["Checkpoint", Dependency], Any | Awaitable[Any]]
 
 
 class Checkpoint:
-    """Tracks the progress of a dependent stream and its dependencies, and reports when a dependency goes down or has
-    recovered.
+    """Tracks the progress of a dependent stream and its dependencies, and reports when a dependency goes down or
+    recovers.
 
     A dependency goes down when its newest marker is behind the dependent stream's newest marker by more than the
     threshold. A dependency has recovered once its newest marker is ahead of the dependent stream's newest marker. Each
-    change is reported once, through a callback. If the process dies during the callback, the next process reports the
-    change again. If a callback or a check fails, all progress is recorded before the error is raised. The reported
-    change still takes effect: the dependent stream waits or continues accordingly.
+    change is reported once, through a callback. If the process dies during the callback, the next process with the same
+    `cache` reports the change again. If a callback or a check fails, all progress is recorded before the error is
+    raised. The reported change still takes effect: the dependent stream waits or continues accordingly.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
@@ -77,7 +77,7 @@ class Checkpoint:
     >>> c['dependency'].checkpoint_marker
     datetime.datetime(2025, 1, 1, 10, 0)
 
-    Half an hour without a heartbeat is more than the threshold of ten minutes:
+    A dependency goes down if it is behind by more than the threshold, which is ten minutes by default:
 
     >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 30)))  # doctest: +ELLIPSIS
     {'is_late': False, ...}
@@ -95,14 +95,14 @@ class Checkpoint:
     :param dependent: the dependent stream
     :param dependencies: iterable of the dependent stream's dependencies, at least one
     :param downtime_callback: function that is called for each dependency that goes down; can be async
-    :param recovery_callback: function that is called for each dependency that has recovered; can be async. The
-        dependent stream continues when the callback has ended and no dependency is down
-    :param cache: cache that stores the progress across restarts; by default, each process starts from scratch
+    :param recovery_callback: function that is called for each dependency that recovers; can be async. The dependent
+        stream continues when the callback has ended and no dependency is down
+    :param cache: cache that stores the progress across restarts; without a cache, each process starts from scratch
     :param cache_key_prefix: prefix of the checkpoint's keys in the cache
     :param pause_dependent: `True` if the dependent stream waits while a dependency is down
-    :raises DependencyError: the dependencies are missing, are not `Dependency` objects or have the same name; the cache
-        is not a mutable mapping or cannot be read; or an entry under one of the checkpoint's keys was not stored by a
-        `Checkpoint`
+    :raises DependencyError: there are no dependencies, a dependency is not a `Dependency`, or two dependencies have the
+        same name; the cache is not a mutable mapping or cannot be read; or an entry under one of the checkpoint's keys
+        was not stored by a `Checkpoint`
 
     :ivar state: latest values of the keyword arguments of `check_pulse`, by name
     :ivar state_marker: newest marker of the dependent stream; `None` before the first one
@@ -169,18 +169,18 @@ class Checkpoint:
             self._waiting.discard(waiting)
 
     async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Record the progress of a dependency.
+        """Record the progress of a dependency. A marker that is older than an earlier heartbeat's marker is ignored.
 
         :param marker: typically the event time of the dependency's message; compared with the dependent stream's
             markers
         :param dependency_name: name of the dependency; required if there is more than one
-        :param kwargs: entries to add to the dependency's `checkpoint_state`, a copy of the checkpoint's `state`.
-            Existing entries with the same names are replaced
+        :param kwargs: entries to add to the dependency's `checkpoint_state`, which is a copy of the checkpoint's
+            `state`. Entries with the same names are replaced
         :returns: dict with `is_late` (`True` if the dependency is down and still has to catch up), `dependent_marker`
             and `dependency_marker`
         :raises DependencyError: there is no dependency with that name, or an argument cannot be copied or stored in the
             cache. In both cases, nothing is recorded
-        :raises ValueError: there are multiple dependencies, but no name is passed; or the marker is `None`
+        :raises ValueError: there are several dependencies, but no name was passed; or the marker is `None`
         :raises MarkerError: the marker cannot be compared with the other markers
         """
         dependency = self._named(dependency_name)
@@ -203,9 +203,9 @@ class Checkpoint:
         :param marker: typically the event time of the message to process next
         :param kwargs: values to store in `state`, such as the message's offset. Use them to find and correct output
             that was sent while a dependency was down
-        :returns: the maximum downtime of the dependencies that are down; `None` if no dependency is down. Test for
-            `is not None`: the downtime is zero if a dependency has caught up with the dependent stream, but is not yet
-            ahead
+        :returns: the maximum downtime of the dependencies that are down; `None` if no dependency is down. Compare the
+            result with `None`, because the downtime is zero if a dependency has caught up with the dependent stream but
+            is not yet ahead of it
         :raises DependencyError: an argument cannot be copied or stored in the cache (then nothing is recorded), or a
             threshold cannot be compared with the difference of two markers
         :raises ValueError: the marker is `None`
@@ -236,7 +236,7 @@ class Checkpoint:
         return _longest(downtimes)
 
     async def _downtime(self, dependency: Dependency) -> Any | None:
-        """Return the dependency's downtime, or `None` if the dependency is up. A new downtime is reported."""
+        """Return the dependency's downtime, or `None` if the dependency is up. Report the downtime if it is new."""
         if dependency.checkpoint_marker is None:
             self._save(dependency, self.state_marker, {}, has_beaten=False)
         downtime = await answer(dependency.downtime_check(self, dependency))
@@ -284,7 +284,7 @@ class Checkpoint:
             return self[name]
         if len(self.dependencies) > 1:
             names = ", ".join(self.dependencies)
-            raise ValueError(f"{self.name} has several dependencies: pass dependency_name, one of {names}")
+            raise ValueError(f"{self.name} has several dependencies: pass one of {names} as dependency_name")
         return next(iter(self.dependencies.values()))
 
     def _save(self, dependency: Dependency, marker: Any, state: dict[str, Any], has_beaten: bool) -> None:
@@ -334,7 +334,7 @@ def checkpoints_of(dependent: Any) -> list[Checkpoint]:
 
 
 async def answer(given: Any) -> Any:
-    """Return a function's result; if the function is async, await the result."""
+    """Return the value that a function returned; if the function is async, await the value first."""
     return await given if inspect.isawaitable(given) else given
 
 
@@ -361,7 +361,7 @@ def _check_fits(marker: Any, other: Any, dependencies: Iterable[Dependency]) -> 
 
 
 def _is_older(marker: Any, newest: Any) -> bool:
-    """Return `True` if a marker is behind the newest marker; `False` if only the user's checks can compare markers."""
+    """Return `True` if a marker is behind the newest marker; `False` if the markers cannot be compared."""
     try:
         return newest is not None and bool(marker < newest)
     except TypeError:

@@ -55,15 +55,15 @@ class Dependency:
     :ivar checkpoint_state: copy of the checkpoint's `state` at the last heartbeat, with the heartbeat's keyword
         arguments; shows the progress of the dependent stream at that heartbeat. A heartbeat with a marker older
         than an earlier heartbeat's marker does not count
-    :ivar checkpoint_marker: newest marker of a heartbeat; before the first heartbeat, the dependent stream's first
+    :ivar checkpoint_marker: newest heartbeat marker; before the first heartbeat, the dependent stream's first
         marker
-    :ivar has_beaten: `True` if there was a heartbeat
+    :ivar has_beaten: `True` once there has been a heartbeat
     :ivar is_down: `True` if the dependency is down
     :ivar down_state: copy of `checkpoint_state`, created when the dependency goes down and removed when the recovery
         callback has ended; otherwise `None`
     :ivar down_marker: copy of `checkpoint_marker`, created and removed together with `down_state`. When the dependency
-        went down, the dependent stream was already ahead of this marker. The dependent stream's messages between this
-        marker and the downtime were processed without the dependency's late messages
+        goes down, the dependent stream has already processed messages later than this marker, without the dependency's
+        delayed messages
     """
 
     def __init__(
@@ -111,14 +111,14 @@ class Dependency:
             return True
 
     def save(self, cache: Cache, cache_key_prefix: str, checkpoint_state: Any, checkpoint_marker: Any) -> None:
-        """Store the dependency in a cache as one entry.
+        """Change the dependency's state and marker, and store the dependency in a cache as one entry.
 
         :param checkpoint_state: new `checkpoint_state`
         :param checkpoint_marker: new `checkpoint_marker`
         :raises DependencyError: the cache cannot store the entry; the dependency is unchanged
         """
         changes = {CHECKPOINT_STATE_NAME: checkpoint_state, CHECKPOINT_MARKER_NAME: checkpoint_marker}
-        change(self, changes, cache, cache_key_prefix, f"{self.name}: its entry")
+        change(self, changes, cache, cache_key_prefix, f"{self.name}: the entry")
 
     def load(self, cache: Cache, cache_key_prefix: str) -> None:
         """Load the dependency's entry from a cache, if there is one.
@@ -153,7 +153,7 @@ def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] |
     if isinstance(entry, Mapping) and all(name in entry and isinstance(entry[name], kept[name]) for name in kept):
         return {name: deepcopy(entry[name]) for name in kept}
     message = f"the entry {key!r} of the cache {cache!r:.100} is not from a Checkpoint"
-    raise DependencyError(f"{message}: remove the entry, or pass another cache_key_prefix")
+    raise DependencyError(f"{message}: remove the entry, or pass a different cache_key_prefix")
 
 
 def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
@@ -193,7 +193,7 @@ def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
         if behind is True:  # the markers cannot be subtracted
             raise MarkerError(dependency.name, reached, newest) from error
         problem = f"downtime_threshold {threshold!r} cannot be compared with {behind!r}, the difference of two markers"
-        raise DependencyError(f"{dependency.name}: {problem}: give the Dependency a threshold of that type") from error
+        raise DependencyError(f"{dependency.name}: {problem}: pass a threshold of the same type") from error
 
 
 def _has_recovered(checkpoint: "Checkpoint", dependency: Dependency) -> bool:

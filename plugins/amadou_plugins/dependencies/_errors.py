@@ -20,6 +20,6 @@ class MarkerError(DependencyError, ValueError):
         self.marker = marker
         self.other = other
         super().__init__(
-            f"{dependency}: the markers {marker!r} and {other!r} cannot be compared: pass markers of one type to "
-            "heartbeat and check_pulse, or give the dependency a downtime_check and a recovery_check"
+            f"{dependency}: the markers {marker!r} and {other!r} cannot be compared: pass markers of the same "
+            "type to heartbeat and check_pulse, or give the dependency a downtime_check and a recovery_check"
         )

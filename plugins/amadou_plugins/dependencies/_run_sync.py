@@ -10,7 +10,7 @@ _WAITS: Final = "the coroutine waits for something: await the coroutine, or use 
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that does not wait for anything, such as `check_pulse` with synchronous callbacks.
 
-    The function works with or without a running event loop: a handler can call it wherever the job runs, even in a
+    This function works with or without a running event loop, so a handler can call it wherever the job runs, even in a
     notebook.
 
     :returns: result of the coroutine
@@ -21,7 +21,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     except StopIteration as done:
         return cast("T", done.value)
     except RuntimeError as error:
-        if str(error) == "no running event loop":  # a coroutine that waits needs a loop first
+        if str(error) == "no running event loop":  # raised by a coroutine that tries to wait
             raise DependencyError(_WAITS) from error
         raise
     coroutine.close()

@@ -79,7 +79,7 @@ class SqliteCache(MutableMapping[str, Any]):
             raise self._unusable(error) from error
 
     def _unusable(self, error: sqlite3.Error) -> DependencyError:
-        return DependencyError(f"the cache {self._path} cannot be used: {error}")
+        return DependencyError(f"the cache {self._path} cannot be used: check the file and its permissions ({error})")
 
 
 def _unpacked(packed: bytes) -> Any:

@@ -1,4 +1,4 @@
-"""Streams in one process: registers handlers of async iterables, and runs these handlers in a loop."""
+"""Streams in one process: registers handlers for async iterables, and calls the handlers with the messages."""
 
 import asyncio
 import inspect
@@ -24,13 +24,13 @@ _streams: dict[int, _Stream] = {}
 
 
 def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -> Callable[[F], F]:
-    """Register a function that handles the messages of streams when `stream` processes them.
+    """Return a decorator that registers a function, which `stream` calls with each message from the given streams.
 
     The function can be synchronous or async, and can be a generator. The sinks receive the values that a generator
     yields, or the result of any other function unless the result is `None`.
 
     :param iterables: the streams
-    :param sink: sink, or tuple of sinks: functions that are called with each value; can be synchronous or async
+    :param sink: a sink, or a tuple of sinks. A sink is a function, synchronous or async, that is called with each value
     :raises DependencyError: a stream is not an async iterable
     """
     for iterable in iterables:
@@ -94,7 +94,7 @@ class _Processing:
 
 
 async def _values(given: Any) -> AsyncIterator[Any]:
-    """Yield the values that a handler yields, or the single value that it returned."""
+    """Yield the values that a handler yields, or the single value that it returns unless this value is `None`."""
     if isinstance(given, AsyncIterable):
         async for value in given:
             yield value

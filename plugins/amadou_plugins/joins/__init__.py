@@ -16,16 +16,16 @@ Declare a join on the handler's class. The handler adds the events from both sou
 `subject.source` determines the side of an event. A match is a pair of the subject's events; a missing event is `None`.
 
 - `LatestJoin` matches each left event immediately, with the newest right event that has already arrived.
-- `AsOfJoin` matches each left event with the right event nearest in time, once the watermark has passed every event
-  that could change the match.
+- `AsOfJoin` matches each left event with the right event nearest in time, once the watermark is past the time of every
+  event that could change the match.
 - `IntervalJoin` matches events whose time difference is within a given interval. It emits each pair as soon as the
   second event of the pair arrives.
 
-The results of `AsOfJoin` and `IntervalJoin` do not depend on the order of events within a batch. If no event is more
-than `allowed_lateness` behind the watermark, these results also do not depend on how the input is split into batches.
-An event is late if the watermark of its batch has passed every match that the event could be part of. The exact rule is
-in each join's docstring. As the watermark advances, a join removes the events that it no longer needs. The values that
-a join passes to the handler are also stored in the join's state: do not change them in place.
+The results of `AsOfJoin` and `IntervalJoin` do not depend on the order of events within a batch. As long as no event is
+more than `allowed_lateness` behind the watermark, these results do not depend on how the input is split into batches
+either. An event is late if the watermark of its batch has passed every match that the event could be part of. The exact
+rule is in each join's docstring. As the watermark advances, a join removes the events that it no longer needs. The
+values that a join passes to the handler are also stored in the join's state: do not change them in place.
 """
 
 from amadou_plugins.joins._as_of import AsOfJoin

@@ -20,15 +20,15 @@ class AsOfJoin(JoinSpec):
     A right event at the same time matches in every direction. If several right events have the same time, the last one
     in source order matches. If two right events are equally near, the earlier one matches.
 
-    The result for a left event is emitted once no on-time event can change it: when the watermark is past the left
-    event's time plus `allowed_lateness`, plus `tolerance` unless `direction` is `"backward"`. The results of a key are
-    emitted in time order; results with the same time are emitted in source order.
+    The result for a left event is emitted as soon as no on-time event can change it. This is when the watermark is past
+    the left event's time plus `allowed_lateness` and, unless `direction` is `"backward"`, plus `tolerance`. The results
+    of a key are emitted in the order of the left events' times, and in source order if these times are equal.
 
     A left event is late if its result is already due at the watermark of its batch. A right event is late if, at the
     watermark of its batch, the results of all left events that it could match are already due. Without a `tolerance`, a
     right event is never late, because it can always match a future left event.
 
-    :param tolerance: maximum time between matching events; unlimited by default
+    :param tolerance: maximum time difference between matching events; unlimited by default
     :param how: `"left"` emits every left event, with `None` if no right event matches; `"inner"` emits only the left
         events that have a match
     :param direction: `"backward"` matches right events at or before the left event's time; `"forward"` matches right
@@ -87,7 +87,7 @@ class AsOfJoin(JoinSpec):
                 self._give(subject, call, left, right)
 
     def _unanswered(self, now: int) -> int:
-        """Return the time before which the results of left events are due at this watermark."""
+        """Return the earliest time for which a left event's result is not yet due at this watermark."""
         return now - self._ahead - self._lateness
 
     def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:
@@ -96,7 +96,7 @@ class AsOfJoin(JoinSpec):
         return self._back is not None and micros + self._back < self._unanswered(watermark)
 
     def _nearest(self, rights: Timeline, micros: int) -> Kept | None:
-        """Return the right event that matches a left event with this time."""
+        """Return the right event that matches a left event with this time; `None` if there is no match."""
         times, found = rights.times, None
         after = bisect_right(times, micros)
         if after and (self._back is None or micros - times[after - 1] <= self._back):
@@ -110,7 +110,7 @@ class AsOfJoin(JoinSpec):
     def _store(
         self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
     ) -> None:
-        """Store the events that pending and future left events need."""
+        """Store the pending left events, and the right events that pending and future left events can match."""
         if now is not None:
             first = self._unanswered(now)
             useless = max(bisect_right(rights.times, first) - 1, 0)  # the last event up to `first` hides earlier ones

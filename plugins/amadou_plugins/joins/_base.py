@@ -1,4 +1,4 @@
-"""The base class of all joins: settings, the side of an event and the handler's callbacks."""
+"""The base class of all joins: settings, the sides of events, and the handler's callbacks."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -10,7 +10,7 @@ from amadou_plugins._calling import CallingComponent, H, OnLate, X
 from amadou_plugins.joins._errors import JoinSourceError
 
 Kept: TypeAlias = tuple[int, Any]
-"""An event of a subject, as a join stores it: the event's time in microseconds and the event's value."""
+"""A subject's event in the form that a join stores: the event's time in microseconds, and the event's value."""
 OnMatch: TypeAlias = Callable[[Subject, Any, Any], Any]
 MatchMethod: TypeAlias = Callable[[H, Subject, Any, Any], X]
 
@@ -33,13 +33,13 @@ class JoinSpec(CallingComponent):
 
     :param left: name of the left source in the job
     :param right: name of the right source in the job
-    :param how: sides whose unmatched events are emitted, with `None` for the missing event; `"inner"` emits no
+    :param how: sides whose unmatched events are emitted, with `None` in place of the partner; `"inner"` emits no
         unmatched events
     :param allowed_lateness: how far an event can be behind the watermark and still be accepted, in event time.
         Results that such events could change are delayed
     :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
         receives them
-    :param ttl: how long a key can have no event, in event time, before its state is dropped without being emitted
+    :param ttl: how long a key can have no event, in event time, before its stored events are dropped without a result
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
         created at run time
     :param on_match: function that receives results, instead of a marked method: ``(subject, left, right)``
@@ -101,7 +101,10 @@ class JoinSpec(CallingComponent):
         self.require("on_match")
 
     def _is_left(self, subject: Subject) -> bool:
-        """Return true if the current event is from the left source."""
+        """Return true if the current event is from the left source, and false if it is from the right source.
+
+        :raises JoinSourceError: the event is from neither source
+        """
         source = subject.source
         if source != self._left and source != self._right:
             raise JoinSourceError(self.name, source, (self._left, self._right))

@@ -17,5 +17,5 @@ class JoinSourceError(AmadouError):
         left, right = expected
         super().__init__(
             f"the join {join!r} received {given}, but accepts only events from {left!r} (left) and {right!r} (right): "
-            "add only events from these two sources, or change left= or right= to the name of a source of the job"
+            "add only events from these two sources, in on_event, or correct the names in left= and right="
         )

@@ -53,7 +53,7 @@ class IntervalJoin(JoinSpec):
             raise SpecError(f"lower must not be above upper ({upper!r}), but is {lower!r}")
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
-        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # by side: maximum time from an event to a partner
+        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # by side: how much later a partner can be
         super().__init__(how=how, **settings)
         self._emits_unmatched = (how in ("left", "outer"), how in ("right", "outer"))
 
@@ -101,11 +101,13 @@ class IntervalJoin(JoinSpec):
             self._give(subject, call, None, right)
 
     def _waiting(self, side: int, now: int) -> int:
-        """Return the time from which events of this side still wait for partners at this watermark."""
+        """Return the earliest time for which an event on this side still waits for partners at this watermark."""
         return now - self._waits[side] - self._lateness
 
     def _store(self, part: ComponentState, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
-        """Store the events, with a timer for the first event that might be emitted without a partner."""
+        """Store the events, with a timer for the first event that might be emitted without a partner. Without such
+        an event, the timer is due when all events can be removed.
+        """
         waits = [wait + self._lateness + 1 for wait in self._waits]
         unmatched_due = [
             sides[side].times[0] + waits[side]

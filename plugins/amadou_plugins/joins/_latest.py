@@ -12,24 +12,25 @@ from amadou_plugins.joins._base import JoinSettings, JoinSpec, Kept
 class LatestJoin(JoinSpec):
     """Enriches each left event immediately with the newest right event of the same key that has already arrived.
 
-    The newest right event is the right event with the latest time, even if it is later than the left event. If several
-    right events have that time, the last of them to arrive is the newest. The join stores only the newest right event.
+    The newest right event is the right event with the latest time, even if this time is after the left event's time. If
+    several right events have the latest time, the last one to arrive is the newest. The join stores only the newest
+    right event.
 
-    The result depends on which right events have arrived when a left event is processed. The batches of the input and
-    the lag between the two sources therefore affect the result. Within a batch, events are
-    processed in time order; events with equal times are processed in order of source name (`semantics.md` 7).
-    `AsOfJoin` waits for the watermark, so none of this affects its results.
+    The result depends on which right events have arrived when a left event is processed. Therefore, the result depends
+    on how the input is split into batches, and on the lag between the two sources. Within a batch, events are processed
+    in time order; events with equal times are processed in order of source name (`semantics.md` 7). `AsOfJoin` waits
+    for the watermark, so none of this affects its results.
 
     A left event is never late. A right event is late if the watermark of its batch has reached the event's time plus
     `ttl` plus `allowed_lateness`. Without a `ttl`, a right event is never late.
 
-    :param how: `"left"` emits every left event, with `None` if no right event is known; `"inner"` emits a left event
-        only if a right event is known
-    :param ttl: duration in event time for which a right event is used. The duration starts at the event's time or at
-        the watermark at the event's arrival, whichever is later (`semantics.md` 16). By default, the newest right event
-        of each key is stored forever
+    :param how: `"left"` emits every left event, with `None` if no right event is stored; `"inner"` emits a left event
+        only if a right event is stored
+    :param ttl: duration in event time for which a right event is used. The duration starts at the right event's time,
+        or at the watermark when the right event arrives, whichever is later (`semantics.md` 16). By default, the newest
+        right event of each key is stored forever
 
-    The other parameters are those of `JoinSpec`.
+    The other parameters are those of `JoinSpec`. However, `allowed_lateness` does not delay the results of this join.
     """
 
     def __init__(self, *, how: Literal["left", "inner"] = "left", **settings: Unpack[JoinSettings]) -> None:

@@ -3,7 +3,7 @@ from typing import Any
 
 
 class Timeline:
-    """The stored events of one side, in time order; events with the same time are in arrival order.
+    """The stored events of one side of a join, in time order; events with the same time are in arrival order.
 
     :param stored: value that `stored` returned; the timeline changes this value in place. By default, the timeline is
         empty

@@ -17,7 +17,7 @@ class PrometheusEndpoint:
     :param port: port to listen on; `0` for any free port
     :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` for all addresses
     :ivar url: URL of the metrics while a job runs; otherwise `None`
-    :raises ValueError: the port is not valid
+    :raises ValueError: the port is not between 0 and 65535
     """
 
     def __init__(self, port: int = 9464, address: str = "127.0.0.1") -> None:
@@ -90,13 +90,13 @@ class PrometheusEndpoint:
         try:
             from prometheus_client import CollectorRegistry, start_http_server
         except ImportError as error:
-            raise AmadouError("PrometheusEndpoint needs prometheus-client: pip install 'amadou[prometheus]'") from error
+            raise AmadouError("the endpoint needs prometheus-client: run pip install 'amadou[prometheus]'") from error
         registry = CollectorRegistry()
         registry.register(self)
         try:
             self._server, self._thread = start_http_server(self._port, self._address, registry)
         except OSError as error:
-            where = f"{self._address}:{self._port}: use another port or address"
+            where = f"{self._address}:{self._port}: use a different port or address"
             raise AmadouError(f"metrics cannot be served on {where} ({error.strerror})") from error
         address, port = self._server.server_address[:2]
         self.url = f"http://{f'[{address}]' if ':' in address else address}:{port}/metrics"

@@ -15,7 +15,7 @@ def _phase_seconds(progress: Any) -> Mapping[str, float]:
 
 
 def _state(progress: Any) -> Mapping[str, float]:
-    """Return the metrics of the only stateful operator, except the metrics of individual partitions."""
+    """Return the metrics of the query's only stateful operator, without the metrics of individual partitions."""
     reported: dict[str, Any] = {}
     for operator in progress["stateOperators"]:
         reported |= operator | operator["customMetrics"]

@@ -12,7 +12,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         Metric("amadou_batch_seconds", "Duration of batches, in seconds.", "counter", lambda batch: batch.seconds),
         Metric("amadou_records", "Records read.", "counter", lambda batch: batch.counts.records, "source"),
         Metric("amadou_events", "Events processed.", "counter", lambda batch: batch.counts.events),
-        Metric("amadou_late_events", "Late events that were processed.", "counter", lambda batch: batch.counts.late),
+        Metric("amadou_late_events", "Events behind the watermark.", "counter", lambda batch: batch.counts.late),
         Metric(
             "amadou_dropped_events",
             "Events dropped because they arrived too late.",
@@ -21,7 +21,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_dead_letters",
-            "Records and callbacks that failed and became dead letters.",
+            "Dead letters: failed callbacks, and late events that the sink could not encode.",
             "counter",
             lambda batch: batch.counts.dead_letters,
         ),
@@ -41,7 +41,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_held",
-            "Events held because a source that they depend on is down.",
+            "Events held because another source is down, by the source of the events.",
             "gauge",
             lambda batch: batch.counts.held,
             "source",
@@ -59,7 +59,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         Metric("amadou_watermark_lag_seconds", "Lag of the watermark behind the clock, in seconds.", "gauge", _lag),
         Metric(
             "amadou_partition_lag_records",
-            "Unread records of a partition; unread files for file sources.",
+            "Unread records in a partition; unread files for file sources.",
             "gauge",
             lambda batch: {each.name: each.lag for each in batch.partitions if each.lag is not None},
             "partition",
@@ -73,7 +73,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_partition_holds_back",
-            "1 if the watermark waits for the partition, otherwise 0.",
+            "1 for the partition that holds the watermark back, 0 for the others.",
             "gauge",
             lambda batch: {each.name: int(each.holds_back) for each in batch.partitions},
             "partition",

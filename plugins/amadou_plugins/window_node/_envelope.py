@@ -1,4 +1,4 @@
-"""The envelope around the body of a message, and around the body of the reply."""
+"""The envelope around the body of a message or reply."""
 
 import json
 from collections.abc import Callable
@@ -13,7 +13,7 @@ MOST_BYTES: Final = 16 * 2**20
 """Maximum length of a line, in bytes."""
 
 
-# A named tuple rather than an attrs class, because one is created for every message.
+# A named tuple rather than an attrs class, because an envelope is created for every message.
 class Envelope(NamedTuple):
     """The sender, the recipient and the id of a message. All three can be any JSON values.
 
@@ -36,7 +36,7 @@ class Envelope(NamedTuple):
             reply = {"src": self.dest, "dest": self.src, "body": reply}
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError:  # orjson cannot write values that are nested too deeply or are not UTF-8
+        except orjson.JSONEncodeError:  # orjson cannot write deeply nested values and lone surrogates
             src, dest, msg_id = map(_writable, self[:3])
             writable = Envelope(src, dest, msg_id, self.is_bare)
             if self == writable:
@@ -49,7 +49,7 @@ class Envelope(NamedTuple):
 
 
 def _writable(given: Any) -> Any:
-    """Return a value of the envelope; `None` if the value cannot be written."""
+    """Return a value from an envelope; `None` if the value cannot be written."""
     try:
         orjson.dumps([[given]])  # nested as deeply as in a reply
     except orjson.JSONEncodeError:
@@ -62,7 +62,7 @@ _new_envelope: Callable[[Any], Envelope] = partial(tuple.__new__, Envelope)
 
 
 def _number(digits: str) -> int | float:
-    """Parse an integer like orjson: as a float if the integer does not fit in 64 bits."""
+    """Parse an integer as orjson does: as a float if the integer does not fit in 64 bits."""
     if len(digits) <= 20 and -(2**63) <= int(digits) < 2**64:
         return int(digits)
     return float(digits)
@@ -85,7 +85,7 @@ def opened(line: bytes) -> tuple[Envelope, Any]:
         try:
             message = _LENIENT.decode(line.decode())
         except (ValueError, RecursionError):
-            raise MessageError("malformed_json", f"a line must be one JSON object: {error}") from None
+            raise MessageError("malformed_json", f"the line is not JSON: send one object per line ({error})") from None
     if type(message) is not dict:
         raise MessageError("bad_message", "a message must be a JSON object")
     if "body" not in message:

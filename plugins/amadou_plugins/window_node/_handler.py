@@ -44,7 +44,7 @@ class Closed:
 class Refused:
     """A window was not closed: no window matches the request, or more than one does.
 
-    :param size: the requested size
+    :param size: the requested size; `None` if the request has no size
     :param sizes: sizes of the windows with the requested start
     """
 
@@ -67,8 +67,8 @@ class MessageWindows(Handler):
     """Tumbling windows that messages open and close.
 
     A key is the start time of windows, in milliseconds since 1970. The key's state contains the windows that start at
-    this time, one per size. A record is a list of requests that arrived together. Consecutive requests that add
-    events to the same window become a single event.
+    this time, one per size. A record is a list of requests that arrived together. If consecutive requests for a start
+    time add events to the same window, they become a single event.
     """
 
     sizes = ListSpec(int)
@@ -139,7 +139,7 @@ class MessageWindows(Handler):
 
 @lru_cache(1000)
 def _events(size: int) -> ListSpec[list[Any]]:
-    """Return the spec for the event ids of windows of one size. Each element lists ids that were added together."""
+    """Return the spec for the event ids in windows of a given size. Each element lists ids that were added together."""
     return ListSpec(list, name=f"events of {size}")
 
 

@@ -1,4 +1,4 @@
-"""The node: converts the lines of messages into the lines of replies."""
+"""The node: converts message lines into reply lines."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -27,11 +27,12 @@ class Runner(Protocol):
         """
 
     def keys(self) -> Sequence[Key]:
-        """Return the start times of the open windows."""
+        """Return the start times of the open windows, in milliseconds since 1970."""
 
 
 class Node:
-    """Answers messages. Messages that arrive together are processed as one batch.
+    """Answers messages. Messages that arrive together are processed as one batch, but each `ListWindows` request is
+    processed as a separate batch.
 
     :param runner: object that stores the windows and processes the requests
     """
@@ -40,7 +41,7 @@ class Node:
         self._runner = runner
 
     def answer(self, lines: Sequence[bytes]) -> list[bytes]:
-        """Return the replies to lines, in the same order. The reply to an invalid line is an error."""
+        """Return a reply for each line, in the same order. The reply to an invalid line is an error."""
         read = [_read(line) for line in lines]
         answered: dict[int, Answer] = {}
         batch: list[Numbered] = []
@@ -57,7 +58,7 @@ class Node:
         return [_reply(envelope, answered[number]) for number, (envelope, _) in enumerate(read)]
 
     def _processed(self, batch: list[Numbered]) -> dict[int, Answer]:
-        """Return the answers to a batch of requests. If the batch fails, the requests are processed one by one."""
+        """Return the answers to a batch of requests, by number. If the batch fails, process the requests one by one."""
         if not batch:
             return {}
         try:

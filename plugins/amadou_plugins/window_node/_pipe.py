@@ -1,4 +1,4 @@
-"""Reads and answers lines: all lines that have arrived are answered together, without waiting for more."""
+"""Reads lines and answers them. All lines that have arrived are answered together, without waiting for more lines."""
 
 import gc
 import os
@@ -34,7 +34,7 @@ def arriving(source: int) -> Iterator[list[bytes]]:
     """Yield lists of complete lines as they arrive on a file descriptor. If the input ends without a newline, yield the
     last line, too.
 
-    If a line is longer than `MOST_BYTES`, only enough of the line is stored to recognize that it is too long.
+    If a line is longer than `MOST_BYTES`, its end may be cut off, but the part that remains is still too long.
     """
     begun: list[bytes] = []
     length = 0

@@ -43,7 +43,7 @@ class Close(NamedTuple):
     """Remove a window, and reply with its events.
 
     :param start: start of the window, in milliseconds since 1970
-    :param size: size of the window in milliseconds; `None` if only one window has this start
+    :param size: size of the window in milliseconds; `None` for the only window with this start
     """
 
     start: int
@@ -68,14 +68,14 @@ def read_request(body: Any) -> Request:
     :raises MessageError: a field is missing or invalid
     """
     if type(body) is not dict:
-        raise MessageError("bad_message", "the body of a message must be a JSON object")
+        raise MessageError("bad_message", f"the body of a message must be a JSON object, not {_shown(body)}")
     kind = body.get("type")
     reader = _READERS.get(kind) if type(kind) is str else None
     if reader is None:
-        known = f"the types are {', '.join(_READERS)}"
+        known = f"use one of {', '.join(_READERS)}"
         if kind is None:
             raise MessageError("missing_field", f"type is missing: {known}")
-        raise MessageError("unknown_type", f"type {_shown(kind)} is unknown: {known}")
+        raise MessageError("unknown_type", f"there is no type {_shown(kind)}: {known}")
     return reader(body)
 
 
@@ -83,7 +83,7 @@ def _assign(body: dict[str, Any]) -> Assign:
     size = _size(body.get("window_size_ms"))
     events = _events(body.get("events"), size)
     if len(events) != 1:
-        problem = "these belong to more than one: use process_window" if events else "there are none"
+        problem = "these belong to more than one: use process_window" if events else "there are none: pass at least one"
         raise MessageError("bad_events", f"assign needs the events of one window, but {problem}")
     return _new_assign((size, events))
 
@@ -122,7 +122,7 @@ def _size(value: Any) -> int:
     if size is not None and size > 0:
         return size
     if value is None:
-        raise MessageError("missing_field", "window_size_ms is missing: pass the size of windows in milliseconds")
+        raise MessageError("missing_field", "window_size_ms is missing: pass the window size in milliseconds")
     raise MessageError("bad_window_size", f"window_size_ms must be a positive integer, not {_shown(value)}")
 
 
@@ -177,14 +177,14 @@ def _millis(timestamp: Any) -> int:
     if timestamp is None:
         raise MessageError("missing_field", "an event has no timestamp: pass a string or milliseconds since 1970")
     problem = (
-        "a timestamp must be like 2024-01-15T10:00:10.250Z or an integer in milliseconds since 1970, in years 1 to 9999"
+        "a timestamp must be a string such as 2024-01-15T10:00:10Z, or milliseconds since 1970, in the years 1 to 9999"
     )
     raise MessageError("bad_timestamp", f"{problem}, not {_shown(timestamp)}")
 
 
 def _whole(value: Any) -> int | None:
-    """Return a value as an `int` if it is an integer, even one written as a float; otherwise return `None`. Large
-    floats are rejected, because the JSON parser reads integers beyond 64 bits as floats.
+    """Return a value as an `int` if it is an integer, even one written as a float, such as 5.0. Otherwise, return
+    `None`. Large floats are rejected, because the JSON parser reads integers beyond 64 bits as floats.
     """
     if type(value) is float and value.is_integer() and abs(value) < 2**63:
         return int(value)

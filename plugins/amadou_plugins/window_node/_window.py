@@ -32,14 +32,14 @@ def window(number: int, size: int) -> Window:
 
     :param number: the start of the window, in milliseconds since 1970, divided by the size; negative before 1970
     :param size: the size in milliseconds, a positive integer
-    :raises MessageError: the window is not within the years 1 to 9999
+    :raises MessageError: the window begins or ends outside the years 1 to 9999
     """
     start = number * size
     try:
         bounds = {"window_start": from_millis(start), "window_end": from_millis(start + size)}
     except OverflowError:
         problem = f"the window of {size} ms that starts at {start} ms since 1970 is not within the years 1 to 9999"
-        raise MessageError("window_out_of_range", problem) from None
+        raise MessageError("window_out_of_range", f"{problem}: correct the timestamp or the size") from None
     shown = {name: _text(bound) for name, bound in bounds.items()}
     return Window(start, size, {"window_id": f"{_PREFIX}{start}", **shown})
 

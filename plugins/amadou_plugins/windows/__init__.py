@@ -19,7 +19,7 @@ of the event's batch has closed that window. A late event never reopens a window
 `on_close` method of a window adds an event to a window declared later, the event is on time. Once all time windows
 that could contain a key's events have closed, no window state is stored for the key.
 
-If a handler only adds events to one window, you do not need to write a class: see `windowed`.
+If a handler would only add events to a single window, you do not need to write a class: see `windowed`.
 """
 
 from amadou_plugins.windows._base import Window, WindowSpec

@@ -39,7 +39,7 @@ class _Span(NamedTuple, Generic[K_co]):
     partial: bool = False
 
 
-# A named tuple, like `KeyedEvent`, because one is created for every result.
+# A named tuple, like `KeyedEvent`, because one is created for every result, and named tuples are fast to create.
 class Window(_Span[K_co]):
     """A window, as passed to callbacks: a named tuple of `start`, `end`, `key` and `partial`. Two windows are equal if
     these four are equal. The type of the key can be specified, as in `Window[str]`.
@@ -102,7 +102,7 @@ class CommonSettings(TypedDict, total=False):
 
 
 class WindowSettings(CommonSettings, total=False):
-    """The settings of windows that can emit early results by time."""
+    """The settings of windows whose `early` can be an interval; count windows do not allow this."""
 
     early: Early
 
@@ -179,7 +179,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
         self.in_memory = storage == "memory"
         self.aggregate = aggregate_of(Count() if value is None else value)
-        """Aggregate of the events of a window."""
+        """Aggregate of a window's events."""
         self._max_active = max_active
         self._kept: Aggregate[Any, Any] = self.aggregate
         if merges and not self.aggregate.mergeable:
@@ -319,10 +319,10 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     ) -> None:
         """Add an event to a window part.
 
-        :param parts: all parts of the subject
-        :param near: function that is called with the part's new kind and returns the kinds of all parts that share a
-            window with this part; see `Aggregate.kind`
-        :raises ValueKindError: a window of the event already contains values of another kind
+        :param parts: all window parts of the subject
+        :param near: function that receives the part's new kind, and returns the kinds of all parts that share a window
+            with this part; see `Aggregate.kind`
+        :raises ValueKindError: a window of the event already contains values of a different kind
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
         if isinstance(self._kept, ByTurns):
@@ -343,7 +343,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """Reject an event that would mix values of two kinds in a window."""
         differing = different(kind, other)
         if differing is not None:
-            taken = f"values of one kind in a window, not both {differing[0]} and {differing[1]}"
+            taken = f"values of the same kind within a window, not both {differing[0]} and {differing[1]}"
             raise ValueKindError(repr(self.aggregate), event.value, taken)
 
     def _batch_local(self, part: ComponentState) -> dict[str, Any]:
@@ -436,13 +436,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return min(end + self._lateness, END_OF_TIME)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
-        """Return true if an event triggers an early result of a window that contains this number of events."""
+        """Return `True` if an event triggers an early result of a window that contains this number of events."""
         if self._early_count:
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
     def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
-        """Return true if the `early` interval makes an open window emit a result at `now`. If the watermark passes
+        """Return `True` if the `early` interval makes an open window emit a result at `now`. If the watermark passes
         several of these times in one step, the window emits a result only at the last one.
         """
         if not self._early_interval or not start < now < end or (now - start) % self._early_interval:
@@ -519,7 +519,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return [self.version, self._kept.layout, self._kept.names if isinstance(self._kept, ByTurns) else None]
 
     def _accumulators(self, layout: Any, column: Any, keys: Sequence[Key]) -> list[Any]:
-        """Return the accumulators in a column, one for each key.
+        """Return the accumulators in a column, one per key.
 
         :param layout: the window's layout when the column was stored
         """

@@ -27,7 +27,10 @@ class ByTurns(Aggregate[list[Any], Any]):
         return _names(self.aggregate)
 
     def forget_removed(self, accumulator: list[Any]) -> bool:
-        """Remove the accumulators of removed names; see the function `forget_removed`."""
+        """Remove the accumulators of removed aggregates; see the function `forget_removed`.
+
+        :returns: `True` if an accumulator was removed
+        """
         forgotten = [forget_removed(self.aggregate, part) for _, part in accumulator]
         return any(forgotten)
 
@@ -87,9 +90,10 @@ class ByTurns(Aggregate[list[Any], Any]):
 def turns_of(keys: list[Key], places: list[int], newest: Callable[[Key], tuple[int, int]]) -> list[int]:
     """Return the turn number of each event. The events are in stream order.
 
-    :param places: for each event, the window part that contains it
+    :param keys: the key of each event
+    :param places: the window part of each event
     :param newest: function that returns the number of a key's newest turn, and the window part of this turn; the number
-        is 0 if the key has no turns
+        is 0 if the key has no turns yet
     """
     found = []
     known: dict[Key, tuple[int, int]] = {}

@@ -15,7 +15,7 @@ class CountWindow(WindowSpec[V_co]):
     """Windows of a fixed number of a key's events, in arrival order.
 
     A window closes when its last event arrives. `window.start` and `window.end` are the times of the window's oldest
-    and newest event. A window that is not full stays open until its `ttl` expires. Set a `ttl` if the number of keys
+    and newest events. A window that is not full stays open until its `ttl` expires. Set a `ttl` if the number of keys
     keeps growing.
 
     :param size: number of events in a window
@@ -98,7 +98,7 @@ class CountWindow(WindowSpec[V_co]):
         return [self._whole(panes)] if panes else []
 
     def _whole(self, panes: list[Any]) -> tuple[int, int, list[Any]]:
-        """Return the window that consists of these panes, as the times of the oldest and newest event and the panes'
+        """Return the window that consists of these panes, as the times of the oldest and newest events and the panes'
         accumulators.
         """
         accumulators = [pane[ACCUMULATOR] for pane in panes]

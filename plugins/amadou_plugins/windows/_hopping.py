@@ -1,4 +1,4 @@
-"""Tumbling and hopping windows, which are assembled from panes of equal length."""
+"""Tumbling and hopping windows, which consist of panes of equal length."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,7 +24,7 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A pane also stores the times of its oldest and newest event.
+# A pane also stores the times of its oldest and newest events.
 _FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
 """Maximum number of panes per window. Assembling more panes would take longer than all other work."""
@@ -37,7 +37,7 @@ class HoppingWindow(WindowSpec[V_co]):
     `SlidingWindow`.
 
     An event is stored in a single pane, even if the event belongs to many windows. The length of a pane is the greatest
-    common divisor of `size` and `hop`. Each key has one timer, for the next window result.
+    common divisor of `size` and `hop`. Each key has one timer, for its next window result.
 
     :param size: length of each window
     :param hop: time from the start of one window to the start of the next. `size` need not be a multiple of `hop`. If
@@ -45,21 +45,21 @@ class HoppingWindow(WindowSpec[V_co]):
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
     :param offset: shift of all window starts relative to the multiples of `hop` since 1970-01-01T00:00Z; zero by
         default
-    :param allowed_lateness: duration in event time for which a window still accepts events after its end
+    :param allowed_lateness: how long after its end a window still accepts events, in event time
     :param late: `"drop"` drops events that are late for all their windows; `"divert"` sends them to the sink
         `late_events`. Either way, `on_late` receives them
-    :param early: trigger of early results, which are marked as partial. A `timedelta` emits a result at this interval
+    :param early: when to emit early results, which are marked as partial. A `timedelta` emits a result at this interval
         of event time, counted from the window's start. An integer `n` emits a result after every `n` events of the
-        window. A function of an event emits a result each time it returns true
+        window. A function of an event emits a result each time it returns `True`
     :param max_active: maximum number of open windows per key. If a key exceeds this maximum, the key's oldest window
         emits an early result and accepts no more events
     :param ttl: how long a key can have no event, in event time, before its windows expire without a result
-    :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores them in memory, for the current
-        run only; see below
+    :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores open windows only for the
+        current run; see below
     :param version: version of the aggregate; must be positive if `migrate` is set
-    :param migrate: function that converts an older accumulator: it is called with the accumulator and its version, and
-        returns an accumulator of the current version. If an aggregate cannot be merged, windows that overlap or grow
-        store lists of events, and the function converts these lists instead
+    :param migrate: function that receives an older accumulator and its version, and returns an accumulator of the
+        current version. If an aggregate cannot be merged, windows that overlap or grow store lists of events, and the
+        function converts these lists instead
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a window
         created at run time
     :param on_close: function that receives results, instead of a marked method: ``(subject, window, value)``
@@ -67,14 +67,14 @@ class HoppingWindow(WindowSpec[V_co]):
     :param on_late: function that receives late events: ``(subject, event)``
     :raises SpecError: a setting is invalid
 
-    With `storage="memory"`, only the run that opened a window can use it. Open windows are lost when the run ends or
-    crashes, or when the job is upgraded. The records of these windows are not read again. The next run counts the keys
-    that lost windows as ``<name>.lost``, shows the count in its summary, and logs a warning.
+    With `storage="memory"`, a window exists only in the run that opened the window. Open windows are lost when the run
+    ends or crashes, for example during an upgrade of the job. The next run does not read the records of these windows
+    again. It counts the keys that lost windows as ``<name>.lost``, shows the count in its summary, and logs a warning.
 
     If a handler declares a window with memory storage, the job's `idle_timeout` defaults to 5 seconds. When no events
-    arrive, windows then close late by at most 5 seconds plus the `idle_timeout` and the `watermark_delay`. By default,
-    this is at most 10 seconds. The job's other windows and timers use the same watermark. Use memory storage if every
-    run can start empty, as for a dashboard.
+    arrive, windows then close late by at most 5 seconds plus the `idle_timeout` and the `watermark_delay`: by default,
+    at most 10 seconds. The job's other windows and timers use the same watermark. Use memory storage if every run can
+    start with empty windows, as for a dashboard.
     """
 
     by_keyword = "offset"
@@ -219,7 +219,7 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(whole, panes, closed)
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
-        """Return the turns of the events, by pane; see `ByTurns`.
+        """Return the turn numbers of each pane's events, in order; see `ByTurns`.
 
         :param places: the pane of each event
         """
@@ -258,8 +258,8 @@ class HoppingWindow(WindowSpec[V_co]):
         return fired
 
     def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], list[int], list[int], Any]:
-        """Merge the panes of a window. Return four columns: keys, times of the oldest events, times of the newest
-        events, accumulators.
+        """Merge the panes of a window. Return four columns: the keys, the times of the oldest events, the times of the
+        newest events, and the accumulators.
         """
         if len(parts) == 1:
             keys, _, firsts, lasts, column = parts[0]
@@ -368,7 +368,8 @@ class HoppingWindow(WindowSpec[V_co]):
             del panes[pane]
 
     def _next_timer(self, panes: Iterable[int], closed: int | None, now: int | None, watermark: int | None) -> int:
-        """Return the first time at which an open window of these panes closes or emits an early result.
+        """Return the first time at which an open window that contains one of these panes closes or emits an early
+        result.
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """

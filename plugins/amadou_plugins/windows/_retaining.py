@@ -5,7 +5,8 @@ from amadou_plugins.aggregates import Aggregate
 
 
 class Retaining(Aggregate[list[Any], Any]):
-    """Stores the events themselves, so that windows can merge parts even if the aggregate cannot merge accumulators.
+    """Stores the events themselves, so that parts of a window can be merged even if the aggregate cannot merge
+    accumulators.
 
     :param aggregate: aggregate that is computed for each result, from the events in the order in which they were added
     """

@@ -52,9 +52,9 @@ class SessionWindow(WindowSpec[V_co]):
     event does not belong to a session that was open when the event's batch began. With `max_duration`, the first
     condition is enough.
 
-    :param gap: maximum time between consecutive events of a session
+    :param gap: maximum gap, in event time, between consecutive events of a session
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
-    :param max_duration: maximum duration of a session, at least `gap`; later events start another session
+    :param max_duration: maximum duration of a session, at least `gap`; later events start a new session
 
     The other parameters are those of `HoppingWindow`; `max_active` limits the number of open sessions per key.
     """
@@ -238,7 +238,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _taken(
         self, events: EventColumns, open_before: tuple[list[Key], list[int], list[int]], watermark: int
     ) -> list[bool]:
-        """Return a list with true for each event that is on time, and false for each late event.
+        """Return a list with `True` for each event that is on time, and `False` for each late event.
 
         :param open_before: keys, starts and last event times of the sessions that were open when the batch began
         """
@@ -253,13 +253,13 @@ class SessionWindow(WindowSpec[V_co]):
         ]
 
     def _is_open(self, last: int, watermark: int) -> bool:
-        """Return true if a session whose last event has this time is open at this watermark."""
+        """Return `True` if a session whose last event has this time is open at this watermark."""
         return last > self._passed(watermark, self._gap)
 
     def _is_near(self, open_before: Iterable[Sequence[int]], micros: int) -> bool:
-        """Return true if an event belongs to a session that was open when the event's batch began. Sessions opened
+        """Return `True` if an event belongs to a session that was open when the event's batch began. Sessions opened
         within the batch are ignored; otherwise, the result would depend on the order of events. With `max_duration`,
-        the result is always false, because the event could move a cut to a time before the watermark.
+        the result is always `False`, because the event could move a cut to a time before the watermark.
 
         :param open_before: starts and last event times of the sessions that were open when the batch began
         """
@@ -369,7 +369,7 @@ class SessionWindow(WindowSpec[V_co]):
         return (span, [steps[time][ACCUMULATOR] for time in inside]), rest
 
     def _cuts(self, times: Iterable[int]) -> Iterator[list[int]]:
-        """Split a session into pieces that are not longer than `max_duration`. Yield the event times per piece."""
+        """Split a session into pieces that are not longer than `max_duration`. Yield the event times of each piece."""
         assert self._longest is not None
         left = sorted(times)
         while left:

@@ -24,10 +24,10 @@ class SlidingWindow(WindowSpec[V_co]):
     `HoppingWindow`.
 
     A window's result is emitted when the watermark reaches the event's time plus `allowed_lateness`, so the result does
-    not depend on arrival order. If several events have the same time, one result is emitted for each event, and these
-    results are equal. An event is late if the window that ends at the event's time has closed. The open windows of
-    later events still include the late event. A window is assembled only when its result is emitted. Assembly takes
-    longer if the window contains more distinct event times.
+    not depend on arrival order. If several events have the same time, the same result is emitted once per event. An
+    event is late if the window that ends at the event's time has closed. The open windows of later events still include
+    the late event. A window is assembled only when its result is emitted. Assembly takes longer the more distinct event
+    times the window contains.
 
     :param size: length of each window
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events

@@ -83,7 +83,7 @@ class Windowed(VectorizedHandler):
             except ValueError as error:
                 raise RecordError("timestamp", str(error)) from None
         if not isinstance(timestamp, datetime):
-            problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: pass a function that returns one"
+            problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: convert it in a timestamp= function"
             raise RecordError("timestamp", problem)
         return KeyedEvent(self._read_key(read), timestamp, read if self._read_value is None else self._read_value(read))
 
@@ -138,7 +138,7 @@ def windowed(
     :param window: the window, without an `on_close` function; the handler uses a copy of the window
     :param event_value: the event's value, which the window's aggregate reads; defaults to the record
     :param port: name of the port that receives the results
-    :raises SpecError: `window` is not a window, or already has an `on_close` function
+    :raises SpecError: a parameter has the wrong type, or the window already has an `on_close` function
     """
     if not isinstance(window, WindowSpec):
         raise SpecError(f"window must be a window, such as TumblingWindow(timedelta(minutes=1)), not {window!r}")
@@ -151,7 +151,11 @@ def windowed(
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
-    """Return a function that extracts the fields read by a window, so that other fields are not transferred."""
+    """Return a function that extracts the fields that a window reads, so that other fields are not transferred. Return
+    `None` if the window needs the complete record.
+
+    :param fields: see `WindowSpec.fields`
+    """
     return None if fields is None else _Only(sorted(fields))
 
 
@@ -216,7 +220,7 @@ class _Only:
                 return {name: record[name] for name in self.names}
             return {name: getattr(record, name) for name in self.names}
         except (KeyError, AttributeError):
-            return record  # the aggregates raise the error
+            return record  # the aggregates report the missing field
 
     def each(self, records: list[dict[str, Any]]) -> list[Any]:
         if not self.names:

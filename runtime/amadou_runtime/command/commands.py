@@ -87,7 +87,7 @@ def reproduce(
         except OSError as error:
             problem = f"{file} cannot be written: {error.strerror}"
             raise typer.BadParameter(problem, param_hint="--output") from error
-    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run it with: pytest {file}")
+    print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run the file with: pytest {file}")
 
 
 def replay_letters(
@@ -107,7 +107,7 @@ def replay_letters(
     master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master URL.")] = None,
     conf: ConfOption = None,
 ) -> None:
-    """Replay a job's dead letters, in order, after you have fixed the handler. Each is replayed only once."""
+    """Replay a job's dead letters in order, after you have fixed the handler. Each one is replayed only once."""
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
@@ -119,7 +119,7 @@ def replay_letters(
 
 
 def list_plugins() -> None:
-    """List all plugins, with their origins and hooks."""
+    """List the installed plugins, with their origins and hooks."""
     from rich import box
     from rich.console import Console
     from rich.table import Table

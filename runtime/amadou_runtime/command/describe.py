@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 
 def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
-    """Print tables of a job's handler, state, ports, sources and parameters. Parameters do not need values.
+    """Print tables of a job's handler, state, ports, sources, dependencies and parameters. Parameter values are
+    optional.
 
     :param given: parameter values by name
     :param checkpoint: a checkpoint of the job, to show the progress of each source partition
-    :raises ParamError: the job does not have one of these parameters, or a value does not fit the parameter's type
+    :raises ParamError: `given` names a parameter that the job does not have, or a value does not fit its parameter's
+        type
     :raises CheckpointError: the directory does not contain a run's checkpoint, or the checkpoint cannot be read
     """
     params = {param.name: param for param in job.params}
@@ -109,7 +111,7 @@ def _partitions(checkpoint: Path) -> "Table":
         why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
         raise CheckpointError(str(checkpoint), why) from None
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(str(checkpoint), f"the files cannot be read: {error}") from error
+        raise CheckpointError(str(checkpoint), f"the progress of its sources cannot be read: {error}") from error
     table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))

@@ -51,11 +51,11 @@ def _parted(target: str) -> tuple[str, str]:
 def _file(target: str, path: Path) -> ModuleType:
     if not path.is_file():
         what = "is a directory, not a file" if path.is_dir() else "does not exist"
-        raise LoadError(target, f"the file {path} {what} (looked in {Path.cwd()})")
+        raise LoadError(target, f"the file {path} {what} (looked in {Path.cwd()}): correct the path")
     path = path.resolve()
     name = path.stem
     if "." in name:
-        raise LoadError(target, f"the name {path.name} has an extra dot, so it cannot be imported: rename the file")
+        raise LoadError(target, f"the name {path.name} has an extra dot, so the file cannot be imported: rename it")
     known = sys.modules.get(name)
     if known is not None:
         origin = getattr(known, "__file__", None)
@@ -103,9 +103,9 @@ def _import_errors(target: str, name: str = "") -> Iterator[None]:
         ) from error
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            hint = f"; did you mean {name}.py?" if os.path.exists(f"{name}.py") else ""
+            hint = f"did you mean {name}.py?" if os.path.exists(f"{name}.py") else "correct the name, or install it"
             raise LoadError(
-                target, f"the module {error.name!r} is neither in this directory nor installed{hint}"
+                target, f"the module {error.name!r} is neither in this directory nor installed: {hint}"
             ) from None
         if isinstance(error, ImportError) and "attempted relative import" in str(error) and not name:
             raise LoadError(target, _of_package(target)) from None

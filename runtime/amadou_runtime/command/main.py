@@ -15,7 +15,7 @@ def main(job: Job, argv: Sequence[str] | None = None) -> None:
     `spark-submit views.py`.
 
     :param job: the job
-    :param argv: the command-line arguments; by default those of the program
+    :param argv: the command-line arguments; by default, the program's own arguments
     """
     from amadou_runtime.command.run_command import run_program  # importing typer is slow
 

@@ -32,9 +32,9 @@ def with_connectors(
 
     :param sources: the specification of each source to add or replace, by the source's name
     :param sinks: the specifications of a port's sinks, by the port's name
-    :raises LoadError: a specification does not name a connector, or its connector cannot be created
+    :raises LoadError: a specification's KIND is not the name of a connector, or a connector cannot be created
     :raises PluginError: a plugin cannot be loaded
-    :raises JobError: the job does not have one of the ports, or still has other mistakes
+    :raises JobError: the job does not have one of the ports, or has other mistakes
     """
     if not (sources or sinks or plugins):
         return job
@@ -62,7 +62,7 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
     shown = _NAMED_VALUE.sub(lambda found: f"{found[1]}=***" if names_secret(found[1]) else found[0], main)
     label = f"{option}={kind}{colon}{_LOGIN.sub('//***@', shown)}"  # options can be secrets, so errors never show them
     if kind not in kinds:
-        raise LoadError(label, f"unknown connector {kind!r} (known: {', '.join(sorted(kinds))})")
+        raise LoadError(label, f"no connector is named {kind!r}: use one of {', '.join(sorted(kinds))}")
     made = kinds[kind]
     parameters = {
         name: parameter
@@ -79,17 +79,17 @@ def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any
         collected = {name: _hidden(name, options.pop(name)) for name in [*options] if name not in parameters}
     unknown = [name for name in options if name not in usable]
     if unknown:
-        raise LoadError(label, f"{made.__name__} has no option {unknown[0]} (it has: {', '.join(usable) or 'none'})")
+        raise LoadError(label, f"{made.__name__} has no option {unknown[0]} (options: {', '.join(usable) or 'none'})")
     if main:
         first = next((name for name, each in parameters.items() if each.kind != each.KEYWORD_ONLY), None)
         if first is None or first in options:
-            raise LoadError(label, f"{made.__name__} accepts only options: {kind}:?OPTION=VALUE")
+            raise LoadError(label, f"pass all settings of {made.__name__} as options: {kind}:?OPTION=VALUE")
         options[first] = unquote(main)
     if key_event is not None and "key_event" not in parameters:
-        raise LoadError(label, f"{made.__name__} does not accept the key_event of the replaced source: use another one")
+        raise LoadError(label, f"{made.__name__} does not accept the old source's key_event: use a different source")
     missing = [name for name, each in parameters.items() if each.default is each.empty and name not in options]
     if missing:
-        raise LoadError(label, f"{made.__name__} needs {missing[0]}")
+        raise LoadError(label, f"{made.__name__} needs a value for {missing[0]}")
     try:
         given = {name: secrets.get(name) or _read(name, value, settings[name]) for name, value in options.items()}
         kept = {} if key_event is None else {"key_event": key_event}

@@ -28,12 +28,12 @@ ConfOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help=
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
     """Return the values of an option of the form ``NAME=VALUE``, by name.
 
-    :raises typer.BadParameter: an occurrence of the option has no name or no ``=``, or a name occurs twice
+    :raises typer.BadParameter: an occurrence of the option has no name or no ``=``, or a name occurs more than once
     """
     found = groups(texts, option)
     for name, values in found.items():
         if len(values) > 1:
-            raise typer.BadParameter(f"{option} sets {name} twice: set it only once")
+            raise typer.BadParameter(f"{option} sets {name} more than once: set it only once")
     return {name: value for name, (value,) in found.items()}
 
 
@@ -53,7 +53,7 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """Print an `AmadouError` as a message, with the user's own traceback first, and exit with status 1."""
+    """Print an `AmadouError` as a message, after any traceback of the user's code, and exit with status 1."""
     try:
         yield
     except AmadouError as error:

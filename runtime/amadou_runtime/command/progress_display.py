@@ -1,4 +1,4 @@
-"""Shows a run's progress: on a terminal as a live line, otherwise as log lines at intervals."""
+"""Shows a run's progress: on a terminal as a live line, otherwise as a new line at intervals."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ class ProgressDisplay:
     """Context manager that shows the progress of a run: pass it to `run(…, on_progress=…)`.
 
     :param stream: stream to write to; by default standard error
-    :param every: interval between lines if the stream is not a terminal
+    :param every: minimum interval between lines if the stream is not a terminal
     """
 
     def __init__(self, stream: TextIO | None = None, *, every: timedelta = timedelta(seconds=5)) -> None:
@@ -96,7 +96,7 @@ def _held_back(progress: Progress) -> list[str]:
     partition = progress.held_back_by
     if partition is None or len(progress.partitions) < 2:
         return []
-    return [f"held back by {partition.name} at {shown_watermark(partition.newest)}"]
+    return [f"watermark held back by {partition.name} at {shown_watermark(partition.newest)}"]
 
 
 def _shown_bytes(count: float) -> str:

@@ -30,13 +30,13 @@ def run_job(
     param: ParamOption = None,
     source: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=KIND:…", help="Read a source with another connector, such as views=lines:views/."),
+        typer.Option(metavar="NAME=KIND:…", help="Use a different connector for a source, such as views=lines:views/."),
     ] = None,
     sink: Annotated[
         list[str] | None,
         typer.Option(
             metavar="PORT=KIND:…",
-            help="Write a port to another sink, such as sums=console. Repeat the option for multiple sinks.",
+            help="Write a port to a different sink, such as sums=console. Repeat the option for multiple sinks.",
         ),
     ] = None,
     plugin: Annotated[
@@ -51,7 +51,7 @@ def run_job(
         ),
     ] = None,
     engine: Annotated[
-        Engine, typer.Option(help="embedded: process the available input in this process, without Java.")
+        Engine, typer.Option(help="embedded: run in this process, without Java, on the available input.")
     ] = Engine.SPARK,
     once: Annotated[
         bool, typer.Option("--once", help="End once the available input is processed, even if sources are unbounded.")
@@ -61,10 +61,10 @@ def run_job(
     ] = None,
     flush: Annotated[
         bool,
-        typer.Option("--flush", help="At end of input, advance the watermark to the end of time, so all timers fire."),
+        typer.Option("--flush", help="At the end of input, advance the watermark to its maximum, so all timers fire."),
     ] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master URL. Default: spark-submit's, or local[*].")
+        str | None, typer.Option(metavar="URL", help="Spark's master URL. Default: set by spark-submit, or local[*].")
     ] = None,
     conf: ConfOption = None,
     metrics_port: Annotated[

@@ -1,4 +1,4 @@
-"""Calls a handler's callbacks for the operator. Failures become errors that name the failed call, or dead letters."""
+"""Calls a handler's callbacks for the operator. A failure becomes a dead letter, or an error that names the call."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -91,7 +91,10 @@ class Callbacks:
         component.on_timer(subject, timestamp, call)
 
     def call(self, subject: Subject, function: Callable[..., Any], *arguments: Any) -> None:
-        """Call a user-defined function on behalf of a component."""
+        """Call a user-defined function on behalf of a component.
+
+        :raises CallbackError: the function failed
+        """
         try:
             check_ran(called(function), function(subject, *arguments))
         except Exception as error:
@@ -117,7 +120,13 @@ class Callbacks:
         watched(failed.component, subject, subject.timestamp, self.call)
 
     def recovered(self, name: str, subject: Subject) -> Component:
-        """Call `on_recover_window` to recreate a component from an earlier run, and return the component."""
+        """Call `on_recover_window` to recreate a component that does not exist in this process: after a restart, or
+        after its key has moved to another worker.
+
+        :returns: the component
+        :raises CallbackError: `on_recover_window` failed
+        :raises RecoverError: `on_recover_window` did not recreate the component
+        """
         with known_components(self.components):
             try:
                 made = self._recover_window(name, subject)
@@ -139,7 +148,7 @@ class Callbacks:
         return self.components[name]
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return a component's sort key. It orders the timers of one subject that are due at the same time."""
+        """Return a component's sort key, by which a subject's component timers due at the same time are ordered."""
         return self._positions.get(name, len(self._positions)), name
 
     def _guarded(self, callback: str, function: Callable[[], Any]) -> None:

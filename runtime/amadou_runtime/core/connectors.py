@@ -9,18 +9,19 @@ from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime.core.ports import named_codecs
 
 _LONG_CHECKS: Final = 10.0
-"""If a check has failed, checks that have not started within this many seconds are skipped."""
+"""If a check has failed, no further checks start after this many seconds."""
 
 
 def is_bounded(job: Job) -> bool:
-    """Return `True` if a job's input is bounded."""
+    """Return `True` if all of a job's sources are bounded."""
     return all(source.bounded for source in job.sources.values())
 
 
 def check_connectors(job: Job) -> None:
     """Call the `check` of every source and sink.
 
-    :raises JobError: a port refers to a codec that no plugin registers, or multiple checks failed
+    :raises JobError: a port refers to a codec that no plugin registers, or multiple checks failed, at least one of them
+        with an error other than a `SinkError`
     :raises SinkError: multiple checks failed, all of them with a `SinkError`
     :raises AmadouError: the error of a check, if only one check failed
     """

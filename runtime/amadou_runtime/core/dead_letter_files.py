@@ -62,7 +62,7 @@ def _files(path: Path) -> list[Path]:
         return [path]
     found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
     if not found:
-        raise LoadError(str(path), f"the directory contains no {DEAD_LETTERS}-….jsonl files")
+        raise LoadError(str(path), f"the directory contains no {DEAD_LETTERS}-….jsonl files: correct the path")
     return found
 
 
@@ -73,7 +73,7 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
         raise LoadError(str(file), f"the file cannot be read: {error.strerror}") from error
     if line is not None:
         if not 1 <= line <= len(lines):
-            raise LoadError(str(file), f"line {line} does not exist: the file has {len(lines)} lines")
+            raise LoadError(str(file), f"line {line} does not exist: the file ends at line {len(lines)}")
         lines = [lines[line - 1]]
     for number, text in enumerate(lines, start=line or 1):
         try:
@@ -81,12 +81,12 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
             for field in ("job", "handler", "callback", "error", "traceback", "source", "timestamp", "tag"):
                 fields[field]
         except (ValueError, KeyError, TypeError) as error:
-            raise LoadError(str(file), f"line {number}: not a dead letter ({type(error).__name__}: {error})") from error
+            raise LoadError(str(file), f"line {number} is not a dead letter ({error!r})") from error
         if prepare is not None:
             prepare(fields)
             prepare = None
         try:
             letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
         except (ValueError, KeyError, TypeError, AmadouError) as error:
-            raise LoadError(str(file), f"line {number}: not a dead letter ({type(error).__name__}: {error})") from error
+            raise LoadError(str(file), f"line {number} is not a dead letter ({error!r})") from error
         yield letter

@@ -44,8 +44,8 @@ class DeadLetters:
         return failures
 
     def guarded(self, callback: str, function: Callable[[Subject, Any], Any]) -> Callable[[Subject, Any], None]:
-        """Return `on_event` or `on_timer_expired`, wrapped so that a failing call's changes are undone. A timer whose
-        callback fails still counts as fired.
+        """Return `on_event` or `on_timer_expired`, wrapped so that a failing call is undone and becomes a dead letter.
+        A timer whose callback fails still counts as fired.
         """
 
         def guarded(subject: Subject, given: Any) -> None:
@@ -63,8 +63,8 @@ class DeadLetters:
         return guarded
 
     def guarded_component(self, fire: ComponentTimer, again: FailedCall | None = None) -> ComponentTimer:
-        """Return `fire`, wrapped so that a failing user-defined function's changes are undone. The timer still counts
-        as fired.
+        """Return `fire`, wrapped so that a failing call of a user-defined function is undone and becomes a dead letter.
+        The timer still counts as fired.
 
         :param again: the failed call to replay, if any
         """
@@ -121,8 +121,8 @@ class DeadLetters:
     ) -> None:
         """Undo all changes since `before`, and write a dead letter with the state in `shown`.
 
-        :param call: the component's name, the arguments and the watermark of a component's failed call; `None` for the
-            handler's callbacks
+        :param call: for a component's failed call: the component's name, the arguments and the watermark. `None` for
+            the handler's callbacks
         """
         subject, key, state = before.subject, before.subject.key, shown.packed
         before.restore()
@@ -184,8 +184,8 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise the cause of an error if the cause is a `RetiredNameError` or a spec's `StateDecodeError`. In these cases,
-    the deployment is at fault, not the callback.
+    """Raise an error, or one of its causes, if it is a `RetiredNameError` or a spec's `StateDecodeError`. In these
+    cases, the deployment is at fault, not the callback.
     """
     found: BaseException | None = error
     seen: set[int] = set()
@@ -269,5 +269,5 @@ class _Before:
 def _packed(parts: dict[str, Any]) -> bytes:
     try:
         return pack(parts)
-    except AmadouError:  # not every raw record can be packed
+    except AmadouError:  # some records and arguments cannot be packed
         return pack({**parts, "record": None, "call": None})

@@ -1,8 +1,8 @@
-"""Decides which sources are down and which events of their dependents are held.
+"""Decides which sources are down, and which events from dependent sources are held.
 
-Dependencies are evaluated from the event times of each batch. Every worker evaluates them before it processes the
-batch. The driver evaluates them after the batch, and stores their state. The workers and the driver reach the same
-decision. The rules are in `amadou.dependencies`.
+Dependencies are evaluated from the event times of each batch. Every worker evaluates the dependencies before it
+processes the batch. The driver evaluates them after the batch, and stores their state. The workers and the driver reach
+the same decision. The rules are in `amadou.dependencies`.
 """
 
 import logging
@@ -21,20 +21,21 @@ from amadou.event_time import MICROSECOND
 
 _logger = logging.getLogger("amadou")
 HOLD_ALL = -(1 << 63)
-"""The limit for a source whose events are all held, in microseconds."""
+"""The limit in `Decision.limits`, in microseconds, for a source whose events are all held."""
 
 Held = dict[str, tuple[int, int]]
-"""Number of held events and their oldest event time in microseconds, by source."""
+"""The number of held events and the oldest event time among them, in microseconds, by source."""
 
 
 class Decision(NamedTuple):
     """The sources that are down in a batch, and the events to hold.
 
     :param state: the state for evaluating the next batch; `None` for a job without dependencies
-    :param limits: the maximum event time to process, in microseconds, by source. Sources without a limit have all their
-        events processed
+    :param limits: the maximum event time to process, in microseconds, by source. All events from sources without a
+        limit are processed
     :param down: pairs of a dependent source and a needed source that is down
-    :param changes: one `DependencyChange` per source that went down or recovered, in order, without a subject
+    :param changes: one `DependencyChange` per pair of a dependent source and a needed source that went down or
+        recovered, in order, without a subject
     """
 
     state: bytes | None
@@ -49,8 +50,8 @@ def evaluate(
     """Decide which sources are down in a batch.
 
     :param state: the `Decision.state` of the previous batch
-    :param newest: the newest event time of each source in the batch, in microseconds
-    :param oldest: for each source that depends on others, its oldest event time in the batch, in microseconds
+    :param newest: per source, the newest event time in the batch, in microseconds
+    :param oldest: per source that depends on others, the oldest event time in the batch, in microseconds
     :param number: the batch's number
     """
     decision = Decision(None, {}, set(), [])
@@ -86,7 +87,7 @@ def evaluate(
 class _Needed:
     """The progress of a source that another source depends on.
 
-    :param newest: the source's newest event time in microseconds; before its first event, an assumed time
+    :param newest: the source's newest event time in microseconds; an assumed time until the source delivers an event
     :param batch: the number of the batch that contained the newest event
     :param has_brought: `True` once the source has delivered an event
     :param went_down: the values of `newest` and `batch` when the source went down; `None` while it is up
@@ -102,7 +103,8 @@ class _Dependent:
     """A source that depends on others.
 
     :param needs: the source's dependencies
-    :param reached: the first element of the list that `pack` returned; `batch` and `needed` are the remaining elements
+    :param reached: the first element of the list that `pack` returned in the previous batch; `batch` and `needed` are
+        the other elements
     """
 
     def __init__(self, name: str, needs: list[DependsOn], reached: Any = None, batch: int = 0, *needed: Any) -> None:
@@ -123,15 +125,15 @@ class _Dependent:
 
     @property
     def limit(self) -> int:
-        """Maximum event time to process, in microseconds. Use this property only if the progress of all needed sources
-        is known.
+        """Maximum event time to process, in microseconds. Use this property only after `advance`, which records the
+        progress of every needed source.
         """
         return min(self._needed[on].newest + threshold for on, threshold in self._thresholds.items())
 
     def follow(self, reached: Mapping[str, int], number: int) -> Iterator[DependencyChange]:
         """Record the progress of the needed sources. Yield a change for each source that has recovered.
 
-        :param reached: the newest processed event time of each source, where known
+        :param reached: per source, the time of its newest processed event; omits sources for which this is not known
         :param number: the batch's number
         """
         for on in self._thresholds:
@@ -176,12 +178,12 @@ def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
 
 
 def watched(job: Job) -> set[str]:
-    """Return the sources whose progress is tracked: dependent sources, and the sources that they need."""
+    """Return the sources whose progress is tracked: the dependent sources and the sources that they need."""
     return {name for each in job.dependencies for name in (each.dependent, each.on)}
 
 
 def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
-    """Return the total number and the oldest time of held events, by source."""
+    """Return the total number of held events and their oldest event time, by source."""
     whole: Held = {}
     for part in parts:
         for source, (count, oldest) in part.items():

@@ -8,7 +8,7 @@ from amadou import BatchReport, Job
 
 _SHARE = 0.01
 _STRETCH = 1_000
-"""Minimum number of recent events over which the share of dropped events is computed."""
+"""Minimum number of recent events over which the share of dropped events is computed, unless the run has fewer."""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
@@ -62,7 +62,7 @@ class DroppedWarning:
             "" if is_all else "the last ",
             f"{events:,}",
             100 * dropped / max(events, 1),
-            "" if is_all else f", {self._dropped:,} of {self._events:,} in total",
+            "" if is_all else f" ({self._dropped:,} of {self._events:,} in total)",
             "A replay does not move the watermark back, so closed windows do not accept replayed events"
             if self._replays
             else _advice(self._job),

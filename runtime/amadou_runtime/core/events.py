@@ -13,11 +13,11 @@ from amadou.event_time import to_micros
 
 
 class Chunk(NamedTuple):
-    """Packed events that are sent to one key group."""
+    """Packed events from one source that are sent to one key group."""
 
     source: str
     order: bytes
-    """Sort key that keeps the chunks of a source in order."""
+    """Sort key that keeps the chunks from the same source in order."""
     events: bytes
 
 
@@ -61,7 +61,7 @@ def pack_events(events: list[Any]) -> bytes:
 
 
 def in_order(chunks: Sequence[Chunk]) -> list[Run]:
-    """Return a batch's events in the order that `semantics.md` 7 defines: runs of consecutive events from a source."""
+    """Return a batch's events in the order of `semantics.md` 7, as runs of consecutive events from the same source."""
     by_source: dict[str, Run] = {}
     for chunk in sorted(chunks):
         keys, times, values = unpack(chunk.events)
@@ -76,8 +76,9 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
 
 
 def _merged(by_source: dict[str, Run]) -> list[Run]:
-    # The merge sorts an event by the newest timestamp among this event and the earlier events of its key and source.
-    # The events of one key and source stay in order. The result does not depend on other keys in the key group.
+    # The merge sorts an event by the newest timestamp among this event and the earlier events with the same key and
+    # source. Events with the same key and source stay in order. The order of a key's events does not depend on other
+    # keys in the key group.
     turns: list[tuple[Any, ...]] = []
     for source, run in by_source.items():
         newest: dict[Key, datetime] = {}

@@ -8,7 +8,7 @@ from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
 
 _SWEEPS: Final = 8
-"""Maximum number of clean-ups per time to live. Expired state is removed within an eighth of its time to live."""
+"""Maximum number of clean-ups per time to live. State is removed at most an eighth of this time after it expires."""
 
 
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
@@ -26,7 +26,7 @@ def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) ->
 
 
 def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Remove everything in loaded state that has expired at the watermark. Call this after firing all due timers."""
+    """Remove from loaded state everything that has expired at the watermark. Call this after firing all due timers."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None:
@@ -35,7 +35,10 @@ def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
 
 
 def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
-    """Remove expired state that was not accessed (`semantics.md` 16). Accessing state removes its expired entries."""
+    """Remove expired state that was not accessed (`semantics.md` 16). Access itself removes expired entries.
+
+    :param expired: the keys with expired state, by spec; see `expired_keys`
+    """
     if subject.watermark is not None:
         subject.timestamp = subject.watermark  # determines the expiry time of state that has none
     for spec in with_ttl:

@@ -12,8 +12,8 @@ from amadou.text import shown_value
 
 class FailedCall(NamedTuple):
     """A component's failed call, with the state needed to repeat the call. A replay fires the component's timer with
-    the component's old state, separate from the job's current state. The component then makes calls to user-defined
-    functions, and the replay repeats the call with the same arguments.
+    the component's old state, separate from the job's current state. The component then requests calls of user-defined
+    functions, and the replay runs the call whose arguments equal those of the failed call.
 
     :param key: the subject's key
     :param micros: the time of the component's timer
@@ -64,5 +64,5 @@ class FailedCall(NamedTuple):
                 return call
         raise RunError(
             f"with the state from the dead letter, {self.component} no longer calls {self.callback} with "
-            f"{shown_value(tuple(self.arguments))}. Its settings or its aggregate's code changed: change them back"
+            f"{shown_value(tuple(self.arguments))}. The component's settings or aggregate changed: change them back"
         )

@@ -30,7 +30,7 @@ def callback_error(
     without `from`.
 
     The cause is the original error, with a traceback that starts at the user's own code. If the traceback contains a
-    secret, there is no cause.
+    secret, the error has no cause.
 
     :param error: the original error
     """
@@ -54,7 +54,7 @@ def callback_error(
 
 
 def cannot_travel(job: Job, error: Exception) -> JobError:
-    """Return the error for a job that cannot be sent to its workers.
+    """Return the error for a job that cannot be sent to the workers.
 
     :param error: the original error
     """

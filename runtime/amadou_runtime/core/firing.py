@@ -80,7 +80,7 @@ class Firing:
         return fired
 
     def _fire_components(self, micros: int, due: set[str]) -> int:
-        """Fire a subject's component timers due at one time, including timers that the callbacks set for the same time.
+        """Fire a subject's component timers that are due at a time, including timers that callbacks set for this time.
 
         :param due: the components' names
         :returns: number of timers that fired
@@ -150,7 +150,7 @@ def _component_timer(batch: Batch, key: Key, name: str) -> int | None:
 
 
 def _expired_with_tags(timers: Timers, micros: int) -> Iterator[tuple[Key, str]]:
-    """Remove and yield the timers due at a time. A callback can delete later timers, so each is removed separately."""
+    """Remove and yield the timers due at a time, one by one, because a callback can delete timers that fire later."""
     for key in in_key_order(timers.at(micros)):
         for tag in timers.tags(key, micros):
             if timers.discard(key, micros, tag):

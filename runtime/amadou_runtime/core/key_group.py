@@ -12,7 +12,7 @@ from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.state_schema import misfits, not_a_component
 
 _VERSION = 5
-OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint"
+OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint directory"
 
 
 class RetiredNameError(SpecError):
@@ -39,20 +39,21 @@ class HeldEvents(NamedTuple):
 class KeyGroup:
     """The state and the timers of one key group. A subject's state stays packed until it is accessed.
 
-    The stored form is a list. It starts with the version; ``{spec: [keys, packed states]}``; timers at times with one
-    key; timers at times with multiple keys; and timers with tags. Timers without tags are ``[times, key or keys of each
-    time]``. Timers with tags are ``[times, [keys, tags of each key] of each time]``. Lists are used because
-    msgpack takes four times as long to read the keys of a map. A spec with a time to live adds a list of expiry times
-    to its keys and states. A component adds a fourth list, with the times of its next timers. The other elements are:
+    The stored form is a list. It starts with the version, followed by ``{spec: [keys, packed states]}`` and three lists
+    of timers: timers without tags at times with one key, timers without tags at times with multiple keys, and timers
+    with tags. Timers without tags are stored as ``[times, key or keys of each time]``. Timers with tags are stored as
+    ``[times, [keys, tags of each key] of each time]``. Lists are used because msgpack takes four times as long to read
+    the keys of a map. A spec with a time to live adds a list of expiry times to its keys and states. A component adds a
+    fourth list, with the times of its next timers. The other elements are:
 
     - key-group state, as ``{component: [value, next timer, number of keys, one of the keys, layout]}``;
     - the components with in-memory state, as ``[run, components]``, or an empty list;
     - held events (`DependsOn`), as ``{source: [number, oldest time, packed events]}``;
     - the structures of components, as ``[structures, positions of each name's structures]``. For components created at
-      run time, structures are stored nowhere else. The names of specs come first, then the names
-      of key-group state.
+      run time, structures are stored nowhere else. The names of specs come first, then the names of key-group state.
 
-    :param run: the id of the run that reads the group; in-memory state of other runs is lost. `None` to read all state
+    :param run: the id of the run that reads the group; in-memory state that other runs stored is lost. `None` to read
+        all state
     :param retired: `"keep"` or `"drop"` for the state of specs that the job no longer has, by name
     """
 
@@ -177,13 +178,13 @@ class KeyGroup:
         Declared components were already checked when the run started. For other components, only the structures stored
         with their state are known.
 
-        :param key: the current key
+        :param key: the current key, for the error
         :raises StateDecodeError: the component cannot read the state
         :raises RetiredNameError: the job has retired the name
         """
         name, now = component.name, component.packed_structure
         if name in self._retired:
-            way = f"remove the name from retired, or give the {component.noun} another name"
+            way = f"remove the name from retired, or give the {component.noun} a different name"
             raise RetiredNameError(f"retired contains {name!r}, but the handler creates this {component.noun}: {way}")
         known = self._structures.get(name)
         if known is not None and known[-1] == now:
@@ -204,12 +205,12 @@ class KeyGroup:
         return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
 
     def noun_of(self, name: str) -> str:
-        """Return the noun, for messages, of the component that stored state under a name."""
+        """Return the noun that messages use for the component whose state is stored under a name."""
         known = self._structures.get(name)
         return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
-        """Return the keys that have state under a name."""
+        """Return the keys that have state under a name. Of stored key-group state, only one key is known."""
         if name in self.group_states:
             return list(self.group_states[name].keys)
         return (self.tables.get(name) or StateTable({})).keys()
@@ -219,7 +220,7 @@ class KeyGroup:
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
     def keys(self) -> list[Key]:
-        """Return the keys that have state or timers."""
+        """Return the keys that have state or timers. Of stored key-group state, only one key is known."""
         return list(dict.fromkeys(chain(*self._holders())))
 
     def __len__(self) -> int:
@@ -246,7 +247,7 @@ class KeyGroup:
         )
 
     def next_time(self) -> int | None:
-        """Return the time of the next timer of the handler or of a component; `None` if there is none."""
+        """Return the time of the next timer of the handler or a component; `None` if no timer is pending."""
         next_timers = (min(table.next_timers.values()) for table in self.tables.values() if table.next_timers)
         group_states = (group_state.next_timer for group_state in self.group_states.values())
         return min(

@@ -69,7 +69,7 @@ class Keying:
 
     :param job: the job
     :param source: the source's name
-    :param key_event: the `key_event` of the source or the handler
+    :param key_event: function that turns a record into events; see `key_event_of`
     :param groups: number of key groups
     """
 
@@ -104,7 +104,7 @@ class Keying:
     def vectorized(self, records: list[Any], now: int) -> KeyedRecords | None:
         """Key and pack all records in one call.
 
-        :returns: the keyed records; `None` if the handler cannot key these records in one call
+        :returns: the keyed records; `None` if there are no records, or if the handler cannot key them in one call
         :raises Exception: a record cannot be keyed; call `per_record` for the error that names this record
         """
         if self._key_batch is None or not records:
@@ -237,7 +237,7 @@ class Keying:
         return KeyedRecords(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
-        """Return the maximum event time."""
+        """Return the latest event time that is allowed."""
         try:
             return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
         except OverflowError:
@@ -271,7 +271,7 @@ class Keying:
         )
 
     def _explained(self, event: Any, error: Exception, returned: Any) -> Exception:
-        """Return an error that explains why the return value of `key_event` could not be unpacked."""
+        """Return an error that explains why the return value of `key_event` is unusable, or the original error."""
         if not isinstance(returned, GeneratorType):  # `key_event` is the only callback that may `yield`
             try:
                 check_ran("key_event", returned)

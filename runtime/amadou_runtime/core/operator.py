@@ -38,15 +38,15 @@ class ProcessedGroup(NamedTuple):
     in_memory: bool
     """`True` if the group has in-memory state, which is valid only in this run."""
     next_timer: int | None
-    """The event time, in microseconds, by which the group must be processed again, even if no events arrive."""
+    """The event time, in microseconds, at which the group must be processed again, even if no events arrive."""
     outputs: dict[str, list[Any]]
-    """The encoded values that were collected into each port."""
+    """The encoded values collected during the batch, by port."""
     counts: Counts
-    """All counts except records, outputs and state bytes. The engine counts these."""
+    """All counts except those of records, outputs and state bytes, which the engine counts."""
     calls: dict[str, int]
     """Number of calls of each callback, for `BatchReport.callback_calls`."""
     held: Held
-    """The number and the oldest time of held events, by source."""
+    """The number of held events and their oldest event time in microseconds, by source."""
     retired: list[str]
     """The names of state that is retained but not read until the job has specs with these names again."""
 
@@ -62,7 +62,7 @@ class ReplayedGroup(NamedTuple):
     timers: list[tuple[Key, int, str]]
     """Timers to fire again, as key, time in microseconds, and tag."""
     calls: list[FailedCall]
-    """Failed calls of components."""
+    """Failed calls by components, to repeat."""
 
 
 class GroupBatch(NamedTuple):
@@ -71,7 +71,7 @@ class GroupBatch(NamedTuple):
     :param state: the `ProcessedGroup.state` of the previous batch
     :param chunks: the batch's events, in any order
     :param watermark: the batch's watermark in microseconds; `None` in a job's first batch
-    :param limits: the maximum event times to process, by source; see `Decision.limits`
+    :param limits: the maximum event time to process, by source; see `Decision.limits`
     :param again: the dead letters to replay, if any. Their events are never dropped or diverted as late
     """
 
@@ -134,8 +134,8 @@ class Operator:
         number: int,
         watermark: int | None,
     ) -> Evaluation:
-        """Decide which sources are down, and call the handler for each change. Call this only once per batch, in a
-        single process.
+        """Decide which sources are down, and call the handler for each change. Call this method only once
+        per batch, in a single process.
 
         :param dependency_state: the `Decision.state` of the previous batch; for `newest`, `oldest` and `number`, see
             `evaluate` in `core.dependencies`

@@ -17,7 +17,7 @@ class PortCodecs(dict[str, Any]):
 
 
 def port_codec(job: Job, port: str) -> Any:
-    """Return the port's codec. If the port has no codec, return the codec of its sink.
+    """Return a port's codec. If the port has no codec, return the codec of the port's sink.
 
     :raises JobError: the port refers to a codec that no plugin registers
     """
@@ -54,10 +54,11 @@ def named_codecs(job: Job) -> PortCodecs:
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
-    """Return the job with sinks for late events and dead letters. The default sinks write JSON lines to the checkpoint.
+    """Return the job with a sink for each port. If the job has no sinks for late events or dead letters, these are
+    written to the checkpoint as JSON lines.
 
     :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
-    :raises JobError: a sink is missing and the checkpoint is not local
+    :raises JobError: a sink is missing, and there is no checkpoint or the checkpoint is not local
     """
     missing = [port for port in job.ports if port not in job.sinks]
     if not missing:

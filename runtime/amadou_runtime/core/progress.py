@@ -15,7 +15,7 @@ class Progress:
     :param job: the job's name
     :param batches: number of completed batches
     :param counts: the total counts of all completed batches
-    :param events_per_second: recent number of events per second
+    :param events_per_second: number of events processed per second in the most recent batches
     :param watermark: the watermark of the last completed batch
     :param partitions: the progress of each source partition
     :param seconds: number of seconds since the run started
@@ -31,11 +31,11 @@ class Progress:
 
     @property
     def lag(self) -> int | None:
-        """Number of available records that have not been read; `None` if no source reports this number."""
+        """Number of unread records in the partitions whose source reports this number; `None` if no source does."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(known) if known else None
 
     @property
     def held_back_by(self) -> PartitionReport | None:
-        """The partition that holds the watermark back; `None` if there is none."""
+        """The first partition that holds the watermark back; `None` if there is none."""
         return next((partition for partition in self.partitions if partition.holds_back), None)

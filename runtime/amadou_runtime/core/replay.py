@@ -46,7 +46,7 @@ class ReplayedLetter:
 
     @classmethod
     def of_line(cls, line: str) -> "ReplayedLetter":
-        """Return the dead letter from a line that the method `line` returned."""
+        """Return the dead letter from a line of text that `line` returned."""
         name, _, packed = line.partition(" ")
         return cls(name, *unpack(base64.b64decode(packed)))
 
@@ -55,7 +55,7 @@ class ReplayedLetter:
 class Plan:
     """The dead letters to replay, and the number of skipped dead letters.
 
-    :param steps: the dead letters of each batch
+    :param steps: the dead letters to replay in each batch
     :param before: number of dead letters that earlier replays processed
     :param others: number of dead letters that cannot be replayed, by callback
     """
@@ -100,7 +100,7 @@ def _replayed(name: str, letter: Letter, job: Job) -> ReplayedLetter:
     if callback not in CALLBACKS:
         return ReplayedLetter(name, CALL, None, list(_failed_call(letter, job)))
     if source not in job.sources:
-        raise LoadError(job.name, f"a dead letter needs the source {source!r}: add a source with this name to the job")
+        raise LoadError(job.name, f"the job has no source {source!r}, which a dead letter needs: add this source")
     return ReplayedLetter(
         name, callback, source, packed["record"] if callback == "key_event" else list(packed["record"])
     )
@@ -111,7 +111,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
     component, arguments, watermark = packed["call"]
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
-        raise LoadError(job.name, f"a dead letter needs the window or join {component!r}: declare it in the handler")
+        raise LoadError(job.name, f"the handler lacks the window or join {component!r} of a dead letter: declare it")
     return FailedCall(
         packed["key"],
         to_micros(datetime.fromisoformat(fields["timestamp"])),
@@ -126,7 +126,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
 
 def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
     """Split the dead letters into batches that preserve the order of each key's callbacks. A batch first repeats the
-    components' calls, then fires timers by time and tag, then merges the events from all sources.
+    components' calls, then fires timers by time and tag, and then processes the events, merged from all sources.
     """
     steps: list[list[ReplayedLetter]] = []
     step = _Step()

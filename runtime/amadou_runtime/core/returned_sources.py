@@ -20,5 +20,5 @@ def check_returned(of: str, sources: Iterable[str], ever: Collection[str], last:
             of,
             f"earlier runs read the source {', '.join(map(repr, returned))}, but the last run did not have it. "
             "The source's offsets are lost, so reading it from the beginning would process its events twice. To "
-            "process these events again, give the source another name",
+            "process these events again, give the source a different name",
         )

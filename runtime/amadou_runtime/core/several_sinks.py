@@ -10,7 +10,8 @@ from amadou import Codec, Sink, SinkBatch, SinkWriter
 
 
 class SeveralSinks(Sink):
-    """Writes a port's values to each of the port's sinks. Each sink has its own codec and its own parts.
+    """Writes a port's values to each of the port's sinks. Each sink has its own parts and, unless the port has a codec,
+    its own codec.
 
     Each batch is committed to the sinks one by one. After a crash between two commits, the batch is reprocessed and
     committed to all sinks again, so each sink's own guarantee still holds.

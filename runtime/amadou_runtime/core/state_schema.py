@@ -1,8 +1,8 @@
 """Describes the structure of a job's state, and checks that a job can read stored state.
 
-The description is stored with the state, as plain data. It consists of the structures of each state spec
-(`StateSpec.structure`). All structures that a spec has ever had are stored. State that has not been accessed for a long
-time still has the structure of the code that stored it.
+The description is stored with the state, as plain data. For each state spec, it contains every structure that the spec
+has ever had (`StateSpec.structure`), because state that has not been accessed for a long time still has the structure
+of the code that stored it.
 """
 
 from collections.abc import Mapping
@@ -84,8 +84,9 @@ class Misfit:
 
     :param why: the change; empty if the type as a whole has changed
     :param cure: the change that lets the spec read the state, as an alternative to changing the spec back. `"version"`:
-        the spec's old version; `"migrate"`: a migration; `"default"`: a migration, or a default for the new field;
-        `"name"`: a migration, or another name for an aggregate in a mapping; `""`: none
+        the version and migration of the newer code that stored the state; `"migrate"`: a migration; `"default"`: a
+        migration, or a default for the new field; `"name"`: a migration, or a different name for an aggregate in a
+        mapping; `""`: none
     :param version: the spec's next version
     """
 
@@ -110,11 +111,11 @@ class Misfit:
         if cured:
             return f"{cured}; or change {self.name} back"
         if "noun" not in self.before:
-            return f"change {self.name} back; or give the new state another name and drop the old state: {retired}"
+            return f"change {self.name} back; or give the new state a different name and drop the old state: {retired}"
         new = self.now.get("noun", "state")
         return (
-            f"change {self.name} back; or give the new {new} another name. Then either keep {self.name} with its old "
-            f"settings, without adding events to it, until it has no open state, or drop its open state: {retired}"
+            f"change {self.name} back; or give the new {new} a different name. Then either keep {self.name} with its "
+            f"old settings, without adding events to it, until it has no open state, or drop its open state: {retired}"
         )
 
     def decode_error(self, key: Any) -> StateDecodeError:
@@ -124,7 +125,7 @@ class Misfit:
         """
         cured, it = self._cured("it"), f"the {self.before.get('noun', 'component')} {self.name!r}"
         retired = f'Job(retired={{{self.name!r}: "drop"}})'
-        new = f"create the new {self.now.get('noun', 'state')} under another name"
+        new = f"create the new {self.now.get('noun', 'state')} under a different name"
         advice = f"keep creating {it} with its old settings until it has no open state, and {new}"
         if "noun" not in self.before:
             advice = f"keep creating {self.name!r} with its old settings, and {new}"
@@ -139,7 +140,7 @@ class Misfit:
         if self.cure == "default":
             return f"give the new field a default; or {migrated}"
         if self.cure == "name":
-            return f"{migrated}; or give the changed aggregate another name in the mapping"
+            return f"{migrated}; or give the changed aggregate a different name in the mapping"
         return migrated if self.cure else ""
 
 
@@ -158,7 +159,7 @@ def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
 
     :param key: the key of a subject that has state under the name
     """
-    advice = f"give the {now.get('noun', 'component')} another name"
+    advice = f"give the {now.get('noun', 'component')} a different name"
     stored = _Text("the state of a spec that is not a component")
     return StateDecodeError(stored, _Text(_shown(now)), "", name, key, advice)
 
@@ -249,7 +250,7 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
 
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
-    """Return `True` if a map finds the keys that older code stored. A map looks up keys by their stored form."""
+    """Return `True` if a map still finds the keys that older code stored. A map looks up keys by their stored form."""
     old, new = before["is"], now["is"]
     if before == now or (isinstance(old, str) and _WIDER.get(old) == new):
         return True
@@ -264,7 +265,7 @@ def _is(description: Any, kind: str) -> bool:
 
 @attrs.frozen
 class _Reading:
-    """Checks that values stored as one type can be read as another.
+    """Checks that values stored as one type can be read as a different type.
 
     :param old: the classes of the stored type
     :param new: the classes of the type to read
@@ -277,7 +278,7 @@ class _Reading:
     def problems(self, old: Any, new: Any, where: str) -> list[str]:
         """Return descriptions of the problems. An empty string means that the type as a whole has changed.
 
-        :param where: the field; empty if the type is not that of a field
+        :param where: the field that has this type; empty if the type is not a field's type
         """
         if _is(old, "union") or _is(new, "union"):
             return self._union_problems(old, new, where)
@@ -359,7 +360,7 @@ class _Reading:
         return None
 
     def _cannot_read(self, kind: Any, member: Any) -> bool:
-        """Return `True` if no value of one kind can be read as another kind."""
+        """Return `True` if no value of a kind can be read as a value of the member's kind."""
         if _is(kind, "class") and _is(member, "class"):
             return any(
                 is_needed and name not in self.old[kind["class"]]

@@ -61,8 +61,9 @@ def handler_for(job: Job) -> Handler:
 
 
 def vectorized_component(job: Job) -> Component | None:
-    """Return the component that processes a key group's events in columnar form; `None` unless the handler only
-    delegates its events to this component.
+    """Return the component that processes a key group's events in columnar form; `None` if the job processes events
+    one by one. Columnar processing requires `on_error="fail"`, and a handler without timers and other state that only
+    delegates its events to a vectorised component.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or not _stands_for(handler, "delegates_to", "on_event"):
@@ -75,8 +76,8 @@ def vectorized_component(job: Job) -> Component | None:
 def batch_keying(
     job: Job, key_event: Callable[[Any], Any]
 ) -> Callable[[list[Any]], tuple[list[Key], list[datetime], list[Any]] | None] | None:
-    """Return the handler's `key_batch` if it can replace a source's `key_event`. Without a vectorised component,
-    `key_batch` is not faster (see the benchmarks), so it is not used.
+    """Return the handler's `key_batch` if it can replace a source's `key_event`; otherwise `None`. Without a vectorised
+    component, `key_batch` is not faster (see the benchmarks), so it is not used.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or key_event != handler.key_event or not vectorized_component(job):
@@ -86,8 +87,8 @@ def batch_keying(
 
 def _stands_for(handler: Handler, many: str, one: str) -> bool:
     """Return `True` if a handler's attribute for many items can replace its method for one item. This requires that the
-    same class defines both, or that a subclass defines the attribute. If a subclass overrides only the method, the
-    method must be called.
+    same class defines both, or that a subclass or the instance defines the attribute. If a subclass overrides only the
+    method, the method must be called.
     """
     if many in vars(handler):
         return True

@@ -66,8 +66,8 @@ class Watermark:
     A source's watermark is the minimum over its partitions. A partition with unread records always counts. Idle
     partitions do not count. With `ends`, partitions that have been read to their end do not count while other
     partitions have unread records. The run's watermark is the minimum over its sources. A source does not count if it
-    has delivered no events for its idle timeout, or no events at all. When no source counts, the watermark advances
-    with the clock.
+    has delivered no records for its idle timeout, or if it has never delivered an event. When no source counts any
+    longer, the watermark advances with the clock.
 
     :param job: the job, with the delay and the idle timeout of each source
     :param ends: `True` if the run ends once all available records are read. A partition that has been read to its end
@@ -174,7 +174,7 @@ class Watermark:
 
     def reaches(self, micros: int, now: int) -> int | None:
         """Return the clock time at which the watermark reaches an event time if no more events arrive. Return `None` if
-        it never does.
+        the watermark never reaches the event time.
         """
         reached = self._at(now)
         if reached is None or reached >= micros:
@@ -222,7 +222,7 @@ class Watermark:
         return min(reached)[1:] if reached else None
 
     def _at(self, now: int) -> int | None:
-        """Return the watermark at a clock time if no events arrive until then."""
+        """Return the watermark at a clock time if no events arrive before that time."""
         if self._unseen() is not None:
             return self.current
         if not self._newest:  # the watermark was set explicitly, or by sources that the job no longer has
@@ -236,7 +236,9 @@ class Watermark:
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
 
     def _unseen(self) -> tuple[str, str] | None:
-        """Return a partition with unread records if no batch has read from it yet. Its event times are unknown."""
+        """Return a partition with unread records that no batch has read from yet; `None` if there is none. The event
+        times of these records are not known.
+        """
         unseen = (
             (source, partition)
             for source, partitions in self._unread.items()
@@ -280,7 +282,7 @@ class Watermark:
         return min(reached, self._held.get(source, reached)) - self._delays[source]
 
     def _idle_moments(self) -> Iterator[tuple[str, str, int]]:
-        """Yield (source, partition, time) for each partition that becomes idle at this time unless events arrive."""
+        """Yield (source, partition, time) for each partition that becomes idle at this time unless records arrive."""
         for source, timeout in self._timeouts.items():
             if source not in self._held:
                 unread = self._unread.get(source, frozenset())

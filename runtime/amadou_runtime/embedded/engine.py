@@ -32,7 +32,7 @@ _logger = logging.getLogger("amadou")
 @contextmanager
 def _without_garbage_collection() -> Iterator[None]:
     """Disable garbage collection during a batch, since all objects of a batch live until the batch ends. With
-    100,000 keys, garbage collection took a quarter of the batch's time.
+    100,000 keys, garbage collection would take a quarter of the batch's time.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -78,15 +78,15 @@ class Embedded:
         self._operator.open()
 
     def operator_of(self, job: Job) -> Operator:
-        """Return the operator for a job. Test runs override this."""
+        """Return the operator for a job. Test runs override this method."""
         return Operator(job)
 
     def keying_of(self, job: Job, source: str) -> Keying:
-        """Return the `Keying` of a source. Test runs override this."""
+        """Return the `Keying` of a source. Test runs override this method."""
         return Keying(job, source, key_event_of(job, source), 1)
 
     def begin(self, run: str) -> None:
-        """Start another run. The in-memory state of the previous run is lost."""
+        """Start a new run. The in-memory state of the previous run is lost."""
         self._operator.run = run
 
     @_without_garbage_collection()
@@ -166,10 +166,11 @@ class Embedded:
 
 
 def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
-    """Process all available records of a job's sources as one batch, then fire due timers. Write outputs to the sinks.
+    """Process all available records from a job's sources as one batch, then fire due timers, and write the outputs to
+    the sinks.
 
     :param hooks: the hooks to call for the run and its batches
-    :param flush: `True` to advance the watermark to the end of time after that, so that every timer fires
+    :param flush: `True` to advance the watermark to the end of time afterwards, so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
@@ -207,7 +208,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         records = {}
     engine.close()
     for source, count in summary.counts.held.items():
-        text = "job %s: held events of %s were lost (%s): a source is down. To keep them, use Spark with a checkpoint"
+        text = "job %s: lost held events from %s (%s): a needed source is down. Use a checkpoint on Spark to keep them"
         _logger.warning(text, job.name, source, f"{count:,}")
     return summary
 

@@ -51,7 +51,7 @@ class LocalRunner:
         return outputs
 
     def keys(self) -> list[Key]:
-        """Return the keys that have state."""
+        """Return the keys that have state or timers."""
         return [key for stored in self._groups.values() for key in KeyGroup(stored).keys()]  # noqa: SIM118
 
     def close(self) -> None:

@@ -71,7 +71,9 @@ class Plugins:
         return tuple(known.values())
 
     def register_commands(self, app: "typer.Typer") -> None:
-        """Let plugins add commands. Failing plugins and commands with duplicate names are skipped, with a warning."""
+        """Let plugins add commands. Commands whose names are already taken are removed. Removed commands and failing
+        plugins are logged as warnings.
+        """
         from typer.main import get_command_name
 
         hook = "amadou_register_commands"

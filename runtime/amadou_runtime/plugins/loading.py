@@ -35,7 +35,8 @@ class LoadedPlugin:
 
     :param name: the plugin's name
     :param origin: `amadou`, an installed package with its version, or `the job`
-    :param place: the plugin's module, or the plugin's class if the plugin is an object
+    :param place: the module, or `module:attribute`, from which the plugin is loaded; for an object that the job passes,
+        the name of the module or class
     :param hooks: names of the hooks that the plugin implements
     :param problem: the reason why the plugin was not loaded; `None` if it was loaded
     """
@@ -64,7 +65,7 @@ class PluginLoader:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
-            message = "%s contains unknown plugins: %s (known: %s)"
+            message = "%s names plugins that are not installed: %s. Use these names: %s"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
             _logger.warning(message, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
@@ -108,7 +109,7 @@ class PluginLoader:
         except (Exception, SystemExit) as error:
             raise PluginError(name, f"{type(error).__name__}: {error}") from error
         if self._manager.is_registered(plugin):
-            return  # a job can also specify an installed plugin
+            return  # already loaded: a job can specify an installed plugin
         name = self._free(name)
         try:
             self._manager.register(plugin, name)
@@ -122,14 +123,14 @@ class PluginLoader:
         if unknown or wrapping or not callers:
             self._manager.unregister(name=name)
             if wrapping:
-                raise PluginError(name, f"{', '.join(wrapping)} is a hook wrapper: write a hook without wrapper=True")
+                raise PluginError(name, f"it has hook wrappers ({', '.join(wrapping)}): do not use wrapper=True")
             known = ", ".join(name for name in vars(hookspecs) if name.startswith(f"{PROJECT}_"))
-            what = f"unknown hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
-            raise PluginError(name, f"{what} (known hooks: {known})")
+            what = f"amadou has no hook {', '.join(unknown)}" if unknown else "it has no function marked with hookimpl"
+            raise PluginError(name, f"{what} (available hooks: {known})")
         self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
 
     def _free(self, name: str) -> str:
-        """Return the name if it is free, otherwise the name and a number. Objects of one class have the same name."""
+        """Return the name if it is free, otherwise the name and a number. Objects of the same class share a name."""
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
 

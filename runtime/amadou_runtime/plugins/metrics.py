@@ -13,7 +13,8 @@ _logger = logging.getLogger("amadou")
 
 
 def guarded(metric: Metric, plugin: str) -> Metric:
-    """Return the metric with a `read` that never raises: it logs its first failure, and then always returns `None`.
+    """Return the metric with a `read` that never raises an error. After its first failure, which is logged, this `read`
+    always returns `None`.
 
     :param plugin: name of the plugin that registered the metric
     """

@@ -25,8 +25,8 @@ class CheckpointMetadata:
     :param run: id of the checkpoint, assigned when the checkpoint is created; see `SinkBatch`
     :param key_groups: number of key groups, fixed by the first run
     :param key_ranges: number of key ranges, fixed by the first run
-    :param specs: the structures that each state spec has had, by name; see `core.state_schema`
-    :param streams: names of the streams that earlier runs have read
+    :param specs: all structures that each state spec has had, by spec name; see `core.state_schema`
+    :param streams: names of the Spark streams that earlier runs have read
     """
 
     job: str
@@ -38,11 +38,13 @@ class CheckpointMetadata:
 
 
 def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
-    """Open a checkpoint for a job. Read the metadata, or write the metadata of a new checkpoint. See also `keep`.
+    """Open a checkpoint for a job. For a new checkpoint, write its metadata.
 
     :param files: the checkpoint's files
     :param key_ranges: number of key ranges of a new checkpoint
-    :raises CheckpointError: the checkpoint belongs to another job, does not fit the job, or cannot be read or written
+    :returns: the metadata, with the job's current specs and streams, which are not written yet; see `keep`
+    :raises CheckpointError: the checkpoint belongs to a different job, does not fit the job, or cannot be read or
+        written
     """
     checkpoint = files.checkpoint
     specs = described(job)
@@ -50,7 +52,7 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
     stored = files.read(_FILE)
     if stored is None:
         if files.exists("metadata") or files.exists("offsets"):
-            raise CheckpointError(checkpoint, "it was not created by amadou: use another directory")
+            raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
         identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
         keep(files, identity)
@@ -64,8 +66,8 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
-    """Write a checkpoint's metadata. For a changed job, the metadata is updated only with the first batch. If
-    this batch fails, the earlier code can still use the checkpoint.
+    """Write a checkpoint's metadata. For a changed job, the metadata is updated only when the first batch is committed.
+    If this batch fails, the earlier code can still use the checkpoint.
     """
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
 
@@ -79,23 +81,23 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
     try:
         content = json.loads(stored)
         if content.pop("format") != _FORMAT:
-            raise CheckpointError(checkpoint, f"{_FILE} is from another release: use that release or another directory")
+            raise CheckpointError(checkpoint, f"{_FILE} is from another release. Use that release, or a new directory")
         return CheckpointMetadata(**content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(
-            checkpoint, f"{_FILE} cannot be read: restore the file, or start with a new directory ({error})"
+            checkpoint, f"{_FILE} cannot be read. Restore the file, or use a new checkpoint directory ({error})"
         ) from error
 
 
 def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[str, Structure]) -> None:
     if identity.job != job.name:
         raise CheckpointError(
-            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}: use another directory"
+            checkpoint, f"it belongs to the job {identity.job!r}, not to {job.name!r}. Use a different directory"
         )
     if identity.key_groups != job.key_groups:
         raise CheckpointError(
             checkpoint,
-            f"the first run set key_groups={identity.key_groups}, but the job sets {job.key_groups}: change it back",
+            f"key_groups is {job.key_groups}, but was {identity.key_groups} in the first run. Change it back",
         )
     problem = state_problem(job, identity.specs, specs)
     if problem is not None:

@@ -2,8 +2,8 @@
 
 Spark's watermark is not used: it has a resolution of milliseconds, does not support idle sources, and loses each
 source's progress on restart. The driver computes the watermark when a batch begins, and passes the watermark to the
-tasks as a Spark local property. After a batch, the driver writes each source's progress beside Spark's files. A run
-that resumes, or processes the last batch again, therefore has the same watermarks.
+tasks as a Spark local property. After a batch, the driver writes each source's progress next to Spark's files. So a run
+that resumes or reprocesses the last batch has the same watermarks.
 """
 
 import json
@@ -35,7 +35,7 @@ def stream_name(source: str) -> str:
 
 
 def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
-    """Return the end offset that Spark planned for a batch, by stream."""
+    """Return the end offsets that Spark planned for a batch, by stream."""
     lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
 
@@ -45,7 +45,7 @@ class BatchTime:
     """A batch's watermark and processing time.
 
     :param number: the batch's number
-    :param watermark: the batch's watermark in microseconds, `None` before the first event
+    :param watermark: the batch's watermark in microseconds; `None` before the first event
     :param now: the processing time at which the batch began, in microseconds since 1970
     :param dependency_state: the `Decision.state` of the previous batch
     """
@@ -71,7 +71,7 @@ class BatchTime:
         fields = json.loads(text)
         time = cls(**fields | {"dependency_state": _bytes(fields["dependency_state"])})
         if str(time.number) != context.getLocalProperty("streaming.sql.batchId"):
-            raise RunError(f"a task received the watermark of batch {time.number}, but belongs to another batch")
+            raise RunError(f"a task received the watermark of batch {time.number}, but belongs to a different batch")
         return time
 
 
@@ -87,7 +87,7 @@ class Clock(Protocol):
     """Clock of a run. Provides the watermark and the processing time of each batch."""
 
     ranges: dict[int, RangeStatus]
-    """Last status of each key range that any batch has called."""
+    """Last status of each key range that a batch has called."""
     letters: LetterCount
     """Counts of callback calls and failures; must be updated before `end` is called."""
 
@@ -109,7 +109,7 @@ class Clock(Protocol):
         """
 
     def reports(self) -> list[PartitionReport]:
-        """Return the progress of each partition of the sources after the last completed batch."""
+        """Return the progress of each source partition after the last completed batch."""
 
 
 class RunClock:
@@ -171,8 +171,8 @@ class RunClock:
         return self._watermark.reports(self._now)
 
     def newest_file(self, source: str) -> Path | None:
-        """Return the file with the newest event times of the partitions, for the source's planner; `None` if the source
-        does not report partition offsets.
+        """Return the file that passes the newest event times of a source's partitions to the source's planner. Return
+        `None` if the source does not report partition offsets.
         """
         if type(self._sources[source]).partition_offsets is Source.partition_offsets:
             return None
@@ -245,7 +245,7 @@ class RunClock:
         if text is None:
             raise CheckpointError(
                 self._files.checkpoint,
-                f"the progress file {name} is missing: restore the file, or start with a new directory",
+                f"the progress file {name} is missing: restore it, or start with a new checkpoint directory",
             )
         try:
             kept = json.loads(text)
@@ -256,5 +256,5 @@ class RunClock:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
-                f"{name} cannot be read: restore the file, or start with a new directory ({error!r})",
+                f"{name} cannot be read: restore it, or start with a new checkpoint directory ({error!r})",
             ) from error

@@ -6,7 +6,7 @@ from amadou.errors import CheckpointError
 
 
 class Files:
-    """Reads and writes small files of a checkpoint.
+    """Reads and writes small files in a checkpoint.
 
     :param spark: the `SparkSession`
     :param checkpoint: the directory, as an absolute path or a URI
@@ -17,7 +17,7 @@ class Files:
         self._jvm = spark._jvm
         self._conf = spark._jsc.hadoopConfiguration()
 
-    # Each of these methods raises a CheckpointError if the file system raises an error.
+    # Each of the methods below raises a CheckpointError if the file system raises an error.
 
     def is_local(self) -> bool:
         """Return `True` if the checkpoint is in the local file system."""
@@ -57,7 +57,7 @@ class Files:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file. Readers never see a partly written file. A crash while an older file is replaced can lose both
+        """Write a file. Readers never see a partly written file. A crash while replacing an older file can lose both
         versions.
         """
         path, system = self._locate(name)
@@ -70,7 +70,7 @@ class Files:
             if system.exists(path):
                 system.delete(path, False)
             if not system.rename(beside, path):
-                raise OSError(f"cannot rename {beside}")
+                raise OSError(f"cannot rename {beside} to {path}")
 
         self._try("written", write)
 

@@ -1,4 +1,4 @@
-"""Key ranges: Spark stores one state and one timeout for each range of key groups."""
+"""Key ranges: Spark stores one state and one timeout per range of key groups."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,9 +14,9 @@ from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, R
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
-"""Number of key ranges for each shuffle partition of a new checkpoint. In every batch, each range costs one call from
-Spark, including the overhead of pandas. If there are more ranges than partitions, the state can be spread over more
-cores later, and a batch that touches few keys writes less state."""
+"""Number of key ranges per shuffle partition in a new checkpoint. Each range that a batch touches costs one call from
+Spark, including the overhead of pandas. On the other hand, with more ranges, a batch that touches few keys writes less
+state."""
 
 _VERSION = 4
 
@@ -46,7 +46,7 @@ class RangeStatus:
     :param timers_pending: number of pending timers
     :param state_bytes: size of the stored state
     :param next_timer: event time of the next timer, in microseconds; Spark must call the range again for this timer
-    :param held: number of held events and the oldest event time, by source
+    :param held: number of held events and their oldest event time, by source
     """
 
     keys: int
@@ -85,7 +85,7 @@ class KeyRange:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[int, ProcessedGroup]:
-        """Process one batch in the key groups that have events, due timers or held events to release.
+        """Process one batch in the key groups that have events, or that must be processed without events.
 
         :param events: the batch's events, as pairs of key group and chunk, in any order
         :param watermark: see `GroupBatch`
@@ -106,7 +106,7 @@ class KeyRange:
         return processed
 
     def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
-        """Return `True` if a key group must be processed in a batch without events for the group."""
+        """Return `True` if a key group must be processed in a batch that has no events for the group."""
         due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
         is_back = any(name not in operator.retired for name in kept.retired)

@@ -23,14 +23,14 @@ KEYED = "range int, event_time timestamp, chunk binary"
 """Columns after keying. The event time is for Spark only; see `timeouts`."""
 
 BLOCK = 100_000
-"""Number of records in a block. Each block is keyed and packed as a whole, into at most one row per key range."""
+"""Maximum number of records in a block. The events of a block are packed into at most one row per key range."""
 REPORT_RANGE = -1
-"""Range number for rows that carry no events: these rows are passed to the driver unchanged."""
+"""Range number of rows with reports and errors. These rows are passed to the driver unchanged."""
 
 
 @attrs.frozen
 class KeyingStage:
-    """Turns the rows of one source into packed events by key range, and into reports of the source's progress.
+    """Turns the rows from one source into packed events by key range, and into reports of the source's progress.
 
     :param source: the source's name
     """
@@ -59,7 +59,7 @@ class KeyingStage:
             yield failed_rows(self.payload, time, error, batches)
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
-        """Yield the records of the cells, in blocks that are keyed and packed together."""
+        """Yield the records of the cells, in blocks of up to `BLOCK` records."""
         to_records = worker.job.sources[self.source].to_records
         records = iter((to_records or _as_they_are)(cells))
         while block := list(itertools.islice(records, BLOCK)):
@@ -76,7 +76,7 @@ class KeyingStage:
 
 
 class Rows:
-    """Rows of the keying stage.
+    """Output rows of the keying stage.
 
     :param began: result of `perf_counter` at the start of the work on the rows
     """
@@ -147,9 +147,9 @@ def _as_they_are(cells: Any) -> list[Any]:
 
 
 def order_of(partition: str, position: int, number: int) -> bytes:
-    """Return a sort key for blocks of events, in the order in which the source delivered the blocks.
+    """Return the sort key of a block of events. Sorted by this key, blocks are in the order of their source.
 
-    :param number: sequence number of the block, among a task's blocks with the same partition and position
+    :param number: sequence number of the block in its task; orders blocks with the same partition and position
     """
     return partition.encode() + b"\0" + position.to_bytes(8) + number.to_bytes(8)
 

@@ -1,4 +1,4 @@
-"""Logs warnings about tasks that Spark retried because a Python process or a machine was lost."""
+"""Logs warnings about tasks that Spark retried, for example because a Python process or a machine was lost."""
 
 import logging
 import re
@@ -7,7 +7,7 @@ from typing import Any
 from amadou.errors import RunError
 
 _logger = logging.getLogger("amadou")
-_TRIED_AGAIN = "job %s: %s during batch %s. Spark has retried the task: state and outputs are not affected"
+_TRIED_AGAIN = "job %s: %s during batch %s. Spark retried the task: state and exactly-once outputs are not affected"
 _DIED = "Python worker exited unexpectedly"
 _MANY = 10_000
 """Maximum number of tasks to examine in each stage."""
@@ -30,7 +30,7 @@ class LostTasks:
         context = spark.sparkContext
         store = context._jsc.sc().statusStore()
         failed = sum(executor.failedTasks() for executor in _items(store.executorList(False)))
-        if failed == self._failed:  # an increase may also come from other queries of the session
+        if failed == self._failed:  # other queries in the session can also increase this number
             return
         self._failed = failed
         tracker = context._jsc.sc().statusTracker()
@@ -51,9 +51,12 @@ class LostTasks:
 
 
 def what_died(message: str) -> str:
-    """Return the cause of a task's failure, as part of a sentence."""
+    """Return the cause of a task's failure, as a clause for a log message.
+
+    :param message: the task's error message
+    """
     if _DIED in message:
-        return "a Python worker of Spark was killed or crashed"
+        return "one of Spark's Python workers was killed or crashed"
     return f"a task failed ({message.strip().splitlines()[0]})"
 
 
@@ -75,8 +78,8 @@ def died_error(job: str, number: int, message: str, master: str) -> RunError | N
     )
     times_in_words = "once" if tries == "1" else f"{tries} times in a row"
     return RunError(
-        f"batch {number} of {job!r} failed: the Python worker of the same task died {times_in_words}, without "
-        "a Python error. Possible causes: the system killed the process for lack of memory (see the system log), a "
+        f"batch {number} of {job!r} failed: a task's Python worker died {times_in_words}, without a Python "
+        "error. Possible causes: the system killed the process for lack of memory (see the system log), a "
         f"native library crashed, or the handler's code called os._exit{advice}"
     )
 

@@ -1,5 +1,5 @@
-"""Sends modules to the workers. Modules that are not installed are sent as source code, and workers import them
-under the same names. In a worker, the job, records and stored state therefore refer to the same classes.
+"""Sends modules to the workers. Modules that are not installed are sent as source code, and the workers import these
+modules under the same names. In a worker, the job, records and stored state therefore refer to the same classes.
 
 If a module has no source code, as in a notebook, or runs as `__main__`, its classes and functions are sent by value.
 """
@@ -41,12 +41,12 @@ class ModuleSource:
 
 
 def travelling() -> Iterator[ModuleType]:
-    """Return the loaded modules that are not installed."""
+    """Return the loaded modules that are neither installed nor part of amadou."""
     return (module for module in list(sys.modules.values()) if _travels(module))
 
 
 def sources() -> dict[str, ModuleSource]:
-    """Return the source code of the modules to send and of their packages, by module name."""
+    """Return the modules to send and their namespace packages, by name. Modules without source code are left out."""
     found: dict[str, ModuleSource] = {}
     for module in travelling():
         source = _source(module)
@@ -63,7 +63,7 @@ def sources() -> dict[str, ModuleSource]:
 
 
 def without_source(modules: Mapping[str, ModuleSource]) -> set[str]:
-    """Return the names of the modules whose classes and functions are sent by value: workers cannot import them."""
+    """Return the names of the modules that workers cannot import. Their classes and functions are sent by value."""
     return {"__main__", *(module.__name__ for module in travelling())} - modules.keys()
 
 
@@ -105,7 +105,7 @@ def loads(pickled: bytes, first: Iterable[str] = ()) -> Any:
 
 
 def take(modules: Mapping[str, ModuleSource]) -> None:
-    """Make this worker import modules from the source code that was sent. Versions from earlier runs are discarded."""
+    """Make this worker import modules from the source code that was sent. Discard the versions from earlier runs."""
     former = [finder for finder in sys.meta_path if isinstance(finder, _Importer)]
     for finder in former:
         sys.meta_path.remove(finder)

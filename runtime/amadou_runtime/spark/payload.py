@@ -84,7 +84,7 @@ class Payload:
             job, types = shipping.loads(self.pickled, self.first)
         except Exception as error:
             raise RunError(
-                "the job cannot be loaded in a worker. Workers import the modules of a job again: open files and "
+                "the job cannot be loaded in a worker. Workers import a job's modules again: open files and "
                 f"connections in the handler's open(), not at import time ({type(error).__name__}: {error})\n"
                 f"{user_traceback(error)}"
             ) from error
@@ -100,8 +100,8 @@ _workers: dict[str, Worker] = {}
 
 
 def _rest_collector() -> None:
-    """Make Python's garbage collector run less often. The objects of a batch are all freed when the batch ends.
-    Reference cycles that callbacks leave behind are collected a hundred times less often.
+    """Make Python's garbage collector run far less often. The objects of a batch are freed without it when the batch
+    ends. Only reference cycles that callbacks leave behind are freed later than by default.
     """
     gc.collect()
     gc.freeze()
@@ -131,7 +131,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
-    """Return the data classes and enums that are sent by value, under the names that packed values use.
+    """Return the enums and the classes with fields that are sent by value, under the names that packed values use.
 
     :param modules: modules whose source code is sent
     """
@@ -145,7 +145,7 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
-    """Yield the data classes and enums in a module, including nested classes."""
+    """Yield the enums and the classes with fields in a module, including nested classes."""
     for name, found in list(vars(holder).items()):
         if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, f"{within}{name}"):
             if _is_data(found):

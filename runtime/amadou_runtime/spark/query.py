@@ -35,7 +35,7 @@ from amadou_runtime.spark.worker_end import end_lookup
 
 _logger = logging.getLogger("amadou")
 _NOT_RESUMED = (
-    "job %s: this run has no checkpoint: it cannot be resumed, and its state is lost when the run ends. Set a "
+    "job %s: this run has no checkpoint, so it cannot be resumed, and its state is lost when the run ends. Set a "
     "checkpoint with --checkpoint DIR, or checkpoint= in Python"
 )
 
@@ -59,15 +59,17 @@ def start(
     :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from there.
         By default, the run starts without state, and the run's state is deleted when the program ends
     :param trigger: `"available-now"` to end the run when the available input is processed, or the interval between
-        batches, such as `"5 seconds"`. By default, batches run back to back, and the run ends if all input is bounded
+        batches, such as `"5 seconds"`. The default is `"available-now"` if all sources are bounded; otherwise, batches
+        run back to back
     :param conf: Spark SQL settings for this run
-    :param flushes: run whose input has ended. The new run continues that run and retains its in-memory state.
-        The watermark is at the end of time, so every timer fires
+    :param flushes: run whose input has ended. The new run continues that run and retains its in-memory state. The
+        watermark advances to the maximum timestamp, so every timer fires
     :param letters: dead letters to replay, all in one batch
-    :raises CheckpointError: the checkpoint does not fit the job
+    :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
     :raises SinkError: a sink cannot be written
+    :raises RunError: Spark cannot start a source or the query
     """
     kept = None if checkpoint is None else absolute(checkpoint)
     job = with_all_sinks(job, kept)

@@ -47,13 +47,13 @@ def recorded_letters(spark: Any, checkpoint: str) -> set[str]:
 
 
 def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
-    """Store dead letters, atomically, for replay in one batch."""
+    """Store dead letters atomically, for replay in one batch."""
     number = len(_names(files))
     files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
-    """Return the stream of keyed dead letters; an empty list if none are stored in the checkpoint."""
+    """Return a list with the stream of keyed dead letters; an empty list if the checkpoint contains no dead letters."""
     if not _names(files):
         return []
     lines = (

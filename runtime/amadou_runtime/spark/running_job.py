@@ -31,7 +31,7 @@ from amadou_runtime.spark.summary import Summary, error_from
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
 _LOSSES = {
-    LOST: "job %s: %s lost its in-memory state of %s keys (from an earlier run)",
+    LOST: "job %s: %s lost its in-memory state of %s keys (in-memory state does not survive a restart)",
     DROPPED: "job %s: dropped the state of the retired spec %s (%s keys)",
 }
 """Warnings for counters that report lost state, by the suffix of the counter's name."""
@@ -58,7 +58,8 @@ class RunningJob:
         self.payload: Payload | None = None
         """The job in the form that is sent to workers."""
         self.on_end: Callable[[RunSummary | Exception], None] | None = None
-        """Called with the run's summary or error when `await_termination` or `stop` finds that the run has ended."""
+        """Called when the run has ended: by `await_termination` with the run's summary or error, and by `stop` with the
+        summary of a run that has not failed."""
         self._job = job
         self._clock = clock
         self._on_batch = on_batch
@@ -121,6 +122,7 @@ class RunningJob:
         :returns: `True` if the run has ended
         :raises CallbackError: a callback of the handler failed
         :raises RunError: Spark failed
+        :raises AmadouError: the run failed for another reason, such as a `SinkError`
         """
         ended, cause = True, None
         try:
@@ -221,7 +223,7 @@ class RunningJob:
         moment.hand_to_tasks(frame.sparkSession)
         try:
             rows = frame.collect()
-        except Exception as error:  # any error of Spark
+        except Exception as error:  # any error from Spark
             cause = root_cause(error)
             died = died_error(self._job.name, moment.number, cause, frame.sparkSession.sparkContext.master)
             raise died or RunError(f"batch {moment.number} of {self._job.name!r} failed in Spark: {cause}") from error

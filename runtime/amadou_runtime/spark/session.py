@@ -18,7 +18,7 @@ from amadou_runtime.spark.java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
 TEST_MASTER = "local[*,1]"
-"""Spark's master URL for test runs. Tasks are not retried: a retry would repeat a script's simulated crash."""
+"""Spark's master URL for test runs. Tasks are not retried: a retry would repeat a simulated crash (`TestRun.crash`)."""
 
 _NOISY = "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution"
 _ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
@@ -30,7 +30,7 @@ _SQL_SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     # Sources can be added to or removed from a job; without this setting, Spark identifies sources by position.
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    # Each Arrow batch costs one pass of the keying loop and one row for each key range: fewer batches are cheaper.
+    # Each Arrow batch costs one pass of the keying loop and one row per key range: fewer batches are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     # Spark's operators process few but large rows here; generating code for them took 20 ms of every batch.
     "spark.sql.codegen.wholeStage": "false",
@@ -57,7 +57,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
 
     :param app_name: the application's name
     :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]`
-    :param conf: further Spark settings; these settings override amadou's settings
+    :param conf: additional Spark settings, which override amadou's settings
     :raises PlatformError: pyspark, pandas or pyarrow is not installed, no Java that Spark supports was found,
         or Spark cannot start
     """
@@ -76,7 +76,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
         settings["spark.master"] = _with_retries(master, settings.get("spark.task.maxFailures", "4"))
     if not submitted:
         log = Path(__file__).absolute().with_name("log4j2.properties").as_uri()
-        # Java reads these options before the user's spark.driver.extraJavaOptions, so the user's take precedence.
+        # Java reads these options before the user's spark.driver.extraJavaOptions, which therefore take precedence.
         default = settings.get("spark.driver.defaultJavaOptions", "")
         settings["spark.driver.defaultJavaOptions"] = f"-Dlog4j2.configurationFile={log} {default}".rstrip()
     for name, value in settings.items():
@@ -99,7 +99,7 @@ def _with_retries(master: str, tries: str) -> str:
 
 
 def _import_wheels(context: Any) -> None:
-    """Let workers import from wheels in `--py-files`: Spark sends wheels, but imports only from .zip and .egg files."""
+    """Let workers import from wheels in `--py-files`. Spark sends wheels, but does not add them to the import path."""
     for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
         name = path.rpartition("/")[2]
         if name.endswith(".whl") and name not in context._python_includes:
@@ -107,13 +107,13 @@ def _import_wheels(context: Any) -> None:
 
 
 def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str, str]) -> Any:
-    """Create a separate session for one query. The user's settings override the settings of amadou.
+    """Create a separate session for one query. The user's settings override amadou's settings.
 
-    :param conf: settings for this query; these settings override all other settings
+    :param conf: settings for this query, which override all other settings
     """
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
-    # More partitions than cores slow down a batch; fewer leave cores idle. The first run fixes the number.
+    # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
     if Files(own, checkpoint).is_local():
@@ -152,5 +152,5 @@ def check_java() -> str:
     found = re.search(r'version "(?:1\.)?(\d+)', output.stderr + output.stdout)
     version = int(found.group(1)) if found else None
     if version not in JAVA_VERSIONS:
-        raise PlatformError(f"{java} is version {version or 'unknown'}, but Spark needs Java {wanted}: {advice}")
+        raise PlatformError(f"the version of {java} is {version or 'unknown'}, but Spark needs Java {wanted}: {advice}")
     return java

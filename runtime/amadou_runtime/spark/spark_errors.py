@@ -8,8 +8,8 @@ from amadou.errors import AmadouError
 
 
 def own_error(message: str) -> AmadouError | None:
-    """Return the amadou error that ended a Spark process, such as the process that asks a source for offsets; `None` if
-    there is no such error.
+    """Return the amadou error that a Spark error message contains; `None` if there is none. Such an error comes from a
+    Python process that Spark started, for example to ask a source for offsets.
     """
     found = re.search(r"^amadou\.errors\.(SourceError|SinkError|RunError): (.*)", message, re.MULTILINE)
     return None if found is None else getattr(errors, found[1])(found[2])
@@ -22,7 +22,7 @@ def without_plans(error: Any) -> str:
 
 
 def root_cause(error: Any) -> str:
-    """Return the messages of a Spark error's causes, from the outermost to the root."""
+    """Return the messages of a Spark error and its causes, from the outermost error to the root cause."""
     messages: list[str] = []
     java = getattr(error, "_origin", None) or getattr(error, "java_exception", None)
     while java is not None:

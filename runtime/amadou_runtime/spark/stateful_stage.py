@@ -1,7 +1,7 @@
 """The second stage: processes a key range's events and timers in Spark's workers.
 
-A failing callback does not fail its task: the error is sent to the driver as a row. The driver can then
-report the error to the user. Spark does not retry the task, since the retry would fail too.
+A failing callback does not fail its task: the error is sent to the driver as a row, and the driver reports the error to
+the user. Spark therefore does not retry the task; a retry would fail, too.
 """
 
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class StatefulStage:
         yield pd.DataFrame({"result": [summary.pack()]})
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
-        """Process a key range's rows and store its state.
+        """Process a key range's rows, and store the range's state.
 
         :raises AmadouError: the batch failed
         """

@@ -27,13 +27,13 @@ class Summary:
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
     ranges: dict[int, RangeStatus] = attrs.field(factory=dict)
-    """Status of each called key range after the batch."""
+    """Status of each processed key range after the batch."""
     error: dict[str, Any] | None = None
     newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
-    """Dead letters for records that could not be keyed, for test runs."""
+    """Dead letters of records that could not be keyed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
     """Raw trace entries as lists, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)

@@ -1,19 +1,20 @@
 """Makes Spark call key ranges for which no data arrives. This docstring describes the entire mechanism.
 
-Spark calls a key range in a batch if the batch has rows for the range or the range's timeout is behind Spark's
+Spark calls a key range in a batch if the batch has rows for the range, or if the range's timeout is behind Spark's
 event-time watermark. amadou decides which timers are due (`BatchTime.watermark`); Spark only has to call every range
 that has timers, in every batch. amadou therefore uses Spark's event time to count batches, one millisecond per batch:
 
 1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances by
    one millisecond with each batch that has data, regardless of the events' times.
-2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). The next batch with a higher
-   watermark calls the range, with or without rows.
+2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). In the next batch with a higher
+   watermark, Spark calls the range, with or without rows.
 3. After a batch with data, Spark plans a no-data batch, since Spark's watermark has advanced. The no-data batch fires
-   the timers that have become due. By default, if a run ends before its no-data batch, Spark skips this batch
-   after a restart. `plan_due_batch` therefore writes the batch's offsets, as Spark does before it begins a batch.
+   the timers that have become due. If a run ends before its no-data batch, Spark would skip this batch after a restart.
+   `plan_due_batch` therefore writes the batch's offsets, as Spark does before it begins a batch.
 4. If no data arrives for a long time and the job has an `idle_timeout`, the job's watermark advances with processing
    time. The driver writes the due time of the next timer to a file (`WakeUp`). A separate source (`wake_source`) reads
-   the file and adds an empty row for each range. These rows have no event time: they only make Spark call the ranges.
+   the file and, at the due time, adds an empty row for each range. These rows have no event time: they only make Spark
+   call the ranges.
 """
 
 import json
@@ -50,7 +51,7 @@ class WakeUp(NamedTuple):
     at: int
 
     def write(self, path: Path) -> None:
-        """Write the call to a file, for the process that reads the wake-up source."""
+        """Write the call to a file, for the process that runs the wake-up source."""
         write_json(path, self)
 
     @classmethod
@@ -74,7 +75,7 @@ def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> N
 
     Spark processes the planned batch as the first batch of the run.
 
-    :param last: number of the last planned batch
+    :param last: number of the last planned batch; `None` if there is none
     :param anyway: `True` to plan a batch even if none is due
     :raises CheckpointError: Spark's files cannot be read or written
     """
@@ -91,7 +92,7 @@ def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> N
             reached = max(reached, before + 1)
         due = reached > before
     except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise CheckpointError(files.checkpoint, f"Spark's files for batch {last} cannot be read ({error!r})") from error
+        raise CheckpointError(files.checkpoint, f"cannot read batch {last}: restore its files ({error!r})") from error
     if due:
         metadata |= {"batchWatermarkMs": reached, "batchTimestampMs": time.time_ns() // 1_000_000}
         files.write(f"offsets/{last + 1}", "\n".join([version, json.dumps(metadata), *sources]))

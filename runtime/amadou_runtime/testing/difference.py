@@ -17,7 +17,7 @@ _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
 def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
-    """Return the error that reports a difference between the engines' outcomes; `None` if the outcomes agree.
+    """Return an error that reports the difference between the engines' outcomes; `None` if the outcomes are equal.
 
     An outcome is a batch's result or an error.
     """
@@ -37,10 +37,10 @@ def difference(embedded: Any, spark: Any) -> EngineDifferenceError | None:
 def first_difference(
     ours: Any, theirs: Any, entries: str = "entries: {:,} on the embedded engine, {:,} on Spark"
 ) -> tuple[str, str, str] | None:
-    """Return the position of the first difference between two values, with both values at this position; `None` if
-    the values are equal.
+    """Return the position of the first difference between two values, and both values at this position, as text.
+    Return `None` if the values are equal.
 
-    :param entries: format string for the number of entries on each side
+    :param entries: format string for the number of entries in each value
     """
     if _same(ours, theirs):
         return None
@@ -67,7 +67,7 @@ def first_difference(
 
 
 def _fields(entry: RawEntry, other: RawEntry) -> str:
-    """Return the fields in which an entry differs from another entry."""
+    """Return the fields of an entry that differ from the fields of another entry, as text."""
     parts = {field.name: getattr(entry, field.name) for field in attrs.fields(RawEntry)}
     return ", ".join(
         f"{name}={shown_value(part)}" for name, part in parts.items() if not _same(part, getattr(other, name))
@@ -92,7 +92,7 @@ def _same(ours: Any, theirs: Any) -> bool:
 
 
 def _packed(value: Any) -> Any:
-    """Return a packed field of an outcome; the value itself if it cannot be packed."""
+    """Return the packed form of a value; the value itself if it cannot be packed."""
     entries = isinstance(value, list) and all(type(entry) is RawEntry for entry in value)
     entry = attrs.astuple(value, recurse=False) if type(value) is RawEntry else value
     try:

@@ -30,8 +30,8 @@ class ScriptedBatch:
     :param watermark: the batch's watermark in microseconds
     :param now: processing time in microseconds
     :param crash_after: number of callbacks before the crash; if the batch has fewer callbacks, the crash is at the end.
-        The batch is then processed again. `None` for no crash
-    :param put: key group state that replaces the stored state; empty bytes for no state
+        After the crash, the batch is reprocessed. `None` for no crash
+    :param put: key group state that replaces the stored state. Empty bytes remove the stored state; `None` keeps it
     :param number: the batch's number
     :param dependency_state: the `Decision.state` of the previous batch
     :param letter_count: counts of callback calls and failures before the batch
@@ -48,7 +48,7 @@ class ScriptedBatch:
     letter_count: LetterCount = attrs.field(factory=LetterCount)
 
     def after_crash(self) -> "ScriptedBatch":
-        """Return the batch without the crash, for the run that processes the batch again."""
+        """Return the batch without the crash, for the run that reprocesses the batch."""
         return attrs.evolve(self, run=next_run(self.run), crash_after=None)
 
 
@@ -62,7 +62,7 @@ def next_run(run: str) -> str:
 class ScriptedResult:
     """Result of a scripted batch.
 
-    :param letters: encoded dead letters for records that could not be keyed
+    :param letters: encoded dead letters of records on which `key_event` failed
     :param counts: counters of callbacks and components
     :param dropped: number of late events that were dropped
     :param trace: raw entries of the callbacks
@@ -215,7 +215,7 @@ class BothEngines:
 
 
 def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
-    """Where either engine's entry has no state, copy the state of the embedded engine's entry to Spark's. A trace
+    """Copy the embedded engine's state into Spark's entries wherever the entry of either engine has no state. A trace
     records state only for a limited number of callbacks, and each Spark worker has its own trace.
     """
     for ours, theirs in zip(embedded, spark, strict=False):
@@ -224,10 +224,11 @@ def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
 
 
 def _for_worker(job: Job) -> Job:
-    """Return the job with copies of the handler and the sources, as in a worker. The copies use the pickle protocol.
+    """Return the job with copies of the handler and the sources, as in a worker. Objects are copied through pickle's
+    protocol.
 
-    Unlike on Spark, classes and functions are not copied, so that a test can compare results with objects of
-    the test's classes.
+    Unlike on Spark, classes and functions are not copied, so that a test can compare results with objects of the test's
+    classes.
 
     :raises JobError: the handler or a source cannot be copied
     """

@@ -23,8 +23,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--amadou-engine",
         choices=ENGINES,
         default="embedded",
-        help="Engine for test runs that do not set engine=: embedded (the default), spark, or both, which fails if the "
-        "results of the two engines differ.",
+        help="Engine for test runs that do not set engine=: embedded (the default), spark, or both. With both, a test "
+        "run fails if the results of the engines differ.",
     )
 
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def test_run() -> Callable[..., TestRun]:
-    """Creates a `TestRun` of a job; accepts the same arguments as `TestRun`."""
+    """Function that creates a `TestRun` of a job; accepts the same arguments as `TestRun`."""
     return TestRun
 
 

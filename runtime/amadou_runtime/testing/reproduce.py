@@ -36,7 +36,7 @@ class Case:
 
 
 def cases_of(letters: Iterable[Letter]) -> list[Case]:
-    """Group dead letters by kind: the same error, raised by the same line in the same callback."""
+    """Group dead letters by kind: errors of the same type, raised by the same line in the same callback."""
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
         fields = letter.fields
@@ -49,10 +49,10 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
 
 
 def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
-    """Load the job of a dead letter before unpacking the letter: letters can contain objects of the job's classes.
+    """Load a dead letter's job. Do this before unpacking the letter, which can contain objects of the job's classes.
 
     :param target: `amadou run` target of the job; by default the job is looked up in the module of its handler
-    :param fields: the dead letter as JSON
+    :param fields: the fields of the dead letter
     :raises LoadError: the job cannot be loaded
     """
     load_job(target or find_job(fields))
@@ -61,13 +61,13 @@ def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
 def find_job(fields: Mapping[str, Any]) -> str:
     """Return the `amadou run` target of a dead letter's job, found in the module of the job's handler.
 
-    :param fields: the dead letter as JSON
-    :raises LoadError: the module does not contain the job
+    :param fields: the fields of the dead letter
+    :raises LoadError: the module cannot be imported, or does not contain the job
     """
     module, job = fields["handler"].partition(":")[0], fields["job"]
     advice = "use --job FILE:name"
     if module == "__main__":
-        raise LoadError(job, f"the job ran as __main__, so its file is unknown: {advice}")
+        raise LoadError(job, f"the job ran as __main__, so the dead letter does not name its file: {advice}")
     place = f"{module}.py" if Path(f"{module}.py").is_file() else module
     try:
         load_job(place)
@@ -86,8 +86,8 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
     :param target: `amadou run` target of the job
     :param params: values of the job's parameters
     :param output: path of the file to write
-    :param origin: the dead-letter files, for the file's heading
-    :raises LoadError: the job cannot be found
+    :param origin: the dead-letter files, for the heading of the pytest file
+    :raises LoadError: the job cannot be loaded
     """
     job = load_job(target)
     source = SourceCode()
@@ -132,7 +132,7 @@ def _lines(case: Case, job: Job, params: Mapping[str, str], source: SourceCode) 
     key = source.of(packed["key"])
     comment = [f"# {line}" for line in fields["error"].splitlines()]
     if case.alike > 1:
-        comment.append(f"# first of {case.alike} dead letters with this error, raised on the same line")
+        comment.append(f"# first of {case.alike} dead letters with this type of error, raised by the same line")
     lines = [*comment, f"run = TestRun(job{f', params={dict(params)!r}' if params else ''})"]
     at = f", source={fields['source']!r}" if fields["source"] is not None and len(job.sources) > 1 else ""
     if fields["callback"] == "key_event":

@@ -1,4 +1,4 @@
-"""Events of a script that bypass `key_event`."""
+"""Events that a test adds directly, without `key_event`."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from amadou import KeyedEvent
 
 
 class ScriptedEvent:
-    """An event of a script that bypasses `key_event`."""
+    """An event that a test adds directly, without `key_event`."""
 
     def __init__(self, event: KeyedEvent[Any]) -> None:
         self.event = event
@@ -17,5 +17,5 @@ class ScriptedEvent:
 
 
 def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a `key_event` that returns scripted events unchanged."""
+    """Wrap a `key_event` so that it returns the event of a `ScriptedEvent` unchanged."""
     return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)

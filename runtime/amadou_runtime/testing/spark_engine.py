@@ -97,7 +97,7 @@ class SparkEngine:
             for record in brought
         ]
         self._bring(batch, rows)
-        if self._has_failed:  # Spark processes the failed batch again, and reads the rewritten file
+        if self._has_failed:  # Spark reprocesses the failed batch, and reads the rewritten file
             self.restart(self._job)
         self._has_failed = True
         if batch.crash_after is not None:

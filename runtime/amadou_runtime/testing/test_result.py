@@ -69,8 +69,7 @@ class TestResult:
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
     def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
-        """Return a source's events that are held after the last batch because another source is down (`DependsOn`), in
-        order.
+        """Return the events from a dependent source (`DependsOn`) that are still held after the last batch, in order.
 
         :param source: the source's name; by default the only dependent source (`DependsOn.dependent`)
         :raises ValueError: the job has no such source, or `source` is omitted and the job does not have exactly one
@@ -91,7 +90,7 @@ class TestResult:
         return self._group.keys()
 
     def state(self, spec: Any, key: Key) -> Any:
-        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`.
+        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`, a `list` for a `ListSpec`.
 
         :param spec: the spec (`MyHandler.counts`) or its name
         """

@@ -36,7 +36,7 @@ class Defaults:
     """Settings of the pytest plugin for all test runs.
 
     :param engine: engine for test runs that do not set one
-    :param made: test runs of the current test; a test run is added when its engine starts
+    :param made: test runs of the current test; a test run is added when its engine starts. `None` outside of tests
     """
 
     engine: str = "embedded"
@@ -52,12 +52,12 @@ _SNAPSHOT = 4
 class TestRun:
     """Runs a job on scripted records, on the embedded engine or on Spark, and returns the results.
 
-    A script is a sequence of batches. Records are added to the current batch; `add_watermark`, `end_batch` and
-    `advance_processing_time` end that batch. Each batch first fires the timers up to its watermark, then processes its
-    events (`semantics.md` 2–7). Only `advance_processing_time` advances the processing-time clock.
+    A script is a sequence of batches. Records are added to the current batch. Methods such as `add_watermark`,
+    `end_batch` and `advance_processing_time` end this batch. Each batch first fires the timers up to its watermark, and
+    then processes its events (`semantics.md` 2–7). Only `advance_processing_time` advances the processing-time clock.
 
-    A test run uses a copy of the handler, as a worker does. The job's sources and sinks are not used, except for
-    each `MemorySink`: it receives the collected values.
+    A test run uses a copy of the handler, as a worker does. The job's sources and sinks are not used, except that each
+    `MemorySink` receives the collected values.
 
     If a real run would use the vectorised path (`windowed`), a test run processes the events on both the vectorised
     and the per-event path. If the results differ, the test run raises a `VectorizedPathError`.
@@ -77,7 +77,7 @@ class TestRun:
     :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
     :param spark: session for the Spark engine; by default a local session is created or reused
     :param processing_time: initial processing time, as an aware datetime; by default the processing time of the
-        snapshot, or the current time
+        snapshot or, without a snapshot, the current time
     :param snapshot: result of another test run's `snapshot`, to continue from. That test run may have used an older
         release of the handler
     :raises ParamError: a parameter has no value
@@ -108,7 +108,7 @@ class TestRun:
         """The job after the last restart in the script."""
         self._take(self._next)
         self._known = self._current = self._stored = with_structures({}, described(self._job))
-        """State structures: at the end of the script, of the current code, and of the stored state."""
+        """State structures at the end of the script, in the current code, and in the stored state."""
         self.engine = engine or defaults.engine
         """The engine that runs the script."""
         self._spark = spark
@@ -244,7 +244,7 @@ class TestRun:
         :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
             such as a window, the component's stored state
         :param written: time of the state's last write; required for a spec with a `ttl`
-        :param next_timer: time of the component's timer
+        :param next_timer: time of the component's next timer for this key
         :raises EncodeError: the value does not fit the spec
         """
         spec = named_spec(self._job, spec)
@@ -268,7 +268,7 @@ class TestRun:
         return self._put(key, lambda subject: subject.set_timer(timestamp, tag))
 
     def run(self, *, flush: bool = False) -> "TestResult":
-        """Process the batches that were added since the last call, and return the results of the entire test run.
+        """Process the batches added since the last call, and return the results of the entire test run.
 
         :param flush: `True` to advance the watermark to the end of time after the last batch, so that every timer fires
             (`semantics.md` 12)
@@ -397,7 +397,7 @@ class TestRun:
         """Check that a job can resume from state, with the rules for checkpoints, and record the job's structures.
 
         :param of: owner of the state, for the error message
-        :param known: structures that each state spec has had in earlier runs
+        :param known: the structures of each state spec in earlier runs
         :raises CheckpointError: the job cannot read the state
         """
         now = described(job)
@@ -478,7 +478,7 @@ class TestRun:
 
 
 def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
-    """Return a key group's state after a change by `put`."""
+    """Return a key group's state after `put` has changed the state of a key."""
     group = KeyGroup(state)
     put(subject_of(group, key))
     for table in group.tables.values():

@@ -41,13 +41,13 @@ class TraceEntry:
     :param key: the subject's key; `None` for `key_event` and for a dependency change
     :param timestamp: the time of the event or timer; `None` if `key` is `None`
     :param watermark: the batch's watermark
-    :param source: the event's source, or the source that is down or has recovered; `None` for a timer
+    :param source: the source of the event or record, or the source that is down or has recovered; `None` for a timer
     :param value: the event's value; the record for `key_event`; the progress of both sources, by name, for a dependency
         change
     :param tag: the timer's tag
-    :param before: the subject before the callback; `None` if no callback ran, and after about 2,000 callbacks (fewer if
-        a subject has hundreds of timers)
-    :param after: the subject after the callback
+    :param before: the subject's state and timers before the callback; `None` if no callback ran. Also `None` for all
+        callbacks after the first 2,000 or so, or earlier if subjects have hundreds of timers
+    :param after: the subject's state and timers after the callback; `None` if `before` is `None`
     :param outputs: collected values, as pairs of port and value
     :param error: the error that the callback raised
     """
@@ -76,7 +76,7 @@ class TraceEntry:
 
     @property
     def is_late(self) -> bool:
-        """`True` for an event behind the watermark of its batch (`semantics.md` 13)."""
+        """`True` for an event behind the watermark of its batch (`semantics.md` 13); `False` for a held event."""
         if self.callback == HELD or self.source is None or self.timestamp is None or self.watermark is None:
             return False
         return self.timestamp < self.watermark
@@ -130,7 +130,7 @@ class SimulatedCrash(BaseException):
 
 @attrs.define
 class RawEntry:
-    """A `TraceEntry` in packed form: most test runs pass, so their traces are never decoded.
+    """A `TraceEntry` in packed form. Most test runs pass, so their traces are never decoded.
 
     :param before: the subject's packed state by spec, and the subject's timers, before the callback
     :param after: the subject's packed state and timers after the callback
@@ -150,7 +150,7 @@ class RawEntry:
     error: str | None = None
 
     def parts(self) -> list[Any]:
-        """Return the entry as lists: an object or a tuple around a value would add a level of nesting."""
+        """Return the entry as nested lists. An object or a tuple around a value would add a level of nesting."""
         *parts, outputs, error = attrs.astuple(self, recurse=False)
         return [*parts, [[*pair] for pair in outputs], error]
 
@@ -172,7 +172,7 @@ class Trace:
         """Number of callbacks left before a simulated crash."""
 
     def observed(self, function: Callable[..., Any], call: Callable[..., Call]) -> Callable[..., Any]:
-        """Return a callback that is recorded in the trace; see `Observer`."""
+        """Return the callback, wrapped so that its calls are recorded in the trace; see `Observer`."""
 
         def observed(*arguments: Any) -> Any:
             subject, callback, timestamp, value = call(*arguments)
@@ -186,7 +186,7 @@ class Trace:
     def failed(self, error: str, outputs: list[tuple[str, Any]]) -> None:
         """Record that the last callback raised an error.
 
-        :param outputs: outputs of the failed callback, as pairs of port and encoded value
+        :param outputs: the outputs that remain after the failure, as pairs of port and encoded value
         """
         self._raw[-1].outputs, self._raw[-1].error = outputs, error
 
@@ -197,7 +197,7 @@ class Trace:
 
         :param outcome: ``dropped`` or ``diverted`` for a late event, ``held`` for an event held by a dependency
         :param event: key, timestamp and value
-        :param encoded: the encoded value for the port of late events, or `None`
+        :param encoded: the encoded value for the port of late events, if the event is diverted
         """
         outputs = [] if encoded is None else [(LATE_EVENTS, encoded)]
         key, timestamp, value = event

@@ -29,12 +29,13 @@ _BEGIN = b"begin"
 
 @attrs.frozen
 class ScriptedBegin:
-    """The first row of each batch of a script.
+    """The first row of each batch in a script.
 
     :param run: name of the run
     :param crash_after: number of callbacks before the worker crashes; if the batch has fewer callbacks, the worker
         crashes at the end of the batch. `None` for no crash
-    :param put: state that replaces the stored state of the only key group; empty bytes for no state
+    :param put: state that replaces the stored state of the only key group; empty bytes for no state. `None` to keep the
+        stored state
     """
 
     run: str
@@ -44,7 +45,7 @@ class ScriptedBegin:
 
 @attrs.frozen
 class ScriptedRow:
-    """A record of a script, as Spark receives it."""
+    """A record in a script, as Spark receives it."""
 
     source: str
     partition: str
@@ -63,7 +64,7 @@ class TracedWorker(Worker):
 
 
 class ScriptedKeyingStage(KeyingStage):
-    """Keys the records of a script, from all sources."""
+    """Keys the records in a script, from all sources."""
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
         yield [loads(base64.b64decode(cell)) for cell in cells.to_pylist()]
@@ -101,7 +102,7 @@ class TracedKeyRange(KeyRange):
         return key_range
 
     def states(self) -> dict[int, bytes | None]:
-        """Return the state of the key group."""
+        """Return the state of the only key group, by the group's number."""
         return {0: self._groups[0].state if self._groups else None}
 
     def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
@@ -113,7 +114,7 @@ class TracedStatefulStage(StatefulStage):
 
     def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
-        if begin is None:  # the batch has already failed, but the range still has its timeout
+        if begin is None:  # the batch has already failed; only the range's timeout caused this call
             return Summary()
         run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
         stored = state.get[0] if state.exists else None

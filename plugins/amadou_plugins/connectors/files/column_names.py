@@ -14,7 +14,7 @@ def column_names(
 
     :param setting: name of the setting, for error messages
     :param error: class of the error to raise
-    :raises AmadouError: the value is neither a list nor a comma-separated string, or a name occurs twice
+    :raises AmadouError: the value is empty, is neither a list nor a comma-separated string, or contains a name twice
     """
     if names is None or isinstance(names, Param):
         return names

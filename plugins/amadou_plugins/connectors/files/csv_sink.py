@@ -24,10 +24,10 @@ class CsvSink(FileSink):
     ``\\n``. Exactly-once, like `JsonLinesSink`.
 
     The fields of an attrs class, dataclass or named tuple become columns. Values of any other type, and values of a
-    port with a custom codec, are written to a single column `value`. Strings are written unchanged; `None`
-    becomes an empty cell, and an empty string becomes ``""``. Other values are written as in `JsonLinesSink`, but
-    timestamps and other values that become JSON strings have no quotes. Nested values are written as JSON. Non-finite
-    floats become ``nan``, ``inf`` and ``-inf``.
+    port with a custom codec, are written to a single column, `value`. A string is written as it is, in quotes only if
+    CSV requires them. `None` becomes an empty cell, and an empty string becomes ``""``. Other values are written as in
+    `JsonLinesSink`, but a value that becomes a JSON string there, such as a timestamp, is written like a string. Nested
+    values are written as JSON. Non-finite floats become ``nan``, ``inf`` and ``-inf``.
 
     :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
         must be shared by all machines

@@ -33,20 +33,20 @@ class MalformedRow:
 
 @attrs.frozen
 class CsvSource(FileSource):
-    """Reads the rows of CSV files, as `dict`s of strings by column name.
+    """Reads the rows of CSV files as `dict`s that map column names to strings.
 
     Files follow RFC 4180: a cell that contains a delimiter, a quote or a line ending is enclosed in ``"``, and a quote
     inside the cell is doubled. Blank lines are skipped, a byte order mark is dropped, and spaces are part of the cells.
-    A row with too few or too many cells, with misplaced quotes, or in another encoding is malformed. Depending on the
-    job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record is a `MalformedRow`. A
-    malformed header ends the run.
+    A row is malformed if it has too few or too many cells, misplaced quotes, or bytes that are invalid in the
+    `encoding`. Depending on the job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record
+    is a `MalformedRow`. A malformed header ends the run.
 
     Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. Each file is read by
     a single task.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is read by Spark, which loads each file as a whole; the maximum
-        file size is then 2 GB
+        directory. If the path is a URI such as ``s3://bucket/views/``, Spark loads each file as a whole, and the
+        maximum file size is 2 GB
     :param columns: column names for files without a header line, as a list or a comma-separated string
     :param delimiter: the character between cells
     :param encoding: encoding of the files, by its Python name
@@ -68,7 +68,7 @@ class CsvSource(FileSource):
         super().__attrs_post_init__()
         if not isinstance(self.delimiter, Param) and not _is_delimiter(self.delimiter):
             raise SourceError(
-                f"delimiter must be a single character other than a quote or line ending, not {self.delimiter!r}"
+                f"delimiter must be a single character other than a double quote or line ending, not {self.delimiter!r}"
             )
         if not isinstance(self.encoding, Param):
             try:
@@ -82,7 +82,7 @@ class CsvSource(FileSource):
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
-        """Yield the rows of files."""
+        """Yield the rows of the files in Spark's cells."""
         for file in cells.to_pylist():
             yield from self._records_of(local_path(file["path"]), file.get("content"))
 
@@ -111,7 +111,7 @@ class CsvSource(FileSource):
                     yield dict(zip(columns, cells, strict=True))
                 else:
                     yield rows.malformed(
-                        f"expected {len(columns)} cells, got {len(cells)}: correct the row, or quote its delimiters"
+                        f"expected {len(columns)} cells, got {len(cells)}: correct the row or quote delimiters in cells"
                     )
 
 
@@ -142,7 +142,7 @@ class _Rows:
             if cells is None:
                 return
             if not all(map(_is_text, self._lines)):
-                yield self.malformed(f"the row is not valid {self._encoding}: correct the row, or set another encoding")
+                yield self.malformed(f"the row is not valid {self._encoding}: correct the row, or change encoding=")
             elif cells:
                 yield cells
 

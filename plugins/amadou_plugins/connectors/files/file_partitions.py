@@ -21,7 +21,7 @@ def check_partition_by(given: Any) -> None:
         try:
             re.compile(given)
         except re.error as error:
-            raise SourceError(f"partition_by={given!r} is not a valid regular expression: {error}") from None
+            raise SourceError(f"partition_by must be a valid regular expression, not {given!r} ({error})") from None
     elif type(given) is not int or given < 1:
         raise SourceError(f"partition_by must be a regular expression or a positive integer, not {given!r}")
 

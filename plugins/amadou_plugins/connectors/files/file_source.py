@@ -47,14 +47,16 @@ class FileSource(Source):
 
     @property
     def partition_of(self) -> Callable[[str], str] | None:  # type: ignore[override]
-        """Function from a file's path to the name of the file's partition; `None` without `partition_by`."""
+        """Function that maps a file's path to the name of the file's partition; `None` without `partition_by`."""
         if self.partition_by is None:
             return None
         assert not isinstance(self.partition_by, Param)
         return partial(partition_of_file, type(self).__name__, self.partition_by)
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
-        """Return each partition's offset at the end of a batch: the number of files read, and the total number."""
+        """Return each partition's offset at the end of a batch: the number of files read, and the total number of
+        files. `None` without `partition_by`.
+        """
         name = self.partition_of
         if name is None:
             return None
@@ -63,7 +65,7 @@ class FileSource(Source):
         return files_read(self._files, name, log, offset["logOffset"])
 
     def _records_of(self, path: str) -> Iterable[Any]:
-        """Yield the records of a file on this machine."""
+        """Return the records from a local file."""
         raise NotImplementedError
 
     @property

@@ -29,7 +29,7 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class FoundFiles:
-    """The files of a source. Subdirectories, and files whose names begin with ``.`` or ``_``, are ignored.
+    """The files that a source reads. Subdirectories, and files whose names begin with ``.`` or ``_``, are ignored.
 
     :param source: name of the source's class, for error messages
     :param path: a file, a directory, a glob, or a URI that Spark reads
@@ -51,8 +51,8 @@ class FoundFiles:
         return is_remote(str(self.path))
 
     def check(self) -> None:
-        """Check that both engines can find and read the files. If there are subdirectories but no files, log a warning
-        instead of raising an error, because files may still arrive.
+        """Check that both engines can find and read the files; a URI is not checked. If there are subdirectories but no
+        files, log a warning instead of raising an error, because files may still arrive.
 
         :raises SourceError: the files cannot be found or read
         """
@@ -92,12 +92,12 @@ class FoundFiles:
         return self._listed()
 
     def stream(self, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return a streaming DataFrame with one row per file, and the columns `path`, `length` and `content`."""
+        """Return a streaming DataFrame with one row per file, and the columns of `_FILE_COLUMNS`."""
         reader, path = self.for_spark(reader, max_files_per_batch)
         return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
 
     def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return the result of `Source.read_stream` for files that are each read by a single task."""
+        """Return the DataFrame for `Source.read_stream`, with one record per file: a single task reads each file."""
         files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
         cell = "struct(path, content)" if self.is_remote else "struct(path)"
         return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")
@@ -170,7 +170,7 @@ class FoundFiles:
 def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
     """Raise a `SourceError` that names the file if the file cannot be read.
 
-    :param errors: exceptions to convert, in addition to the errors of opening and decompressing a file
+    :param errors: exceptions to convert, in addition to errors from opening and decompressing the file
     """
     expected: tuple[type[Exception], ...] = (OSError, EOFError, zlib.error, *errors)
     try:

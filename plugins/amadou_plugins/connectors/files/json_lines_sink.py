@@ -13,10 +13,10 @@ from amadou_plugins.connectors.files.part_files import Content, LinesContent
 class JsonLinesSink(FileSink):
     """Writes files with one JSON value per line to a directory. Exactly-once.
 
-    Each part of a batch becomes a file ``<port>-<run>-<batch>-<part>.jsonl``. The file is written under a hidden name
-    and renamed when the batch is committed, so readers see only complete files. A reprocessed batch replaces all files
-    of earlier attempts, no matter when the attempts were interrupted. Multiple ports, jobs and runs can share a
-    directory.
+    Each part of a batch is written to a file named ``<port>-<run>-<batch>-<part>.jsonl``. The file has a hidden name
+    until the batch is committed, so readers see only complete files. When a batch is reprocessed, its new files replace
+    all files from earlier attempts, no matter when the attempts were interrupted. Multiple ports, jobs and runs can
+    share a directory.
 
     :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
         must be shared by all machines

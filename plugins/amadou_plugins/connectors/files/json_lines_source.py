@@ -20,13 +20,13 @@ class JsonLinesSource(LinesSource):
     Files are found, read and ordered as in `LinesSource`.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is read by Spark
+        directory. Spark reads URIs such as ``s3://bucket/views/``
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
     :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
-        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
-        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
-        default, there is only one partition
+        expression is searched for in a file's path, and the first group of the match (or, without groups, the entire
+        match) is the partition's name. An integer is the number of partitions; a hash of the path determines a file's
+        partition. By default, there is only one partition
     :param key_event: function that converts values into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """

@@ -16,8 +16,8 @@ class LinesSink(FileSink):
     """Writes text files with one value per line to a directory. `LinesSource` can read these files. Exactly-once, like
     `JsonLinesSink`.
 
-    Strings are written in UTF-8, and `bytes` unchanged; a string or `bytes` that contains a line ending is rejected.
-    Other values are written as in `JsonLinesSink`.
+    Strings are written in UTF-8, and `bytes` unchanged; a string or `bytes` value that contains a line ending is
+    rejected. Other values are written as JSON, as in `JsonLinesSink`.
 
     :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
         must be shared by all machines
@@ -37,7 +37,7 @@ class _LineCodec(JsonCodec):
     def encode(self, value: Any) -> bytes:
         """Encode a value as a line.
 
-        :raises EncodeError: the value is not of the port's type, or not a single line
+        :raises EncodeError: the value is not of the port's type, or cannot be written as a single line
         """
         if not isinstance(value, str | bytes):
             return super().encode(value)
@@ -48,11 +48,11 @@ class _LineCodec(JsonCodec):
         except UnicodeEncodeError as error:
             raise EncodeError(value, self.type, str(error)) from error
         if LINE_END.search(line):
-            raise EncodeError(value, self.type, "it contains a line ending: use JsonLinesSink for such strings")
+            raise EncodeError(value, self.type, "it contains a line ending: use JsonLinesSink for such values")
         return line
 
     def decode(self, encoded: Any) -> bytes:
-        """Return the line."""
+        """Return the line as `bytes`."""
         return bytes(encoded)
 
 
@@ -60,14 +60,14 @@ class _Lines(LinesContent):
     def write(self, encoded_values: Sequence[Any]) -> None:
         lines = encoded_values if isinstance(self._batch.codec, _LineCodec) else self._encoded(encoded_values)
         if self._file.tell() == 0 and lines[0].startswith(BYTE_ORDER_MARK):
-            self._file.write(BYTE_ORDER_MARK)  # a second one: readers drop a file's first byte order mark
+            self._file.write(BYTE_ORDER_MARK)  # a second mark, because readers drop a file's first mark
         self._file.write(b"\n".join([*lines, b""]))
 
     def _encoded(self, encoded_values: Sequence[Any]) -> list[bytes]:
         try:
             return [_ANY.encode(encoded) for encoded in encoded_values]
         except EncodeError as error:
-            problem = f"LinesSink cannot write a value from the codec of the port {self._batch.port!r}"
+            problem = f"LinesSink cannot write a value that the codec of port {self._batch.port!r} returned"
             raise SinkError(f"{problem}: {error}") from error
 
 

@@ -25,14 +25,14 @@ class LinesSource(FileSource):
     ``.`` or ``_`` are ignored, and so are files in subdirectories.
 
     A single file is bounded. A directory or a glob is unbounded: files that arrive during a run are read as well. Each
-    file is read only once: lines that are appended later are not read. So write a new file in another directory. When
-    the file is complete, rename it into the source's directory.
+    file is read only once: lines that are appended later are not read. So write a new file in a different directory.
+    When the file is complete, rename it into the source's directory.
 
     The embedded engine reads files in the order of their paths. Spark uses this order within a batch; which batch reads
     a file depends on when the file arrived.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is read by Spark
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``, as an absolute path or relative to the
+        program's working directory; or a URI such as ``s3://bucket/views/``, which only Spark can read
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
     :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
@@ -67,12 +67,12 @@ class LinesSource(FileSource):
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[bytes]:
-        """Yield the lines from Spark's cells: a cell is either a part of a local file or a line of a remote file."""
+        """Return the lines in Spark's cells: a cell is either a part of a local file or a line from a remote file."""
         return lines_of_cells("LinesSource", cells)
 
 
 def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
-    """Return the lines of the cells that `LinesSource.read_stream` produces.
+    """Return the lines in the cells that `LinesSource.read_stream` produces.
 
     :param source: name of the source's class, for error messages
     """
@@ -83,7 +83,9 @@ def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
 
 
 def _parts(cores: int) -> str:
-    """Return SQL that divides a file into parts: one per core, fewer for a small file, and more for a large file."""
+    """Return SQL that divides a file into parts: one per core, fewer for a small file, and more for a large file. A
+    compressed file is not divided.
+    """
     packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in PACKED)
     even = f"least({cores}L, length div {_SMALLEST_PART})"
     count = f"if({packed}, 1L, greatest(1L, {even}, length div {_LARGEST_PART}))"
@@ -98,8 +100,8 @@ def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
-    """Yield lists of a file's lines: those that begin at or after byte `start` and before byte `end`. A compressed file
-    is never divided, so `end` is ignored.
+    """Yield lists of a file's lines: those that begin at or after byte `start` and before byte `end`. For a compressed
+    file, which is never divided, `end` is ignored.
     """
     packed = path.endswith(tuple(PACKED))
     with opened(path) as file:
@@ -136,7 +138,9 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield a list for each piece of a file: the lines that end in this piece."""
+    """Yield one list per piece of a file: the lines that are complete after this piece. Finally, yield the remaining
+    line, if any, in a list.
+    """
     rest = b""
     for piece in pieces:
         lines = (rest + piece).splitlines()

@@ -21,7 +21,8 @@ class Partitions:
 
     :param names: fields to partition by
     :param schema: the `pyarrow.Schema` of the rows
-    :raises SinkError: a field does not exist, its type cannot be used for directory names, or there is no other field
+    :raises SinkError: a field does not exist, its type cannot be used for directory names, or no field is left for the
+        files
     """
 
     def __init__(self, names: Sequence[str], schema: Any) -> None:
@@ -67,11 +68,11 @@ class PartitionedCodec(ArrowCodec):
 
 
 class PartitionedWriter(SinkWriter):
-    """Writes a part of a batch to one file per partition directory. If there are more than `_MOST_OPEN` directories, a
-    directory can contain multiple files.
+    """Writes a part of a batch to one file per partition directory. If the part has more than `_MOST_OPEN` directories,
+    it can write multiple files to a directory.
 
-    :param open_file: function that creates the writer of a file; called with the directory and the `part` that the
-        file's name contains
+    :param open_file: function that receives a directory and the `part` for the file's name, and returns the writer of
+        the file
     """
 
     def __init__(self, partitions: Partitions, part: str, open_file: Callable[[str, str], SinkWriter]) -> None:

@@ -11,12 +11,12 @@ ROW_GROUP = 100_000
 
 
 def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str, rows: int) -> list[Any]:
-    """Write the rows of a batch's hidden files to new hidden files with a given number of rows, in the order of the
-    parts.
+    """Copy the rows from a batch's hidden files to new hidden files with a given number of rows each, in the order of
+    the parts.
 
-    :param parts: results of the writers' `finish`
+    :param parts: values that the writers' `finish` returned
     :param rows: number of rows per file; the last file of a directory has the remaining rows
-    :returns: results of the new writers' `finish`
+    :returns: values that the new writers' `finish` returned
     """
     by_directory: dict[str, list[str]] = {}
     for temporary, final in parts:

@@ -24,23 +24,23 @@ class ParquetSink(FileSink):
     """Writes Parquet files to a directory. Exactly-once, like `JsonLinesSink`.
 
     The fields of an attrs class, dataclass or named tuple become columns. Values of any other type, and values of a
-    port with a custom codec, are written to a single column `value`. All columns are nullable.
+    port with a custom codec, are written to a single `value` column. All columns are nullable.
 
-    `int` becomes a 64-bit ``long``, and `datetime` becomes a timestamp in UTC with microseconds. `timedelta` becomes a
-    duration (readers without Arrow see a ``long`` of microseconds). `Decimal` and `UUID` become strings, enums become
-    their values, and sets become sorted lists. Nested classes become structs. Tuples of fixed size become structs with
-    the fields ``_1``, ``_2`` and so on. `Any`, types without element types such as bare `dict`, and unions of multiple
-    types become JSON strings.
+    `int` becomes a 64-bit ``long``, and `datetime` becomes a timestamp in UTC with microsecond precision. `timedelta`
+    becomes a duration (readers without Arrow see a ``long``, in microseconds). `Decimal` and `UUID` become strings.
+    Enums become their values, or their names if the values have different types. Sets become sorted lists. Nested
+    classes become structs. Tuples of fixed size become structs with the fields ``_1``, ``_2`` and so on. `Any`,
+    containers without element types such as a bare `dict`, and unions of multiple types become JSON strings.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
-        must be shared by all machines
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, all machines
+        must share the directory
     :param partition_by: fields to partition by, as a list or a comma-separated string. Their values determine the
         subdirectory, such as ``day=2025-01-01/channel=a/``, in the layout of Hive and Spark. The files themselves do
         not contain these fields. A field can be a string, an integer, a date or a boolean, or have a type that becomes
         a string. Collecting an empty string in such a field is an error in the callback, because readers would see
         null instead
-    :param rows_per_file: number of rows per file; to reach this number, the commit merges the parts of a batch on the
-        driver. By default, each part of a batch becomes a file
+    :param rows_per_file: number of rows per file; the last file of a batch in a directory can have fewer rows. The
+        commit merges the parts of a batch on the driver. By default, each part of a batch becomes a file
     :raises SinkError: a setting is invalid
     """
 

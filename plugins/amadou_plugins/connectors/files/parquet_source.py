@@ -28,10 +28,10 @@ class ParquetSource(FileSource):
     :param columns: names of the columns to read, as a list or a comma-separated string; by default all columns
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
-    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
-        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
-        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
-        default, there is only one partition
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. With
+        an expression, the match of its first group in a file's path (or, without groups, the entire match) is the name
+        of the file's partition. An integer is the number of partitions; a hash of the path determines a file's
+        partition. By default, there is only one partition
     :param key_event: function that converts rows into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
@@ -84,7 +84,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _in_micros(type_: Any) -> Any:
-    """Return a type with all times in microseconds, the precision of Python: nanoseconds would become pandas types."""
+    """Return a type with all times in microseconds, Python's precision: nanoseconds would become pandas types."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):

@@ -62,7 +62,7 @@ class PartFiles:
     def check(self) -> None:
         """Create the directory, and check that it is writable.
 
-        :raises SinkError: the directory is not writable
+        :raises SinkError: the path is a URI, or the directory is not writable
         """
         if is_remote(str(self.path)):
             raise SinkError(f"{self.sink}({str(self.path)!r}) cannot write to URIs: use a local or mounted directory")
@@ -88,7 +88,7 @@ class PartFiles:
         """Make a batch's files visible, and remove the files of other attempts at the batch.
 
         :param files: results of the writers' `finish`
-        :param suffix: suffix of the sink's file names; another sink of the port may use the same directory
+        :param suffix: suffix of the sink's file names; files with other suffixes may belong to another sink of the port
         :param depth: number of directory levels between the sink's directory and the files
         """
         directory, stem = self.directory, _stem(batch)
@@ -156,7 +156,7 @@ class PartFiles:
 
     def _missing(self, temporary: str) -> SinkError:
         return SinkError(
-            f"the file {temporary} of a worker is missing in the directory {self.directory}: on a cluster, {self.sink} "
+            f"the file {temporary}, which a worker wrote, is not in {self.directory}: on a cluster, {self.sink} "
             "needs a directory that all machines share"
         )
 
@@ -166,7 +166,7 @@ class PartFiles:
         try:
             yield
         except (FileExistsError, NotADirectoryError) as error:
-            raise SinkError(f"{directory} is not a directory: give {self.sink} another path") from error
+            raise SinkError(f"{directory} is not a directory: give {self.sink} a different path") from error
         except PermissionError as error:
             message = f"no permission to write to {directory}: give the user who runs the job write access"
             raise SinkError(message) from error
@@ -226,7 +226,7 @@ def _stem(batch: SinkBatch) -> str:
 
 
 def _sync_directories(directory: str, below: str) -> None:
-    """Flush directories to disk: renames must survive a power failure, because the batch then counts as committed."""
+    """Flush directories to disk, so that the renames of a committed batch survive a power failure."""
     while True:
         descriptor = os.open(os.path.join(directory, below), os.O_RDONLY)
         try:

@@ -78,9 +78,9 @@ class Cluster:
         try:
             return make(self.settings(own))
         except KafkaException as error:
-            raise self.error(f"{self.label}: {error.args[0].str()}") from None
+            raise self.error(f"{self.label}: librdkafka rejects a setting ({error.args[0].str()}): fix it") from None
         except (TypeError, ValueError) as error:
-            raise self.error(f"{self.label}: librdkafka rejects the options: {error}") from None
+            raise self.error(f"{self.label}: librdkafka rejects a setting ({error}): fix it") from None
 
     def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key under which a client is cached, so that later batches can reuse the client."""
@@ -145,7 +145,7 @@ class Patience:
         if error.code() in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED):
             refusal = f"refuses the login of {user}: check username=, password= and mechanism= ({error.str()})"
         elif error.code() in (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED):
-            refusal = f"denies {user} access: grant this user the permission ({error.str()})"
+            refusal = f"denies {user} access: grant this user the missing permission ({error.str()})"
         else:
             return
         self._refused = refusal
@@ -203,7 +203,7 @@ class Admin:
         """Return the ids of topics by name; a re-created topic has a new id. The result omits topics that do not exist
         or that the user has no permission to describe. If the cluster does not support topic ids, the result is empty.
 
-        :raises AmadouError: the cluster does not answer
+        :raises AmadouError: the cluster does not answer, or refuses the request
         """
         from confluent_kafka import TopicCollection
 

@@ -68,8 +68,8 @@ class KafkaSink(ClusterSettings, Sink):
 
     :param topic: the topic, which must exist
     :param servers: bootstrap servers, as a comma-separated list of ``host:port``
-    :param key: field whose value, as text, becomes the record's key. Records with the same key are written to the same
-        partition, in order. By default, records have no key
+    :param key: field whose value becomes the record's key; `bytes` are written unchanged, and other values as text.
+        Records with the same key are written to the same partition, in order. By default, records have no key
     :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
@@ -102,7 +102,7 @@ class KafkaSink(ClusterSettings, Sink):
     def open(self, batch: SinkBatch, part: str) -> SinkWriter:
         if self.key is not None and not isinstance(batch.codec, _KeyedCodec):
             raise SinkError(
-                f"{self.cluster.label}: key conflicts with the codec of port {batch.port!r}: remove key or the codec"
+                f"{self.cluster.label}: key= conflicts with the codec of port {batch.port!r}: remove one of the two"
             )
         return _KafkaWriter(_producer(self.cluster), str(self.topic), batch, part)
 
@@ -168,7 +168,7 @@ class _Producer:
         """Queue a record to be sent in the background.
 
         :param identity: id by which readers detect duplicates of the record
-        :raises SinkError: Kafka did not accept a record, or does not answer
+        :raises SinkError: Kafka does not accept a record, or does not answer in time
         """
         while True:
             try:
@@ -184,7 +184,7 @@ class _Producer:
     def flush(self) -> None:
         """Wait until Kafka has acknowledged all records.
 
-        :raises SinkError: Kafka did not accept a record, or does not answer
+        :raises SinkError: Kafka does not accept a record, or does not answer in time
         """
         while len(self._client):
             self._progress()
@@ -213,9 +213,8 @@ class _Producer:
     def _raise_failure(self) -> None:
         if self._failed is not None:
             failed, self._failed = self._failed, None
-            raise SinkError(
-                f"{self._cluster.label}: Kafka at {self._cluster.servers} did not accept a record: {failed.str()}"
-            )
+            problem = f"{self._cluster.label}: Kafka at {self._cluster.servers} did not accept a record"
+            raise SinkError(f"{problem}: check the topic's settings ({failed.str()})")
 
 
 def _producer(cluster: Cluster) -> _Producer:

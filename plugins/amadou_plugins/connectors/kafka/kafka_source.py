@@ -32,7 +32,7 @@ _READING = {
 }
 _logger = logging.getLogger("amadou")
 _consumers: dict[tuple[Any, ...], tuple[Any, Patience]] = {}
-"""Consumers of this process by their settings, cached because connections are costly."""
+"""This process's consumers, by their settings. They are cached because connections are costly."""
 
 
 class KafkaTimestampError(AmadouError):
@@ -101,10 +101,10 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class KafkaSource(ClusterSettings, Source):
-    """Reads the records of Kafka topics as `KafkaRecord`s: each record once, in the order of its partition.
+    """Reads records from Kafka topics as `KafkaRecord`s: each record once, and in order within its partition.
 
     The run's checkpoint stores the offset of each partition; no consumer group is used. Partitions and topics that are
-    created after the first run has started are read from the beginning. Records of a transaction are read after the
+    created after the start of the first run are read from the beginning. Records of a transaction are read after the
     transaction is committed. The workers read from the cluster directly, through confluent-kafka (``pip install
     'amadou[kafka]'``), so Spark needs no extra package. On the embedded engine, a run reads the records that exist when
     the run starts, and then ends.
@@ -179,7 +179,10 @@ class KafkaSource(ClusterSettings, Source):
         return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
-        """Yield the records of offset ranges."""
+        """Yield the records in offset ranges.
+
+        :param cells: an Arrow array with the ranges
+        """
         return chain.from_iterable(self._read(Range(**cell)) for cell in cells.to_pylist())
 
     @property
@@ -217,8 +220,8 @@ def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list
                     position = max(position, message.offset())  # the skipped offsets have no records
                 elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                     raise SourceError(
-                        f"{cluster.label}: records of partition {wanted.partition} of {wanted.topic} from offset "
-                        f"{position} on were deleted before they were read: increase the topic's retention, and "
+                        f"{cluster.label}: records in partition {wanted.partition} of {wanted.topic}, from offset "
+                        f"{position} on, were deleted before they were read. Increase the topic's retention, and "
                         "restart the job with skip_lost=True"
                     )
                 else:

@@ -13,7 +13,7 @@ EARLIEST, LATEST = "earliest", "latest"
 
 
 class Range(NamedTuple):
-    """Records of a partition from offset `start` up to, but not including, offset `end`."""
+    """A range of offsets in a partition, from `start` (inclusive) to `end` (exclusive)."""
 
     topic: str
     partition: int
@@ -44,11 +44,11 @@ class Offsets:
 
     @property
     def back(self) -> datetime | None:
-        """Time at which the cluster answered again after an outage."""
+        """Time at which the cluster answered again after an outage; `None` if there was no outage."""
         return self._admin.back
 
     def partitions(self) -> list[tuple[str, int]]:
-        """Return the existing partitions, as pairs of topic and number.
+        """Return the existing partitions of the topics, as pairs of topic and partition number.
 
         :raises AmadouError: a topic does not exist, or the cluster does not answer
         """
@@ -89,9 +89,9 @@ class Offsets:
         }
 
     def ids(self, topics: Collection[str], known: Mapping[str, str]) -> dict[str, str]:
-        """Return the current ids of topics. A topic without an id is left out.
+        """Return the current ids of topics. Topics whose ids the cluster does not report are left out.
 
-        :param known: ids of topics that were read earlier
+        :param known: ids of the topics when they were last read, by topic
         :raises SourceError: the id of a topic has changed
         """
         ids = self._admin.ids(topics)
@@ -99,13 +99,13 @@ class Offsets:
             if id_ != known.get(topic, id_):
                 raise SourceError(
                     f"{self._cluster.label}: the topic {topic} was re-created since it was last read: "
-                    "start with a new checkpoint"
+                    "start with a new checkpoint directory"
                 )
         return ids
 
     def ranges(self, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]) -> list[Range]:
-        """Return the ranges between start and end offsets. A partition without a start offset is read from its first
-        offset.
+        """Return the non-empty ranges between start and end offsets. A partition without a start offset is read from
+        its first existing record.
 
         :raises SourceError: a partition's end offset is less than its start offset
         """
@@ -118,13 +118,13 @@ class Offsets:
             if each.end < each.start:
                 raise SourceError(
                     f"{self._cluster.label}: partition {each.partition} of {each.topic} ends at offset {each.end}, but "
-                    f"was read up to offset {each.start}: the topic was re-created; start with a new checkpoint"
+                    f"was read up to offset {each.start}: the topic was re-created; use a new checkpoint directory"
                 )
         return [each for each in ranges if each.start < each.end]
 
 
 def check_start(start: Any) -> None:
-    """Raise a `SourceError` if a start is invalid."""
+    """Raise a `SourceError` if the `start` of a source is invalid."""
     if start in (EARLIEST, LATEST):
         return
     try:
@@ -136,11 +136,12 @@ def check_start(start: Any) -> None:
 
 
 def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
-    """Return the ranges to read first: the ranges of partitions that were never read or are behind. A partition is
-    behind if its newest event is in the earlier half of the time span of all partitions' newest events. Without this
-    order, some partitions would get far ahead of others, and their events would have to be stored for a long time.
+    """Return the ranges to read first: those in partitions that were never read or are behind. A partition is behind if
+    its newest event time is not after the midpoint between the earliest and the latest of these times. If every batch
+    read all partitions, some partitions could get far ahead of others, and their events would stay in the state for a
+    long time.
 
-    :param newest: newest event time of each partition that was read, by name
+    :param newest: newest event time of each partition that was read, by the partition's name
     """
     times = [newest[each.name] for each in ranges if each.name in newest]
     middle = (min(times) + max(times)) / 2 if times else 0

@@ -20,8 +20,8 @@ class Planned:
 
         {topic: {"0": offset, "left": {"0": records}, "fresh": ["0"], "removed": true, "back": time, "id": id}}
 
-    :param read: offset of the first unread record in each partition after the batch
-    :param left: number of unread records in each partition that has any
+    :param read: for each partition, the offset of the first record that is unread after the batch
+    :param left: for each partition with unread records, the number of records that are unread after the batch
     :param fresh: partitions from which no record has been read yet
     :param removed: topics that no longer exist
     :param ids: id of each topic; a re-created topic has a new id

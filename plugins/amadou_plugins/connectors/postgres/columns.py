@@ -44,8 +44,8 @@ _SCALARS: dict[type, tuple[str, ...]] = {
 type. A subclass is listed before its base class.
 """
 _NO_TEXT = "NBA"
-"""PostgreSQL's categories of types that do not accept strings: numbers, booleans, arrays. Other types, such as dates,
-enums and addresses, may accept a string.
+"""PostgreSQL's categories of types that do not accept strings: numbers, booleans and arrays. Other types, such as
+dates, enums and network addresses, may accept a string.
 """
 _ARRAYS = (Sequence, Set)
 
@@ -81,7 +81,7 @@ class Column:
         return "decode({}, 'base64')" if self.base == "bytea" else "{}"
 
     def takes(self, type_: Any) -> bool:
-        """Return `True` if the column can store values of a Python type. Only the types are compared."""
+        """Return `True` if the column can store values of a Python type. The check ignores lengths and precisions."""
         return _takes(self.base, self.category, self.element, type_)
 
 
@@ -134,13 +134,13 @@ def _takes_kind(base: str, category: str, element: str | None, kind: Any) -> boo
     elements = _elements(kind)
     if elements is None:
         return category == "C"
-    # array elements are not converted after reading, so `bytes` would remain base64
+    # elements of arrays are not decoded from base64, so `bytes` would be stored as base64
     of = (base.removesuffix("[]"), element or "", None)
     return category == "A" and all(_takes(*of, each) and (each is not bytes or of[1] == "S") for each in elements)
 
 
 def _kinds(type_: Any) -> list[Any]:
-    """Return the types that a value can have, with unions, literals and aliases resolved."""
+    """Return the types that a value can have, with unions, literals, enums and aliases resolved."""
     if isinstance(type_, TypeVar):
         return [Any]
     if isinstance(type_, NewType):
@@ -163,7 +163,7 @@ def _scalar(kind: Any) -> type | None:
 
 
 def _elements(kind: Any) -> list[Any] | None:
-    """Return the element types of a list type, including those of nested lists; `None` for any other type."""
+    """Return the element types of a sequence or set type, at the innermost level; `None` for any other type."""
     class_ = get_origin(kind) or kind
     is_array = isinstance(class_, type) and issubclass(class_, _ARRAYS) and _scalar(class_) is None
     if not is_array or is_named_tuple(class_):  # a named tuple becomes an object

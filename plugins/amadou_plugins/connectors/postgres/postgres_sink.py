@@ -29,15 +29,15 @@ def _names(value: str | Sequence[str] | Param | None) -> Any:
 class PostgresSink(Sink):
     """Writes each value as a row to a PostgreSQL table. Exactly-once.
 
-    The fields of an attrs class, dataclass, named tuple or `TypedDict` are written to the columns of the same names;
+    The fields of an attrs class, dataclass, named tuple or `TypedDict` are written to the columns of the same name;
     other columns get their defaults. Timestamps in columns without a time zone are in UTC. Nested fields need columns
     of type `jsonb`; lists can also be written to array columns.
 
     Workers stage the parts of a batch in the table `amadou.staging`. The commit is a single transaction: it moves the
     parts into the target table and records the batch in `amadou.batches`. A recorded batch is not written again. The
     first run creates the schema `amadou` with these two tables, but not the target table. `amadou.staging` is unlogged:
-    if PostgreSQL itself crashes between staging and
-    commit, the run fails. When the job is restarted from its checkpoint, it reprocesses the batch.
+    if PostgreSQL itself crashes between staging and commit, the run fails. When the job is restarted from its
+    checkpoint, it reprocesses the batch.
 
     If the connection is lost, the run waits and retries with growing pauses. A value that the table rejects ends the
     run.
@@ -166,7 +166,7 @@ def _check_url(url: Any) -> None:
     if "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
         raise SinkError(
             "PostgresSink does not accept a password in its url, because logs show the url: pass the "
-            "password as password=, as a Secret or a Param"
+            "password as a Secret or a Param, with password="
         )
     if parts.scheme not in ("postgresql", "postgres"):
-        raise SinkError("PostgresSink needs a url such as postgresql://host:5432/database; correct the scheme")
+        raise SinkError("PostgresSink needs a url such as postgresql://host:5432/database: correct the scheme")

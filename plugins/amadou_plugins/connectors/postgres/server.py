@@ -19,7 +19,7 @@ _LONGEST_PAUSE = 5.0
 _SETTINGS: dict[str, Any] = {
     "application_name": "amadou",
     "connect_timeout": 10,
-    # These settings detect within a minute that the server has disappeared.
+    # With these settings, a connection fails within a minute after the server disappears.
     "keepalives_idle": 30,
     "keepalives_interval": 10,
     "keepalives_count": 3,
@@ -66,11 +66,11 @@ class Server:
             raise SinkError(f"{self.label}: {text}. Check {advice}") from error
 
     def patiently(self, work: Callable[[Any], T]) -> T:
-        """Call a function in a new transaction, and return the function's result. If the connection is lost, even
-        during the call, the function is called again.
+        """Call a function in a new transaction, and return the function's result. After an error
+        that may be temporary, such as a lost connection, the function is called again.
 
         :param work: function that is called with the connection
-        :raises SinkError: the connection cannot be restored in time, or PostgreSQL rejects a statement
+        :raises SinkError: the errors continue for longer than `give_up_after`, or PostgreSQL rejects a statement
         """
         import psycopg
 

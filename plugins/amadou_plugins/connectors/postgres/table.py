@@ -73,7 +73,7 @@ def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) ->
     """Stage a part of a batch.
 
     :param table: name of the target table
-    :param rows: arrays of values as JSON
+    :param rows: JSON arrays of values
     :returns: id of this attempt. A part can be staged multiple times, but only one attempt is committed
     """
     attempt = uuid.uuid4().hex
@@ -113,8 +113,8 @@ class Table:
             if staged != rows:
                 raise SinkError(
                     f"{self.server.label}: amadou.staging has {staged} of the {rows} rows of batch {batch.number}: "
-                    "PostgreSQL crashed, which empties this table, or the rows were deleted. Nothing of the batch was "
-                    "written. Restart the job from its checkpoint. The job resumes with this batch"
+                    "PostgreSQL crashed, which empties this table, or the rows were deleted. The target table is "
+                    "unchanged. Restart the job from its checkpoint, so that the job reprocesses the batch"
                 )
             self._move(connection, values, fields)
         else:
@@ -133,7 +133,7 @@ class Table:
         unknown = [name for name in self.upsert_key or () if name not in fields]
         if unknown:
             raise SinkError(
-                f"{label}: upsert_key has {unknown[0]!r}, but port {port!r} has no such field: use {', '.join(fields)}"
+                f"{label}: port {port!r} has no field {unknown[0]!r} for upsert_key: use one of {', '.join(fields)}"
             )
         columns = columns_of(connection, self._quoted)
         if not columns:
@@ -170,7 +170,7 @@ class Table:
                 connection.execute(_SCHEMA)
             connection.execute("SELECT FROM amadou.staging, amadou.batches LIMIT 0")
         except errors.InsufficientPrivilege as error:
-            why = f"the sink's own tables need this: ask the owner of the schema or database to run {rights}"
+            why = f"the sink's own tables need this permission: ask the owner of the schema or database to run {rights}"
             raise self.server.refused(error, why) from error
 
     def _rehearse(self, connection: Any, port: str, fields: Sequence[str]) -> None:
@@ -185,7 +185,7 @@ class Table:
         for name, type_ in fields.items():
             column, fitting = columns.get(name), definition(type_).removesuffix(" NOT NULL")
             if name in (self.upsert_key or ()) and fitting == definition(type_):
-                problems.append(f"the field {name} in upsert_key can be None, but None matches no row: exclude None")
+                problems.append(f"{name} in upsert_key can be None, which matches no row: remove None from its type")
             if column is None:
                 problems.append(f"the field {name} has no column: run {alter} ADD COLUMN {quoted(name)} {fitting}")
             elif column.is_generated:
@@ -193,7 +193,7 @@ class Table:
             elif not column.takes(type_):
                 problems.append(f"the column {name} ({column.type}) cannot store {_shown(type_)}: make it {fitting}")
         problems += [
-            f"the column {name} is required but has no field: add it or run {alter} ALTER {quoted(name)} SET DEFAULT …"
+            f"the column {name} is required but has no field: add one or run {alter} ALTER {quoted(name)} SET DEFAULT …"
             for name, column in columns.items()
             if column.is_required and name not in fields
         ]
@@ -221,7 +221,7 @@ class Table:
             raise self.server.refused(error, f"check the column {name}" if name else "") from error
 
     def _at_fault(self, connection: Any, values: Mapping[str, Any], columns: Sequence[Column]) -> str | None:
-        """Return the name of the column that rejects a value: PostgreSQL does not always report the name."""
+        """Return the name of the column that rejects a value, if any: PostgreSQL does not always report the name."""
         import psycopg
 
         for column in columns:
