@@ -132,8 +132,7 @@ def _name(class_: Any) -> str:
 
 
 # Each pair of hooks below checks both directions. By default, cattrs accepts "ab" as a list of strings, a subclass
-# as its base class, and an object of a different class with the same attributes. cattrs also drops unexpected
-# attributes.
+# as its base class, and an object of a different class with the same attributes. cattrs drops unexpected attributes.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:

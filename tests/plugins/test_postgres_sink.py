@@ -550,6 +550,22 @@ def test_missing_rights_are_told_with_those_that_help(sums: Database, nobody: Po
     ]
 
 
+def test_in_a_schema_that_an_administrator_made_the_sink_makes_its_tables(sums: Database, nobody: PostgresSink) -> None:
+    sums.ask("CREATE SCHEMA amadou")
+    told = []
+    for _ in range(2):
+        with pytest.raises(SinkError) as refused:
+            nobody.check("sums", Sum)
+        told.append(str(refused.value).partition(" run ")[2])
+        for right in told[-1].split("; "):
+            sums.ask(right)
+
+    checked(nobody)
+
+    assert "ON SCHEMA amadou" in told[0]
+    assert "sums" in told[1]
+
+
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -224,7 +224,7 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     [
         (
             [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
-            "amadou_events is a metric of the plugin metrics: choose a different name",
+            "the plugin metrics already has amadou_events: choose a different name",
         ),
         (["events"], "it returned 'events', not an amadou.Metric"),
         (None, "TypeError: 'NoneType' object is not iterable"),

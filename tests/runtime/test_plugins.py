@@ -239,7 +239,7 @@ def test_a_name_that_is_taken_stays_that_of_the_first(caplog: pytest.LogCaptureF
             return {"lines": MemorySource}
 
     assert Plugins([Taking()]).sources()["lines"] is LinesSource
-    assert "'lines' is a source of the plugin connectors: choose a different name" in caplog.text
+    assert "the plugin connectors already has the source 'lines': choose a different name" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_command_whose_name_is_taken_stays_that_of_the_first(caplog: pytest.Lo
     app = typer.Typer()
     Plugins([Taking()]).register_commands(app)
     assert "connectors" in CliRunner().invoke(app, ["plugins"]).stdout
-    assert "'plugins' is a command of the plugin commands: choose a different name" in caplog.text
+    assert "the plugin commands already has the command 'plugins': choose a different name" in caplog.text
 
 
 def test_a_plugin_that_cannot_add_its_command_leaves_the_others(caplog: pytest.LogCaptureFixture) -> None:

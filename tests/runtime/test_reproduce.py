@@ -189,7 +189,7 @@ def test_what_cannot_be_done_is_told(letters: Path, tmp_path: Path, arguments: l
 def test_a_file_that_is_there_is_kept(letters: Path) -> None:
     result = CliRunner().invoke(app, ["reproduce", "all.jsonl", "--output", "boards.txt"])
     assert result.exit_code == 2
-    assert "boards.txt already exists: use --force" in " ".join(result.output.replace("│", "").split())
+    assert "boards.txt exists: use --force" in " ".join(result.output.replace("│", "").split())
     assert Path("boards.txt").read_text().splitlines() == RECORDS
 
 

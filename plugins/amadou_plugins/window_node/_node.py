@@ -11,9 +11,7 @@ from amadou_plugins.window_node._errors import MessageError
 from amadou_plugins.window_node._handler import Numbered
 from amadou_plugins.window_node._requests import ListWindows, Request, read_request
 
-_INTERNAL: Final = MessageError(
-    "internal", "the node failed to process this message, and no window changed: see the traceback on standard error"
-)
+_INTERNAL: Final = MessageError("internal", "processing failed, and no window changed; see the node's standard error")
 _logger = logging.getLogger("amadou")
 
 

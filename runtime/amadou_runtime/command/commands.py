@@ -79,14 +79,12 @@ def reproduce(
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
         if file.exists() and not force:
-            problem = f"{file} already exists: use --force to replace it, or choose a different file"
-            raise typer.BadParameter(problem, param_hint="--output")
+            raise typer.BadParameter(f"{file} exists: use --force to replace it, or a new file", param_hint="--output")
         text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
         try:
             file.write_text(text)
         except OSError as error:
-            problem = f"{file} cannot be written: {error.strerror}"
-            raise typer.BadParameter(problem, param_hint="--output") from error
+            raise typer.BadParameter(f"{file} cannot be written: {error.strerror}", param_hint="--output") from error
     print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run the file with: pytest {file}")
 
 

@@ -77,8 +77,7 @@ def in_order(chunks: Sequence[Chunk]) -> list[Run]:
 
 def _merged(by_source: dict[str, Run]) -> list[Run]:
     # The merge sorts an event by the newest timestamp among this event and the earlier events with the same key and
-    # source. Events with the same key and source stay in order. The order of a key's events does not depend on other
-    # keys in the key group.
+    # source, so these events stay in order. The order of a key's events does not depend on other keys in the group.
     turns: list[tuple[Any, ...]] = []
     for source, run in by_source.items():
         newest: dict[Key, datetime] = {}

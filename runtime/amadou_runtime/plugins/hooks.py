@@ -60,11 +60,7 @@ class Plugins:
                     if not isinstance(metric, Metric):
                         raise PluginError(plugin, f"it returned {metric!r}, not an amadou.Metric", hook)
                     if metric.name in known:
-                        raise PluginError(
-                            plugin,
-                            f"{metric.name} is a metric of the plugin {owners[metric.name]}: choose a different name",
-                            hook,
-                        )
+                        raise _taken(plugin, metric.name, owners[metric.name], hook)
                     known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin
             except PluginError as error:
                 _warn(error)
@@ -88,11 +84,7 @@ class Plugins:
                 name = command.name or get_command_name(getattr(command.callback, "__name__", ""))
                 if name in owners:
                     app.registered_commands.remove(command)
-                    _warn(
-                        PluginError(
-                            plugin, f"{name!r} is a command of the plugin {owners[name]}: choose a different name", hook
-                        )
-                    )
+                    _warn(_taken(plugin, f"the command {name!r}", owners[name], hook))
                 owners.setdefault(name, plugin)
 
     def prepare_job(self, job: Job) -> Job:
@@ -157,9 +149,7 @@ class Plugins:
                     if base is not None and not (isinstance(value, type) and issubclass(value, base)):
                         raise PluginError(name, f"{key!r} must be a {kind} class, not {value!r}", hook)
                     if key in known:
-                        raise PluginError(
-                            name, f"{key!r} is a {kind} of the plugin {owners[key]}: choose a different name", hook
-                        )
+                        raise _taken(name, f"the {kind} {key!r}", owners[key], hook)
                     known[key], owners[key] = value, name
             except PluginError as error:
                 _warn(error)
@@ -207,6 +197,10 @@ def plugins_of(named: Iterable[Any] = ()) -> Plugins:
     if key not in _loaded:
         _loaded[key] = Plugins(given)
     return _loaded[key]
+
+
+def _taken(plugin: str, what: str, owner: str, hook: str) -> PluginError:
+    return PluginError(plugin, f"the plugin {owner} already has {what}: choose a different name", hook)
 
 
 def _warn(error: PluginError) -> None:

@@ -16,8 +16,7 @@ from amadou_plugins.connectors.postgres.server import Server
 _logger = logging.getLogger("amadou")
 _LOCK = 0x616D61646F75
 """Advisory lock for creating the schema: `IF NOT EXISTS` fails if two sessions create the schema at the same time."""
-_SCHEMA = """
-CREATE SCHEMA IF NOT EXISTS amadou;
+_TABLES = """
 CREATE UNLOGGED TABLE IF NOT EXISTS amadou.staging (
     run text,
     port text,
@@ -160,14 +159,15 @@ class Table:
         from psycopg import errors
 
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        is_there = connection.execute("SELECT to_regnamespace('amadou') IS NOT NULL").fetchone()[0]
+        create, is_there = _TABLES, connection.execute("SELECT to_regnamespace('amadou') IS NOT NULL").fetchone()[0]
         rights = f"GRANT ALL ON SCHEMA amadou TO {user}; GRANT ALL ON ALL TABLES IN SCHEMA amadou TO {user}"
         if not is_there:
+            create = f"CREATE SCHEMA amadou; {_TABLES}"
             rights = f"GRANT CREATE ON DATABASE {quoted(connection.info.dbname)} TO {user}"
         try:
             made = connection.execute("SELECT to_regclass('amadou.batches') IS NOT NULL").fetchone()[0]
             if not made:
-                connection.execute(_SCHEMA)
+                connection.execute(create)
             connection.execute("SELECT FROM amadou.staging, amadou.batches LIMIT 0")
         except errors.InsufficientPrivilege as error:
             why = f"the sink's own tables need this permission: ask the owner of the schema or database to run {rights}"
