@@ -115,7 +115,7 @@ def test_settings_in_the_wrong_places_are_named() -> None:
         TopK("score", 3)  # type: ignore[arg-type]
     with pytest.raises(AggregateError, match=r"Reduce\('x', max\) needs a function of the current result and a value"):
         Reduce("x", max)  # type: ignore[arg-type]
-    with pytest.raises(AggregateError, match=r"Reduce\(5\) needs .*, such as Reduce\(function=max, of='score'\)"):
+    with pytest.raises(AggregateError, match=r"Reduce\(5\) needs .*, as in Reduce\(function=max, of='score'\)"):
         Reduce(5)  # type: ignore[arg-type]
 
 
@@ -240,7 +240,7 @@ def test_a_collection_ends_at_its_limit() -> None:
     assert Collect().result(accumulator) == [3]
     with pytest.raises(AggregateError, match="needs an integer limit of zero or more"):
         Collect(limit=-1)
-    with pytest.raises(AggregateError, match="needs a positive integer as k, not 0"):
+    with pytest.raises(AggregateError, match="needs a positive integer k, such as .*, not 0"):
         TopK(0)
 
 

@@ -170,7 +170,7 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) 
     [
         ({"delimiter": ""}, "delimiter must be a single character"),
         ({"delimiter": "||"}, "delimiter must be a single character"),
-        ({"delimiter": '"'}, "other than a quote"),
+        ({"delimiter": '"'}, "other than a double quote"),
         ({"delimiter": 5}, "delimiter must be a single character other than a double quote or line ending, not 5"),
         ({"encoding": "utf-9"}, "encoding must be a Python text encoding, .*, not 'utf-9'"),
         ({"encoding": "hex"}, "encoding must be a Python text encoding, .*, not 'hex'"),

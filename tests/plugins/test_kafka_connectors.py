@@ -166,7 +166,7 @@ def test_records_that_were_deleted_before_they_were_read_stop_the_run(kafka: str
     fill(kafka, topic, [b"0", b"1", b"2"])
     delete_records(kafka, topic, 2)
     source = KafkaSource(topic, kafka)
-    with pytest.raises(SourceError, match=r"from offset 0 on were deleted .* skip_lost=True"):
+    with pytest.raises(SourceError, match=r"from offset 0 on, were deleted .* skip_lost=True"):
         list(source._read(Range(topic, 0, 0, 3)))
     skipping = KafkaSource(topic, kafka, skip_lost=True)
     assert [record.value for record in skipping._read(Range(topic, 0, 0, 3))] == [b"2"]

@@ -138,7 +138,7 @@ def test_a_run_leads_values_and_dead_letters_to_lines(tmp_path: Path) -> None:
     (line,) = LinesSource(tmp_path / "letters").records()
     letter = orjson.loads(line)
     assert list(letter) == list(DeadLetter.__annotations__)
-    assert "use JsonLinesSink for such strings" in letter["error"]
+    assert "use JsonLinesSink for such values" in letter["error"]
 
 
 def test_late_events_are_json(tmp_path: Path) -> None:
