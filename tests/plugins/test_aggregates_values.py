@@ -240,7 +240,7 @@ def test_a_collection_ends_at_its_limit() -> None:
     assert Collect().result(accumulator) == [3]
     with pytest.raises(AggregateError, match="needs an integer limit of zero or more"):
         Collect(limit=-1)
-    with pytest.raises(AggregateError, match="needs a positive integer k, such as .*, not 0"):
+    with pytest.raises(AggregateError, match=r"needs a positive integer k, such as .*, not 0"):
         TopK(0)
 
 
