@@ -1,1 +1,1 @@
-"""Plugins that ship with amadou. Like any third-party plugin, they use only the public API of `amadou`."""
+"""Plugins that ship with amadou. These plugins use only the public API of `amadou`, like any third-party plugin."""

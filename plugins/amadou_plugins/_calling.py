@@ -1,4 +1,4 @@
-"""The common base class of windows and joins, which calls the handler's methods and handles late events."""
+"""The common base class of windows and joins. The class calls the handler's methods and handles late events."""
 
 from collections.abc import Callable, Mapping
 from copy import copy
@@ -26,9 +26,9 @@ class CallingComponent(Component):
 
     :param functions: functions passed to the constructor, by callback name, such as ``on_late``; `None` for a callback
         without a function
-    :param allowed_lateness: how far an event can be behind the watermark and still be accepted, in event time
-    :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
-        receives them
+    :param allowed_lateness: maximum lag of an accepted event behind the watermark, in event time
+    :param late: `"drop"` to drop late events; `"divert"` to send them to the sink `late_events`. In both cases, the
+        `on_late` function, if there is one, receives the late events
     :raises SpecError: a setting is invalid
     """
 
@@ -64,7 +64,7 @@ class CallingComponent(Component):
         return function
 
     def function(self, which: str, handler: Any) -> Any:
-        """Return the function for a callback, or `None`. If the function is a method of the handler, it is bound to the
+        """Return the function for a callback; `None` if there is none. A method of the handler's class is bound to the
         handler.
         """
         function = self._given[which]
@@ -139,8 +139,9 @@ class _Marked:
 
 
 def _method(kind: type, function: Any) -> Any:
-    """Return the name of the class attribute that contains a method. If no attribute contains the method, return the
-    function itself. If the function is not a method of the class, return `None`.
+    """Return the name of the class attribute that contains a marked method or a decorated form of the method. If the
+    class defines the method but has replaced the attribute, return the function itself. If the function is not a method
+    of the class, return `None`.
     """
     if isinstance(function, MethodType):
         return None

@@ -52,12 +52,13 @@ def run(
         last run ended. Without a checkpoint, each run starts with empty state and cannot be resumed
     :param trigger: `"available-now"` ends the run once the available input is processed, even if a source is unbounded.
         With an interval between batches, such as `"5 seconds"`, the run continues until it is stopped, even if all
-        sources are bounded. By default, batches run back to back, and the run ends if all sources are bounded
-    :param flush: `True` to advance the watermark to the end of time when the input ends, so that every timer fires
-        (`semantics.md` 12). All events of later runs with the same checkpoint are then late
+        sources are bounded. By default, batches run back to back, and the run ends with its input if all sources are
+        bounded
+    :param flush: `True` to advance the watermark to the maximum timestamp when the input ends, so that every timer
+        fires (`semantics.md` 12). All events in later runs with the same checkpoint are then late
     :param params: the values of the job's parameters, by name
-    :param master: Spark's master URL; by default the one from `spark-submit`, or `local[*]`
-    :param conf: Spark settings; they override the settings that amadou uses by default
+    :param master: the Spark master URL; by default, the URL that `spark-submit` sets, or `local[*]`
+    :param conf: Spark settings, which override amadou's default settings
     :param on_progress: function to call with the run's progress, about four times a second
     :raises AmadouError: the job failed or cannot run; see the subclasses in `amadou.errors`
     :raises ValueError: `engine` or `trigger` is invalid, or `checkpoint` is set for the embedded engine
@@ -128,7 +129,7 @@ def start(
     and the errors, see `run`.
 
     :param spark: the `SparkSession`
-    :param conf: Spark SQL settings for this job; they override the settings of the session and of amadou
+    :param conf: Spark SQL settings for this job, which override the session's settings and amadou's default settings
     :returns: the running job
     """
     from amadou_runtime.spark import start as start_on_spark
@@ -161,7 +162,7 @@ def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[
 class Replay:
     """Result of a replay of dead letters.
 
-    :param summary: summary of the replay's batches; `None` if there was nothing left to replay
+    :param summary: summary of the replay's batches; `None` if none of the dead letters can be replayed
     :param letters: number of dead letters that this replay processed
     :param before: number of dead letters that were skipped because an earlier replay processed them
     :param others: number of dead letters that cannot be replayed, by callback
@@ -194,7 +195,7 @@ def replay(
     sources' available input. Each dead letter is replayed only once: the checkpoint records its id, and later replays
     skip it.
 
-    :param letters: all dead letters that the job has written, in order, including those already replayed
+    :param letters: all dead letters that the job has written, oldest first, including those already replayed
     :param checkpoint: checkpoint of the run that wrote the dead letters; no other run may use it during the replay
     :raises CheckpointError: no run has used the checkpoint, or the checkpoint does not fit the job
     :raises LoadError: the dead letters are from a different job, or need a source or component that the job does not

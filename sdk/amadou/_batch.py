@@ -10,7 +10,7 @@ from amadou.event_time import from_micros
 
 
 class Port:
-    """The encoded values that were collected into one port, and the functions that encode values for the port.
+    """The encoded values that were collected into a port, and the functions that encode values for this port.
 
     :param codec: the port's `Codec`. If the codec defines `encode_rows`, this method encodes many values in one call;
         each value is passed as a tuple of its fields
@@ -43,7 +43,7 @@ class Batch:
 
     :param handler: the handler
     :param tables: the state tables, by spec name
-    :param touched: the keys that have events or due timers
+    :param touched: the keys that the batch processes, such as keys with events or due timers
     :param components: the known components, by name
     :param job: the job's name
     :param keeper: checks that components can read the state stored under their names; `None` for no check
@@ -95,8 +95,8 @@ class Batch:
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None
-        """Names of the current key's components that have fired at `firing_micros`. The last of them is firing now.
-        `None` if no component is firing.
+        """Names of the current key's components whose timers have fired at `firing_micros`. The last component is
+        firing now. `None` if no component is firing.
         """
         self.stored: set[str] = set()
         """Names of the components that have stored state in the current callback; used while timers fire."""

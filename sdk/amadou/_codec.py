@@ -48,8 +48,9 @@ def codec_for(type_: Any) -> Codec[Any]:
 
     Scalars (`str`, `int`, `float`, `bool`, `bytes`), `datetime` (decoded in UTC), `date`, `timedelta`, `Decimal` and
     `UUID` are checked and stored unchanged. cattrs converts enums, typed containers, `Optional`, unions, `Literal`,
-    attrs classes, dataclasses and named tuples. `Any`, bare containers and type variables accept all values that
-    amadou's msgpack encoding supports, including instances of attrs classes and dataclasses.
+    attrs classes, dataclasses and named tuples. `Any` and type variables accept all values that amadou's msgpack
+    encoding supports, including instances of attrs classes and dataclasses. Bare containers accept these values as
+    items.
 
     :raises UnsupportedTypeError: the type is not supported; the message gives the reason
     """
@@ -113,8 +114,8 @@ class AnyCodec:
 
 
 def encode_leaf(value: Any, type_: Any) -> Any:
-    """Check that a value has a given type, one of the `LEAVES`. Convert an instance of a subclass to this type, and an
-    `int` to a `float` if the type is `float`.
+    """Check that a value has a given type, which must be one of the `LEAVES` or `UUID`. Convert an instance of a
+    subclass to this type, and an `int` to a `float` if the type is `float`.
     """
     if isinstance(value, type_) and not (type_ is date and isinstance(value, datetime)):
         if type_ is datetime:
@@ -142,7 +143,7 @@ def check_text(value: str) -> None:
 
 
 def decode_leaf(encoded: Any, type_: Any) -> Any:
-    """Decode a value whose type is one of the `LEAVES`."""
+    """Decode a value whose type is one of the `LEAVES` or `UUID`."""
     if type(encoded) is type_:
         return encoded
     if type_ is float and type(encoded) is int:
@@ -158,7 +159,7 @@ def _exact_datetime(value: datetime) -> datetime:
 
 
 def _exact_leaf(value: Any, type_: Any) -> Any:
-    """Convert an instance of a subclass, such as a `StrEnum` or a `numpy.float64`, to its base type."""
+    """Convert an instance of a subclass, such as a `StrEnum` member or a `numpy.float64`, to its base type."""
     if type_ is date:
         return date(value.year, value.month, value.day)
     if type_ is timedelta:

@@ -88,30 +88,31 @@ class Component(StateSpec[ComponentState]):
         return False
 
     def to_columns(self, values: Mapping[Key, Any], next_timer: int | None) -> KeyGroupState | None:
-        """Convert per-key state to key-group state: the inverse of `from_columns`.
+        """Convert per-key state to key-group state. This is the inverse of `from_columns`.
 
-        :param next_timer: time of the subjects' earliest timer
+        :param next_timer: time of the subjects' earliest timer, in microseconds; `None` if there is no timer
         :returns: the key-group state; `None` if the per-key state cannot be converted
         """
         raise NotImplementedError
 
     def from_columns(self, value: Any, next_timer: int, layout: Any) -> Iterator[tuple[Key, Any, int]]:
-        """Return the key, the value and the timer of each subject in a `KeyGroupState`.
+        """Yield the key, the value and the timer's time, in microseconds, for each subject in a `KeyGroupState`.
 
         :param layout: the component's `layout` when the state was stored
         """
         raise NotImplementedError
 
     def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
-        """Process events of many subjects. The effect must be the same as that of processing the events one by one,
-        in order.
+        """Process events of many subjects. The effect must be the same as if the events were processed one by one in
+        the given order.
 
         :param subject: the subject to pass to user functions; set its key and timestamp first
         """
         raise NotImplementedError
 
     def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        """Fire the timers of all subjects up to a watermark, by time and key, with the same effect as `on_timer`.
+        """Fire the timers of all subjects up to a watermark, in order of time and key, with the same effect as
+        `on_timer`.
 
         :param watermark: the watermark in microseconds
         :returns: the number of calls of `on_timer` that this call replaces
@@ -125,7 +126,7 @@ class Component(StateSpec[ComponentState]):
         batch's events, in time order. While a timer fires, the input watermark is the timer's time, or one microsecond
         earlier if the component can still fire at the timer's time. During a flush, values that a component feeds to
         itself, directly or through other components, are late. Otherwise the flush would fire timers up to the maximum
-        time. Values from a replayed timer are processed after all due timers, like events.
+        time. While dead letters are replayed, the input watermark is always the batch's watermark.
         """
         batch = subject._batch
         if batch.firing_micros is None or batch.is_replay:
@@ -156,7 +157,7 @@ class Component(StateSpec[ComponentState]):
         return fired[-1] if self.name in fired[:-1] and fired[-1] != self.name else None
 
     def shown_value(self, key: Key, value: Any) -> Any:
-        """Return a subject's value in readable form, such as for the messages of failing tests."""
+        """Return a subject's value in readable form, for example for the messages of failing tests."""
         return value
 
     def state_for(self, subject: Subject) -> ComponentState:
@@ -213,7 +214,7 @@ class Component(StateSpec[ComponentState]):
 
 @contextmanager
 def known_components(known: dict[str, Component]) -> Iterator[None]:
-    """Record, by name, the components that are created within the context."""
+    """Record the components that are created with a name within the context."""
     token = _known.set(known)
     try:
         yield
@@ -227,8 +228,8 @@ class ComponentCallbacks(Protocol):
     """
 
     def on_recover_window(self, name: str, subject: Subject[Any]) -> Any:
-        """Called when a window or join that was created at run time is due but does not exist on this worker: after a
-        restart, or after its key has moved to another worker.
+        """Called when a window or join that was created at run time is due but does not exist on this worker: either
+        the run was restarted, or the key has moved to another worker.
 
         :param name: the name of the window or join
         :returns: the window or join with that name, created with its old settings; or `None` if the callback created

@@ -29,8 +29,8 @@ class ComponentState:
         if encoded is not MISSING and spec.ttl is not None:
             self._written, encoded = encoded
         self.value: Any = None if encoded is MISSING else encoded
-        """The value that was last stored, of types that msgpack supports without extensions; `None` if there is no
-        value. If you change the value in place, call `store` to store the change.
+        """The last stored value, which consists of types that msgpack supports without extensions; `None` if there is
+        no value. If you change the value in place, call `store` to store the change.
         """
         self.next_timer: int | None = None
         """The time of the component's timer, in microseconds since 1970; `None` if there is no timer."""
@@ -78,7 +78,9 @@ class ComponentState:
             self._batch.stored.add(self._spec.name)
 
     def mark_changed(self) -> None:
-        """Mark the state as changed, so that it is stored again. Call this if `Component.loaded` changes the value."""
+        """Mark the state as changed, so that it is stored again. Call this if `Component.loaded` has changed the
+        value.
+        """
         self._changed = True
 
     @property
@@ -115,7 +117,7 @@ class KeyGroupState:
         self, value: Any = None, next_timer: int | None = None, keys: Collection[Key] = (), layout: Any = None
     ) -> None:
         self.value = value
-        """The value, of types that msgpack supports without extensions; `None` if there is no value."""
+        """The value, which consists of types that msgpack supports without extensions; `None` if there is no value."""
         self.next_timer = next_timer
         """The time of the earliest timer, in microseconds since 1970; `None` if there is no timer."""
         self.keys = keys

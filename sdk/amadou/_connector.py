@@ -14,8 +14,8 @@ class PartitionOffset:
     :param read: the position after the last record that the batch reads: an increasing number, such as a Kafka offset
         or a number of files
     :param end: the position after the last record that existed when the batch was planned
-    :param back: the clock time at which the source became reachable again after an outage; the partition's idle timeout
-        does not start before this time
+    :param back: the clock time at which the source became reachable again after an outage, or `None` without an outage;
+        the partition's idle timeout does not start before this time
     """
 
     read: int
@@ -31,8 +31,8 @@ class PartitionOffset:
 class Source:
     """The base class of sources, which deliver the records that a job processes.
 
-    A source has two implementations: the embedded engine calls `records`, and Spark calls `read_stream`. Both
-    methods must return the same records in the same order.
+    A source has two implementations: the embedded engine calls `records`, and Spark calls `read_stream`. Both methods
+    must deliver the same records in the same order.
 
     A source may have multiple **partitions**, such as the partitions of a Kafka topic. Partitions are read in parallel,
     and each partition is read in order. The watermark of a source is the watermark of the partition that is furthest
@@ -42,24 +42,24 @@ class Source:
     """
 
     NEWEST_OPTION: ClassVar[str] = "amadou.newest"
-    """Name of the reader option that sets the path of the file with the newest event times; see `read_stream`."""
+    """Name of the reader option that contains the path of the file with the newest event times; see `read_stream`."""
 
     key_event: Callable[[Any], Any] | None = None
     """Function that turns this source's records into events; `None` to use the handler's `key_event`."""
 
     @property
     def bounded(self) -> bool:
-        """`True` if the source's input ends. By default, a run ends when the input of all sources has ended."""
+        """`True` if the source's input ends. By default, a run ends when all of its sources' input has ended."""
         return True
 
     def check(self) -> None:
-        """Check that the source can be read. Called before a run starts.
+        """Check that the source can be read. amadou calls this method before a run starts.
 
         :raises SourceError: the source cannot be read; the error's message says what to do
         """
 
     def records(self) -> Iterable[Any]:
-        """Return all records that exist now, in order."""
+        """Return all records that currently exist, in reading order."""
         raise NotImplementedError
 
     def records_by_partition(self) -> Iterable[tuple[str, Iterable[Any]]]:
@@ -80,14 +80,14 @@ class Source:
         :param name: the source's name in the job
         :param checkpoint: the run's checkpoint directory
         :returns: a DataFrame with the columns `record` (the input of `to_records`), `partition` (a string) and
-            `position` (a long). Within a task, rows with equal (`partition`, `position`) must be in order; across
-            tasks, rows are sorted by (`partition`, `position`). `position` need not be unique
+            `position` (a long). Within a task, rows with equal (`partition`, `position`) must be in reading order.
+            amadou sorts rows from different tasks by (`partition`, `position`). `position` need not be unique
         """
         raise NotImplementedError
 
     partition_of: Callable[[str], str] | None = None
-    """Function that converts a value of the column `partition` into the partition's name. Called on the workers. `None`
-    if the source is one partition."""
+    """Function that converts a value of the column `partition` into the partition's name; `None` if the source is a
+    single partition. Called on the workers."""
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
         """Return the batch's end offset in each existing partition. Called on the driver when the batch begins.
@@ -106,7 +106,7 @@ class Source:
 
     decode: Callable[[Any], Any] | None = None
     """Function that decodes each record before `key_event` is called. Required if `key_event` expects something other
-    than the raw record. A decoding error counts as a failure in `key_event`; the dead letter contains the raw record.
+    than the raw record. A decoding error counts as a failure of `key_event`; the dead letter contains the raw record.
     Records from `TestRun.add_record` are decoded as well."""
 
 
@@ -129,10 +129,10 @@ class SinkBatch:
 
 
 class SinkWriter:
-    """Writes the values of one part of a batch, on the worker that emits the values."""
+    """Writes the values of one part of a batch on a worker."""
 
     def write(self, encoded_values: Sequence[Any]) -> None:
-        """Write values, encoded by the sink's codec, in order."""
+        """Write values that `SinkBatch.codec` has encoded, in the given order."""
         raise NotImplementedError
 
     def finish(self) -> Any:
@@ -144,7 +144,7 @@ class SinkWriter:
         raise NotImplementedError
 
     def abort(self) -> None:
-        """Discard the part. Called if the batch failed."""
+        """Discard the part. Called if the task that writes the part fails."""
 
 
 class Sink:
@@ -166,7 +166,7 @@ class Sink:
         return codec_for(type_)
 
     def check(self, port: str, type_: Any) -> None:
-        """Check that the values of a port can be written. Called before a run starts.
+        """Check that the values of a port can be written. amadou calls this method before a run starts.
 
         :param port: the port's name
         :param type_: the port's type
@@ -191,7 +191,7 @@ class Sink:
 
 
 class BufferingWriter(SinkWriter):
-    """A writer that passes the encoded values to `commit`, for sinks that write on the driver."""
+    """A writer that passes the encoded values to `Sink.commit`, for sinks that write on the driver."""
 
     def __init__(self) -> None:
         self._encoded_values: list[Any] = []

@@ -16,7 +16,7 @@ from amadou.event_time import MICROSECOND
 _TUPLE, _SET, _FROZENSET, _DATE, _TIMEDELTA, _DECIMAL, _UUID, _BIG_INT, _OBJECT, _ENVELOPE = range(1, 11)
 
 MAX_NESTING: Final = 64
-"""Maximum nesting depth of tuples, sets and classes. Decoding each level uses 45 kB of the stack, and some threads have
+"""Maximum nesting depth of tuples, sets and classes. Decoding one level uses 45 kB of the stack, and some threads have
 a stack of only 8 MB. Lists and dicts alone may be nested 1,024 levels deep, which is msgpack's limit.
 """
 TOO_DEEP: Final = f"it is nested deeper than {MAX_NESTING} tuples, sets or classes, or 1,024 lists or dicts"
@@ -33,7 +33,8 @@ class Envelope(NamedTuple):
 
     version: int
     has_ttl: bool
-    """`True` if each part is stored as a pair: the time it was written, in microseconds, and its encoded form."""
+    """`True` if each part is stored as a pair: the time of the part's last write, in microseconds, and the encoded
+    part."""
     encoded: Any
 
 
@@ -126,7 +127,7 @@ def _to_extension(value: Any) -> Any:
         return msgpack.ExtType(_TIMEDELTA, pack_nested(value // MICROSECOND))
     if kind is Decimal:
         return msgpack.ExtType(_DECIMAL, str(value).encode())
-    if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here: it is slow to import
+    if kind.__name__ == "UUID" and kind.__module__ == "uuid":  # not imported here, because importing uuid is slow
         return msgpack.ExtType(_UUID, value.bytes)
     if kind is int:
         return msgpack.ExtType(_BIG_INT, value.to_bytes(value.bit_length() // 8 + 1, signed=True))

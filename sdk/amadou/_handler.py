@@ -15,8 +15,8 @@ from amadou.errors import HandlerAttributeError, NotRunError
 _running: ContextVar["Handler | None"] = ContextVar("running", default=None)
 """The handler whose callback is running in this thread."""
 _assigned: dict[int, set[str]] = {}
-"""Names of the attributes that other code, such as a thread that `open` started, sets or deletes while a handler's
-callbacks run, by the handler's `id`.
+"""By the `id` of a handler, the names of attributes that other code sets or deletes while the handler's callbacks run.
+Other code is, for example, a thread that `open` started.
 """
 
 
@@ -28,9 +28,9 @@ class Handler(Generic[K]):
 
     `open` is called once in each worker, before the other callbacks. In each batch, `key_event` is called for each
     record from the sources, on any worker and in parallel. Then the callbacks of each key run on a single worker.
-    `on_timer_expired` is called first, for the timers that the batch's watermark has reached, by timestamp and tag.
-    `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). State that a callback
-    writes is visible to the key's next callback.
+    `on_timer_expired` is called first, for the timers that the batch's watermark has reached, ordered by timestamp and
+    tag. `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). State that a
+    callback writes is visible to the key's next callback.
 
     State belongs to subjects and is declared by specs on the class. Instance attributes are settings, and are sent to
     the workers when a run starts. Set instance attributes in `__init__` or `open`. A callback that sets an instance

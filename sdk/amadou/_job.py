@@ -83,7 +83,8 @@ _BySource: TypeAlias = timedelta | float | Param | Mapping[str, timedelta | floa
 class Job:
     """A handler with its sources and sinks: the unit that is tested, described, run and submitted.
 
-    The constructor checks everything that can be checked before the first record. One error reports all mistakes.
+    The constructor checks the arguments and the handler, but does not access the systems that the sources and sinks
+    connect to. One error reports all mistakes.
 
     :param name: the job's name in checkpoints, outputs and the Spark UI
     :param handler: an instance of a `Handler`
@@ -94,31 +95,32 @@ class Job:
         number of seconds, or a mapping by source name. Sources that are not in the mapping have no delay
     :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back: a
         `timedelta`, a number of seconds, or a mapping by source name. Sources that are not in the mapping have the
-        default. When all sources are idle, the watermark advances with the clock (`semantics.md` 3). By default a
-        source never becomes idle, and the watermark does not advance while no records arrive. For a handler with
-        windows in memory, the default is 5 seconds
+        default: 5 seconds for a handler with windows in memory, otherwise no timeout. A source without a timeout never
+        becomes idle. When all sources are idle, the watermark advances with the clock (`semantics.md` 3)
     :param late_events: `"deliver"` passes late events to `on_event` like other events, `"drop"` discards and counts
         them, and `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
         complete batch (`semantics.md` 18). `"dead_letter"` undoes only the failing callback, sends a `DeadLetter` to
-        the sink `dead_letters` and continues (`semantics.md` 19). Dead letters and diverted events without a sink are
-        written to the run's checkpoint as JSON lines
+        the sink `dead_letters` and continues (`semantics.md` 19). If the job has no sink for dead letters or diverted
+        events, the run writes them to its checkpoint as JSON lines
     :param max_dead_letters: maximum number of dead letters over all runs on a checkpoint, with
         `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A share below 1,
         such as 0.01, limits the failure rate of each callback, once ten calls of the callback have failed. Each record
-        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer that fires counts as a call,
-        and so does each time at which windows of a key close. By default there is no limit
+        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer that fires counts as a call
+        of `on_timer_expired`. Each time at which windows of a key close counts as one call, under the window's name. By
+        default, there is no limit
     :param max_ahead: limit on how far an event's timestamp can be ahead of the clock: a `timedelta` or a number of
         seconds. A record with an event beyond the limit fails (`semantics.md` 4). Without a limit, one wrong timestamp
-        in the far future makes all other events late
+        in the far future can make all other events late
     :param retired: policy for the stored state of specs that the handler no longer declares, by spec name. `"drop"`
         removes the spec's state from a key group when the key group is next processed, or when one of the spec's
         windows is due. The counter ``<name>.dropped`` shows the number of keys whose state was removed. `"keep"` leaves
         the state unchanged until a handler declares the spec again. State of specs that are not in the mapping is kept
         as well, but the run fails when one of their windows is due
-    :param key_groups: number of key groups, fixed by the first run on a checkpoint. The subjects of a key group are
-        loaded together; with many key groups, the subjects of one group fit into the CPU cache. 256 was fastest in
-        measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key groups
+    :param key_groups: number of key groups, fixed by the first run on a checkpoint. A run loads the subjects of a key
+        group together; with many key groups, the subjects of one group fit into the CPU cache. 256 key groups were
+        fastest in measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key
+        groups
     :param plugins: plugins to load for this job, after the installed plugins: module names, ``module:attribute``, or
         objects with hooks (`amadou.hookspecs`)
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
@@ -144,8 +146,8 @@ class Job:
     component_order: Sequence[str] = attrs.field(
         init=False, repr=False, eq=False, default=attrs.Factory(lambda self: tuple(self.components), takes_self=True)
     )
-    """The names of the handler's components in declaration order. The names are stored, because pickling the class for
-    Spark's workers loses the order."""
+    """The names of the handler's components in declaration order. The job stores the names, because pickling the
+    handler's class for Spark workers loses the order."""
 
     def __attrs_post_init__(self) -> None:
         self.validate()
@@ -184,7 +186,7 @@ class Job:
 
     @property
     def delays(self) -> dict[str, timedelta]:
-        """The `watermark_delay` of each source."""
+        """The `watermark_delay` of each source; zero for sources without a delay."""
         return {source: _of(source, self.watermark_delay) or timedelta(0) for source in self.sources}
 
     @property
@@ -224,7 +226,8 @@ class Job:
             environment or have their defaults
         :param connectors: `True` if the parameters of sources and sinks must have values. If `False`, a `Param` of a
             source or sink need not have a value, as in test runs
-        :raises ParamError: parameters are missing, cannot be parsed, or do not belong to this job
+        :raises ParamError: a parameter has no value, a value cannot be parsed, or `given` contains a name that is not a
+            parameter of this job
         """
         known = {param.name for param in self.params}
         problems = [
@@ -266,7 +269,7 @@ class Job:
     def _setting_problems(self) -> list[str]:
         problems = []
         if not isinstance(self.name, str) or not self.name.strip():
-            problems.append(f"the name must be a non-empty string, not {self.name!r}")
+            problems.append(f"the name must be a non-blank string, not {self.name!r}")
         for setting, delay in self._by_source("watermark_delay"):
             if not isinstance(delay, timedelta | Param) or (isinstance(delay, timedelta) and delay < timedelta(0)):
                 problems.append(f"{setting} must be a non-negative timedelta or number of seconds, not {delay!r}")
@@ -283,7 +286,7 @@ class Job:
         if self.late_events not in ("deliver", "drop", "divert"):
             problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
         if not isinstance(self.retired, Mapping):
-            problems.append(f'retired must be a mapping of spec names to "drop" or "keep", not {self.retired!r}')
+            problems.append(f'retired must be a mapping from spec names to "drop" or "keep", not {self.retired!r}')
         else:
             problems += [
                 f'retired[{name!r}] must be "drop" or "keep", not {fate!r}'
@@ -302,7 +305,7 @@ class Job:
                 f"max_dead_letters must be a non-negative integer, a share below 1, or None, not {most!r}{advice}"
             )
         if most is not None and self.on_error == "fail":
-            problems.append('max_dead_letters needs on_error="dead_letter": with "fail" the first failure ends the run')
+            problems.append('max_dead_letters needs on_error="dead_letter": with "fail", any failure ends the run')
         return problems
 
     def _by_source(self, setting: str) -> list[tuple[str, Any]]:
@@ -378,7 +381,7 @@ class Job:
                 continue
             for name, connector in connectors.items():
                 if not isinstance(name, str) or not name:
-                    problems.append(f"{kind}: the name must be a non-empty string, not {name!r}")
+                    problems.append(f"a name in {kind} must be a non-empty string, not {name!r}")
                 if kind == "sinks" and isinstance(connector, tuple):
                     problems += _problems_of_several(name, connector)
                 elif not isinstance(connector, base):
@@ -426,7 +429,7 @@ class Job:
         ]
         unknown = {name for pair in pairs for name in pair if name not in self.sources}
         problems += [
-            f"dependencies refers to {name!r}, but the job has no source with this name "
+            f"a dependency refers to {name!r}, but the job has no source with this name "
             f"(sources: {', '.join(map(str, self.sources)) or 'none'}): correct the name, or add the source"
             for name in sorted(unknown)
         ]

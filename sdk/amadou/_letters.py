@@ -18,7 +18,7 @@ class LateEvent:
     :param key: the event's key
     :param timestamp: the event's time
     :param value: the event's value
-    :param watermark: the watermark of the event's batch
+    :param watermark: the watermark of the batch in which the event was late
     :param by: the name of the window or join for which the event was too late; `None` if the job itself diverted the
         event
     """
@@ -34,8 +34,8 @@ class LateEvent:
 
 @attrs.frozen
 class DeadLetter:
-    """A failed callback whose changes were undone, or a late event that its sink could not encode, in a job that
-    continues after failures (`semantics.md` 19, 31).
+    """A failed callback whose changes were undone, or a late event that its sink could not encode. Only jobs with
+    `on_error="dead_letter"` write dead letters (`semantics.md` 19, 31).
 
     :param job: the job's name
     :param handler: the handler's class, as `MODULE:NAME`
@@ -43,14 +43,15 @@ class DeadLetter:
         called; ``late_events`` for a late event
     :param error: the type and message of the exception
     :param traceback: the formatted traceback, reduced to the frames of the user's code
-    :param shown: a readable form of the record, event or timer, or of the arguments of a window's or join's call
-    :param source: the name of the source; `None` for a timer, window or join
+    :param shown: a readable form of the record, event or timer, or of the arguments with which a window or join called
+        a function
+    :param source: the name of the source of the record or event; `None` for a timer, window or join
     :param record: the raw record for `key_event`, the `KeyedEvent` for `on_event` or a late event, `None` for a timer,
         window or join; the `repr` of the record or event if the sink does not support its type
     :param key: the subject's key; `None` for `key_event`
     :param timestamp: the time of the event or timer, or the time at which the window or join was due; `None` for
         `key_event`
-    :param tag: the timer's tag
+    :param tag: the timer's tag; empty if the callback was not `on_timer_expired`
     :param watermark: the watermark of the batch; `None` before the first watermark, and for `key_event`
     :param state: the key's state before the callback, by spec name
     :param timers: the key's pending timers before the callback, as pairs of timestamp and tag

@@ -118,7 +118,7 @@ class ListState(MutableSequence[T]):
 
 
 class _ExpiringListState(ExpiringState, ListState[T]):
-    """A `ListState` with a ttl."""
+    """A `ListState` with a `ttl`."""
 
     __slots__ = ("_subject", "_valid_until")
 

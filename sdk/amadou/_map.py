@@ -23,8 +23,8 @@ class MapState(MutableMapping[K, V]):
     """A mapping stored per subject, declared by a `MapSpec`. Entries are decoded when they are accessed, not when the
     subject is loaded.
 
-    Changes through the map's methods are stored. If you read a value and change it in place, the change is not stored
-    until you assign the value again (`semantics.md` 14). Iteration is in insertion order.
+    Changes made through the map's methods are stored. If you read a value and change it in place, the change is not
+    stored until you assign the value again (`semantics.md` 14). Iteration is in insertion order.
 
     Passing a key or value that does not fit the spec raises an `EncodeError`. Reading a stored key or value that does
     not fit the spec raises a `StateDecodeError`.

@@ -1,7 +1,7 @@
 """The markers for plugins, and a guide to writing a plugin.
 
 A plugin is a module or an object with functions that implement hooks. Each function is marked with `hookimpl` and has
-the name of a hook in `amadou.hookspecs`. A function may declare some or all of its hook's parameters::
+the name of a hook in `amadou.hookspecs`. A function can declare all, some or none of its hook's parameters::
 
     from amadou import hookimpl
     from my_company.sinks import PagerSink
@@ -19,12 +19,12 @@ amadou finds a plugin if its package declares an entry point in the group ``amad
     [project.entry-points.amadou]
     pager = "my_company.plugin"
 
-or if a job lists the plugin: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou
-creates an instance without arguments. ``amadou plugins`` lists the installed plugins. Plugins are loaded on the driver
-only. The connectors and codecs that a job uses are sent to the workers with the job, like its handler.
+A job can also list the plugin: `Job(…, plugins=["my_company.plugin"])`. If the plugin is a class, amadou creates an
+instance without arguments. ``amadou plugins`` lists the installed plugins. Plugins are loaded on the driver only. The
+connectors and codecs that a job uses are sent to the workers together with the job's handler.
 
-- The environment variable ``AMADOU_PLUGINS_OFF`` disables plugins from entry points. Set it to ``all``, or to the
-  plugins' names, separated by commas.
+- The environment variable ``AMADOU_PLUGINS_OFF`` disables plugins from entry points. Set this variable to ``all``,
+  or to the plugins' names separated by commas.
 - ``AMADOU_TRACE_PLUGINS=1`` prints each hook call, with the plugin that implements the hook, to standard error.
 """
 
@@ -35,6 +35,6 @@ import pluggy
 PROJECT: Final = "amadou"
 
 hookspec: Final = pluggy.HookspecMarker(PROJECT)
-"""Marks a hook. Only amadou's own `hookspecs` uses this marker."""
+"""Marks a hook. Only `amadou.hookspecs` uses this marker."""
 hookimpl: Final = pluggy.HookimplMarker(PROJECT)
-"""Marks a plugin's function that implements a hook."""
+"""Marks a plugin function that implements a hook."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class MemorySource(Source):
-    """A source of records in memory, for tests and notebooks. Works on every engine.
+    """A source that delivers records from memory, for tests and notebooks. It works on both engines.
 
     :param records: any Python values; on Spark they must be picklable
     :param key_event: function that turns the records into events; by default the handler's `key_event`
@@ -31,7 +31,7 @@ class MemorySource(Source):
         try:
             self._write(directory)
         except OSError as error:
-            raise SourceError(f"MemorySource cannot write its records to {directory}: {error.strerror}") from error
+            raise SourceError(f"MemorySource cannot write to {directory}: check the disk ({error.strerror})") from error
         return reader.text(str(directory)).selectExpr(
             "value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position"
         )
@@ -64,7 +64,7 @@ class MemorySource(Source):
 
 
 class MemorySink(Sink):
-    """An exactly-once sink that stores values in memory, for tests and notebooks. Works on every engine."""
+    """An exactly-once sink that stores values in memory, for tests and notebooks. It works on both engines."""
 
     guarantee = "exactly-once"
 

@@ -35,7 +35,7 @@ class Param:
         """Return the parameter's value.
 
         :param given: values as strings, by name, as on the command line
-        :raises ParamError: the parameter is not set, or its value cannot be parsed
+        :raises ParamError: the parameter has neither a value nor a default, or its value cannot be parsed
         """
         text = given.get(self.name, os.environ.get(self.name))
         if text is None:

@@ -1,4 +1,4 @@
-"""Reports of runs, for callers and plugins."""
+"""Reports on runs, for callers and plugins."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -34,7 +34,7 @@ class Counts:
     :param timers_set: number of timers that callbacks set, not counting timers that were already set
     :param timers_fired: number of timers that fired, including timers of components
     :param outputs: number of collected values, by port
-    :param counters: counters of callbacks and components (`Subject.count`), by name
+    :param counters: values of the counters of callbacks and components (`Subject.count`), by name
     :param vectorized_fallbacks: number of times that a vectorised path failed and amadou used the per-event path, by
         component, or under ``key_event`` for records. Each failure is a bug in amadou or in the component
     :param keys: number of keys with state or timers after the last batch
@@ -60,8 +60,8 @@ class Counts:
 
     @property
     def dead_letters(self) -> int:
-        """The number of dead letters: failed callbacks, including `key_event`, and late events that the sink could not
-        encode.
+        """The number of dead letters: failed callbacks, including `key_event`, and late events that the `late_events`
+        sink could not encode.
         """
         return self.outputs.get(DEAD_LETTERS, 0)
 
@@ -110,7 +110,7 @@ class PartitionReport:
         the source does not report this number
     :param age: age of the newest event read from the partition, measured at the start of the batch; zero if the
         partition has no unread records, `None` if `lag` is `None` or before the first event
-    :param holds_back: `True` for the partition that holds the watermark back, `False` for all others
+    :param holds_back: `True` for the one partition that holds the run's watermark back, `False` for all others
     """
 
     source: str
@@ -144,7 +144,7 @@ class BatchReport:
         time of a vectorised call is attributed to the callback that the call replaces. All times include the overhead
         of the calling loop, a few tenths of a microsecond per call
     :param callback_calls: number of calls of each callback and component in `callback_seconds`
-    :param down: `True` if the source is down, by source, for the sources that other sources depend on (`DependsOn`)
+    :param down: for each source that other sources depend on (`DependsOn`): `True` if the source is down
     :param partitions: the progress of each source's partitions
     """
 

@@ -16,9 +16,9 @@ _SECRET_NAME = re.compile(
 
 
 class Secret:
-    """A value that is shown as ``***``. Connectors access the value with `reveal`. amadou also hides the value in error
-    messages, in each process in which the `Secret` exists. Values of three characters or fewer are not hidden in
-    messages.
+    """A value that is shown as
+    ``***``. Connectors access the value with `reveal`. In each process in which the `Secret` exists, amadou also hides
+    the value in error messages. Values of three characters or fewer are not hidden in messages.
 
     :param value: a string, or a value that was parsed from a string
     """

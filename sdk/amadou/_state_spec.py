@@ -47,7 +47,7 @@ class ExpiringState:
     _spec: Any
 
     def __init__(self, spec: "StateSpec[Any]", key: Key, encoded: Any, subject: Subject | None) -> None:
-        super().__init__(spec, key, encoded)  # type: ignore[call-arg] # of the state class without a ttl
+        super().__init__(spec, key, encoded)  # type: ignore[call-arg] # `__init__` of the state class without a ttl
         self._subject = subject  # type: ignore[misc]
         self._valid_until = NEVER  # type: ignore[misc]
 
@@ -60,8 +60,8 @@ class StateSpec(Spec, Generic[S]):
     """Base class of specs that declare named state, stored per subject.
 
     State consists of parts: a single value, the values of a map or the items of a list. Each part expires separately,
-    and parts from an older version are migrated one by one. With a `ttl`, each part is stored as a pair: the time it
-    was written, in microseconds, and its encoded form.
+    and parts from an older version are migrated one by one. With a `ttl`, each part is stored as a pair: the time at
+    which the part was written, in microseconds, and the part's encoded form.
     """
 
     _removal = "state_for(subject).clear()"
@@ -202,7 +202,7 @@ class StateSpec(Spec, Generic[S]):
 
     def _expires_by(self, subject: Subject) -> int | None:
         """Return the event time at which expiry is checked, in microseconds; `None` before the first watermark."""
-        # In a timer callback, 1 µs before the timer's time, so a timer due at the expiry time still sees the state.
+        # In a timer callback, this is 1 µs before the timer: a timer due at the expiry time still sees the state.
         batch = subject._batch
         return batch.watermark_micros if batch.firing_micros is None else batch.firing_micros - 1
 

@@ -13,8 +13,8 @@ from amadou.event_time import MICROSECOND
 class StateTable:
     """The state of a key group's subjects under one spec.
 
-    State stays packed until a callback uses the spec. Then one call unpacks the state of all subjects that the batch
-    touches. This takes a third of the time that one call per subject would take.
+    State stays packed until a callback uses the spec. Then a single call unpacks the state of all subjects that the
+    batch touches, which takes a third of the time of one call per subject.
     """
 
     __slots__ = ("batch_local", "component", "encoded_values", "expires", "has_ttl", "next_timers", "packed", "states")
@@ -25,13 +25,13 @@ class StateTable:
         self.has_ttl = False
         """`True` if the spec of `states` has a `ttl`."""
         self.expires: dict[Key, int] = {}
-        """Time at which the oldest part of each key's state expires, in microseconds, if the spec has a `ttl`."""
+        """Event time at which the oldest part of each key's state expires, in microseconds; empty without a `ttl`."""
         self.next_timers: dict[Key, int] = {}
-        """Time of each key's next timer, in microseconds, if the spec is a component."""
+        """Event time of each key's next timer, in microseconds; empty unless the spec is a component."""
         self.encoded_values: dict[Key, Any] = {}
-        """Unpacked state of the subjects that the batch touches, by key, before the batch's changes."""
+        """Unpacked state of the subjects that the batch touches, by key, without the batch's changes."""
         self.states: dict[Key, Any] = {}
-        """State objects that callbacks have used, by key, with the callbacks' changes."""
+        """State objects that callbacks have used, by key, including the callbacks' changes."""
         self.component: Any = None
         """The component that used the table last."""
         self.batch_local: dict[Key, Any] = {}

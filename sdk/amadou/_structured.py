@@ -78,7 +78,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
     """Check a type and all types inside it, and raise an error for types that would otherwise fail at run time."""
     origin, arguments = get_origin(type_), get_args(type_)
     if origin is Callable:
-        raise UnsupportedTypeError(outer, "functions cannot be stored")
+        raise UnsupportedTypeError(outer, "functions cannot be stored: use a different type")
     if is_bare(type_) or type_ in LEAVES or type_ is None or type_ is Ellipsis or type_ in seen:
         return
     seen.add(type_)
@@ -95,7 +95,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
         if twice:
             raise UnsupportedTypeError(outer, f"the union has more than one {', '.join(twice)}: use different classes")
     if origin is not None and not isinstance(origin, type) and origin not in _UNIONS:
-        raise UnsupportedTypeError(outer, f"{type_} cannot be stored")
+        raise UnsupportedTypeError(outer, f"{type_} cannot be stored: use a different type")
     for argument in arguments:
         _check_supported(argument, outer, seen)
     if origin in CONTAINERS or origin in _UNIONS:
@@ -103,7 +103,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
     class_ = origin or type_
     if not isinstance(class_, type):
         aggregate = all(callable(getattr(type_, name, None)) for name in ("create", "add", "result"))
-        hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ""
+        hint = ", but an aggregate: use a RunningSpec from amadou_plugins.aggregates" if aggregate else ": pass a type"
         raise UnsupportedTypeError(outer, f"{type_!r} is not a type{hint}")
     if issubclass(class_, Enum):
         _register_enum(class_)
@@ -112,7 +112,7 @@ def _check_supported(type_: Any, outer: Any, seen: set[Any]) -> None:
             hints = resolved_annotations(class_).values()
             fields = field_types(class_) or {}
         except NameError as error:
-            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}") from error
+            raise UnsupportedTypeError(outer, f"in {class_.__qualname__}, {error}: import it") from error
         for kind in (*fields.values(), *(hint for hint in hints if isinstance(hint, InitVar))):
             _check_supported(kind, outer, seen)
     else:
@@ -131,8 +131,9 @@ def _name(class_: Any) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-# Each pair of hooks below checks both directions. By default, cattrs accepts "ab" as a list of strings, a subclass
-# as its base class, and an object of a different class with the same attributes. cattrs drops unexpected attributes.
+# Each pair of hooks below checks values when they are encoded and when they are decoded. By default, cattrs accepts
+# "ab" as a list of strings, a subclass as its base class, and an object of a different class with the same attributes.
+# cattrs also drops unexpected attributes.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:
@@ -383,7 +384,7 @@ def _register_enum(class_: type[Enum]) -> None:
         except (ValueError, KeyError) as error:
             raise StateDecodeError(encoded, class_, f"{class_.__name__} has no such member") from error
 
-    # by class: otherwise an IntEnum would be treated as an int
+    # registered by class: otherwise an IntEnum would be treated as an int
     _converter.register_unstructure_hook(class_, unstructure)
     _converter.register_structure_hook(class_, structure)
 

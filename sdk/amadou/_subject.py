@@ -21,8 +21,8 @@ class Timer(NamedTuple):
 
 
 class Subject(Generic[K_co]):
-    """The key for which a callback is called, with the time of the current event or timer. Provides access to the key's
-    timers and state.
+    """The key for which amadou calls a callback, with the time of the current event or timer. Provides access to the
+    key's timers and state.
 
     The key's type can be declared: `subject.key` has the type `str` for a `Subject[str]`, and `Any` for a plain
     `Subject`.
@@ -55,8 +55,8 @@ class Subject(Generic[K_co]):
 
     @property
     def watermark(self) -> datetime | None:
-        """The batch's watermark; `None` before the first watermark. Due timers fire before the batch's events are
-        processed.
+        """The batch's watermark; `None` before the first watermark. Timers that the watermark has reached fire before
+        the batch's events are processed.
         """
         return self._batch.watermark
 
@@ -105,7 +105,7 @@ class Subject(Generic[K_co]):
         return self._timers.discard(self.key, to_micros(timestamp), tag)
 
     def timers(self) -> list[Timer]:
-        """Return the pending timers of this key, by timestamp and tag."""
+        """Return the pending timers of this key, sorted by timestamp and tag."""
         return [Timer(from_micros(micros), tag) for micros, tag in self._timers.of(self.key)]
 
     @property
@@ -114,13 +114,17 @@ class Subject(Generic[K_co]):
         return self._batch.handler
 
     def count(self, counter: str, by: int = 1) -> None:
-        """Increase a counter of the run. The run's summary shows the counter."""
+        """Increase a counter of the run. The run's summary shows the counter.
+
+        :param counter: the counter's name
+        :param by: the number to add
+        """
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
 
     def drop(self, event: KeyedEvent[Any]) -> None:
-        """Count an event as dropped. A component calls this for an event that is too late for the component. An event
-        dropped by more than one component is counted once.
+        """Count an event as dropped. A component calls this method for an event that is too late for the component. An
+        event dropped by more than one component is counted once.
         """
         batch = self._batch
         if event is not batch.last_dropped:
@@ -128,11 +132,12 @@ class Subject(Generic[K_co]):
             batch.last_dropped = event
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:
-        """Send an event to the job's port for late events. A component calls this for an event that is too late for the
-        component.
+        """Send an event to the job's port for late events. A component calls this method for an event that is too late
+        for the component.
 
         :param by: the component's name
-        :raises PortError: the job has no such port, because neither the job nor a declared component diverts events
+        :raises PortError: the job has no port for late events, because neither the job nor a declared component diverts
+            events
         """
         batch = self._batch
         assert batch.watermark is not None
@@ -143,8 +148,8 @@ class Subject(Generic[K_co]):
         port.encoded_values.append(port.encode(late))
 
     def _table(self, spec: str) -> StateTable:
-        """Load and return the state of the batch's subjects under a spec. Called when a callback first uses the spec in
-        a batch.
+        """Load and return the state that a spec declares, for all subjects of the batch. Called when a callback first
+        uses the spec in a batch.
         """
         batch = self._batch
         table = self._tables[spec] = batch.tables.setdefault(spec, StateTable({}))
@@ -156,12 +161,12 @@ class Subject(Generic[K_co]):
 
 
 def batch_of(subject: Subject) -> Batch:
-    """Return the batch that a subject belongs to, for use by engines."""
+    """Return the batch that a subject belongs to. This function is for engines, not for handlers."""
     return subject._batch
 
 
 class KeylessSubject(Subject):
-    """The subject of a callback without a key. It can collect values, but has neither state nor timers.
+    """The subject of a callback without a key. This subject can collect values, but has neither state nor timers.
 
     :param callback: the callback's name
     """

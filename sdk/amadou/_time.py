@@ -9,7 +9,7 @@ def clock_time() -> int:
 
 
 def seconds_or_time(value: Any) -> Any:
-    """Return a number of seconds as a `timedelta`. Return other values, and numbers out of range, unchanged."""
+    """Convert a number of seconds into a `timedelta`. Return other values, and numbers out of range, unchanged."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return value
     try:

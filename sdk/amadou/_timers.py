@@ -6,8 +6,8 @@ from amadou._event import Key
 
 
 class Timers:
-    """The pending timers of the subjects, grouped by time, because many subjects have timers for the same time. Times
-    are in microseconds.
+    """The pending timers of a key group's subjects, grouped by time because many subjects have timers for the same
+    time. Times are in microseconds.
     """
 
     __slots__ = ("_before", "_times", "changes", "pending", "plain", "removed", "tagged")
@@ -23,15 +23,17 @@ class Timers:
         self.removed = 0
         """Number of timers removed since this object was created."""
         self.changes: list[tuple[Key, int, str, bool]] | None = None
-        """Timers added (`True`) and removed (`False`), so that the changes can be undone; `None` if the changes are not
-        recorded."""
+        """The changes to the timers, oldest first, as key, time, tag, and `True` if the timer was added or `False` if
+        it was removed. Dead letters use the changes to undo a callback. Removals by `take` are not recorded. `None` if
+        no changes are recorded.
+        """
         self._before = self.pending
         # Times by key, collected when a callback first lists timers. May include times whose timers have been removed.
         self._times: dict[Key, set[int]] | None = None
 
     @property
     def added(self) -> int:
-        """The number of timers added since this object was created. Calculated on access: most events add a timer, and
+        """The number of timers added since this object was created. Calculated on access: timers are added often, and
         counting each addition would slow down processing.
         """
         return self.pending - self._before + self.removed
@@ -91,7 +93,7 @@ class Timers:
         return sorted(micros for micros in {*self.plain, *self.tagged} if micros <= watermark)
 
     def at(self, micros: int) -> dict[Key, Any]:
-        """Return the keys that have a timer set for a time."""
+        """Return the keys that have a timer for a time."""
         plain, tagged = self.plain.get(micros, {}), self.tagged.get(micros)
         return {**plain, **tagged} if tagged else plain
 

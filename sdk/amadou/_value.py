@@ -111,11 +111,11 @@ class ValueSpec(SingleTypeSpec[ValueState[T]], Generic[T]):
     :param default: the result of `.value` while no value is set; by default `None`
     :param ttl: duration in event time after which a value expires unless it is written again (`semantics.md` 16)
     :param name: the name that the state is stored under; by default the attribute's name
-    :param codec: codec for the values, for types that `codec_for` does not support
+    :param codec: codec for values of a type that `codec_for` does not support
     :param version: the version of the type; must be a positive integer if `migrate` is set
-    :param migrate: function that converts a value stored by an older version (`semantics.md` 17). The function
-        receives the encoded value (for a class, a `dict`) and the value's version, and returns a value of the current
-        type. Not needed for removed attributes, for attributes with a default, or for widened unions
+    :param migrate: function that converts a value stored by an older version (`semantics.md` 17). The function receives
+        the encoded value (for a class, a `dict`) and the value's version, and returns a value of the current type. Not
+        needed for removed attributes, for new attributes with a default, or for widened unions
     """
 
     _usage = "state_for(subject).value = …"
@@ -173,7 +173,7 @@ class ValueSpec(SingleTypeSpec[ValueState[T]], Generic[T]):
 
     @cached_property
     def default_encoded(self) -> Any:
-        """The default in encoded form, so that each read can decode a new copy."""
+        """The default in encoded form, from which each read decodes a new copy."""
         return MISSING if self.default is MISSING or self.default is None else self.encode(self.default)
 
     def _state(self, key: Key, encoded: Any) -> ValueState[T]:

@@ -1,8 +1,9 @@
 """Sources that depend on other sources: the declaration, the rules, and the handler's callbacks.
 
-`DependsOn` declares a dependency of a job. A handler may define the callbacks of `DependencyCallbacks`. Each
-callback receives a `DependencyChange`. A run applies the rules `downtime` and `has_recovered`. The rules accept
-any values that can be compared and subtracted, such as event times. See `docs/dependencies.md`.
+`DependsOn` declares that one source of a job depends on another. A handler may define the callbacks of
+`DependencyCallbacks`. Each callback receives a `DependencyChange`. A run applies the rules `downtime` and
+`has_recovered`. The rules accept any values that can be compared and subtracted, such as event times. See
+`docs/dependencies.md`.
 """
 
 from datetime import datetime, timedelta
@@ -22,17 +23,17 @@ class DependsOn:
     """A dependency between two sources of a job: the dependent source needs the dependency to be up to date.
 
     The dependency is *down* when its newest event, across all keys, is older than the newest event of the dependent
-    source by more than the threshold. The dependency has *recovered* when its newest event is newer than the
-    newest event that the dependent source had when the dependency went down. While the dependency is down, the events
-    of the dependent source are held in the state; everything else continues (`docs/dependencies.md`). A handler may
-    define the callbacks of `DependencyCallbacks`.
+    source by more than the threshold. The dependency has *recovered* when its newest event is newer than the newest
+    event that the dependent source had when the dependency went down. While the dependency is down, new events from the
+    dependent source are held in the state, and events from other sources are processed (`docs/dependencies.md`). A
+    handler may define the callbacks of `DependencyCallbacks`.
 
     :param dependent: the name of the dependent source
     :param on: the name of the dependency
     :param threshold: maximum event-time lag of the dependency behind the dependent source, as a `timedelta` or in
         seconds
-    :param max_held: maximum number of held events. If this number is exceeded, the run fails without losing events, and
-        can be restarted with a higher maximum
+    :param max_held: maximum number of held events. If this number is exceeded, the run fails without losing events. The
+        job can then be restarted from its checkpoint with a higher maximum
     """
 
     dependent: str
@@ -43,10 +44,10 @@ class DependsOn:
     max_held: int | Param = attrs.field(default=1_000_000, kw_only=True)
 
     def problems(self) -> list[str]:
-        """Return the problems with this declaration that do not depend on the job, as one sentence per problem."""
+        """Return the problems with this declaration that do not depend on the job, in one sentence per problem."""
         label = f"DependsOn({self.dependent!r}, on={self.on!r})"
         if not (isinstance(self.dependent, str) and isinstance(self.on, str)):
-            return [f"{label}: pass the names of two sources, and use a separate DependsOn for each pair"]
+            return [f"{label}: dependent and on must each be a source name: use one DependsOn per pair of sources"]
         problems = []
         threshold, most = self.threshold, self.max_held
         if not isinstance(threshold, timedelta | Param) or (

@@ -3,7 +3,8 @@
 Handlers, components and connectors use only `amadou` and its other public modules.
 
 - The current batch: `Batch`, `batch_of`, `Port`, `StateTable`, `Timers`; `KeylessSubject` for callbacks without a key.
-- Calling a handler: `callbacks_of` prevents changes to the handler's attributes; `known_components` records components.
+- Calling a handler: `callbacks_of` prevents callbacks from changing the handler's attributes; `known_components`
+  records new components.
 - Encoding: `pack` and `unpack` define the format of all data that is stored or sent between processes.
 - Checking: `check_key`, `declared_specs`, `params_of`.
 """

@@ -13,27 +13,27 @@
     │   ├── KeyTypeError
     │   ├── TooFarAheadError       beyond the job's `max_ahead`
     │   └── EventTypeError
-    ├── HandlerAttributeError  a callback changed an attribute of the handler, or code tried to replace a spec
+    ├── HandlerAttributeError  a callback changed an attribute of the handler, or code tried to replace or delete a spec
     ├── NotRunError            a callback returned a generator or coroutine, so the callback's code did not run
     ├── TimerError             a handler without `on_timer_expired` set a timer
     ├── KeylessError           a callback without a key used state or timers
-    ├── RecoverError           a window or join from an earlier run is due, but the handler does not provide it
+    ├── RecoverError           a window or join is due, but the handler neither declares nor recreates it
     ├── SpecError              a spec has invalid settings
     ├── CodecError
     │   ├── UnsupportedTypeError   amadou has no codec for a type
     │   ├── EncodeError            a value does not fit its spec, port or event
     │   └── StateDecodeError       stored state does not fit its spec
-    ├── PortError              a value was collected into a port without a sink
-    ├── SourceError            a source cannot be read
-    ├── SinkError              a sink cannot be written
+    ├── PortError              a port has no sink, or does not exist
+    ├── SourceError            a source has an invalid setting, or cannot be read
+    ├── SinkError              a sink has an invalid setting, or cannot be written to
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
     ├── TooManyHeldError       more events are held while a source is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
     ├── VectorizedPathError    a test run had different results on the vectorised and the per-event path
-    ├── PlatformError          Java or pyspark is missing, does not start, or has the wrong version
-    └── RunError               the engine failed, and the handler did not cause the failure
+    ├── PlatformError          Spark cannot start; for example, Java is missing or not a supported version
+    └── RunError               the run failed for a reason that no other error describes, such as a failure in Spark
 """
 
 import copyreg
@@ -48,7 +48,7 @@ _LIMIT = 200
 
 
 class AmadouError(Exception):
-    """The base class of amadou's errors.
+    """The base class of all errors that amadou defines.
 
     Errors store their details in attributes. Messages hide the values of `Secret`s. Instances of all subclasses
     can be pickled and copied, regardless of the parameters of `__init__`.
@@ -249,7 +249,7 @@ class HandlerAttributeError(AmadouError):
 
     :param handler: the handler's class name
     :param attribute: the attribute's name
-    :param kind: the spec's class name
+    :param kind: the spec's class name; has no meaning if the attribute is not a spec
     :param usage: the correct use of the spec; `None` if the attribute is not a spec
     :param did: the change to the attribute: ``set`` or ``deleted``
     """
@@ -311,19 +311,18 @@ class KeylessError(AmadouError):
     def __init__(self, callback: str) -> None:
         self.callback = callback
         super().__init__(
-            f"{callback} has no key, so it cannot use state or timers: use these in on_event instead. "
+            f"{callback} has no key, so it cannot use state or timers: use state and timers in on_event. "
             f"{callback} can only collect values"
         )
 
 
 class RecoverError(AmadouError):
-    """A window or join from an earlier run is due, but the handler neither declares it nor returns it from
-    `on_recover_window`.
+    """A window or join is due, but the handler neither declares it nor recreates it in `on_recover_window`.
 
     :param handler: the handler's class name
     :param name: the name of the window or join
     :param key: the key for which the window or join is due
-    :param why: the mistake in the result of `on_recover_window`; `None` if the handler did not create a component
+    :param why: the mistake in the return value of `on_recover_window`; `None` if the handler did not create a component
     :param noun: ``window`` or ``join``
     """
 
@@ -341,7 +340,7 @@ class RecoverError(AmadouError):
 
     @staticmethod
     def where_removed(name: str) -> str:
-        """Return the advice for a window or join that was removed from the handler on purpose."""
+        """Return the advice for users who removed a window or join from the handler on purpose."""
         return (
             f'If you removed {name!r} on purpose, use Job(retired={{{name!r}: "drop"}}) to drop its stored state, or '
             f'"keep" if you plan to declare {name!r} again'
@@ -353,7 +352,7 @@ class SpecError(AmadouError):
 
 
 class CodecError(AmadouError):
-    """A value cannot be encoded as msgpack or decoded from msgpack."""
+    """A type has no codec, or a value cannot be encoded or decoded."""
 
 
 class UnsupportedTypeError(CodecError):
@@ -431,7 +430,7 @@ class StateDecodeError(CodecError):
 
 
 class PortError(AmadouError):
-    """A value was collected into a port for which the job has no sink.
+    """A port has no sink, or does not exist.
 
     :param port: the port's name
     :param ports: the names of the ports that have a sink
@@ -441,15 +440,15 @@ class PortError(AmadouError):
         self.port = port
         self.ports = ports
         known = ", ".join(ports) or "none"
-        super().__init__(f"the port {port!r} has no sink (ports with a sink: {known}): add a sink for this port")
+        super().__init__(f"no sink for the port {port!r} (ports with a sink: {known}): correct the name, or add a sink")
 
 
 class SourceError(AmadouError):
-    """A source cannot be read."""
+    """A source has an invalid setting, or cannot be read."""
 
 
 class SinkError(AmadouError):
-    """A sink cannot be written."""
+    """A sink has an invalid setting, or cannot be written to."""
 
 
 class PluginError(AmadouError):
@@ -482,7 +481,9 @@ class CheckpointError(AmadouError):
 
 
 class PlatformError(AmadouError):
-    """Java or pyspark is missing, does not start, or has the wrong version."""
+    """Spark cannot start; for example, a required Python package is missing, or Java is missing or not a supported
+    version.
+    """
 
 
 class TooManyDeadLettersError(AmadouError):
@@ -490,7 +491,7 @@ class TooManyDeadLettersError(AmadouError):
 
     :param letters: number of failures since the checkpoint was created
     :param bound: the job's `max_dead_letters`
-    :param failures: descriptions of the most frequent failures, one string per failure
+    :param failures: descriptions of the most frequent kinds of failures, one string per kind
     :param callback: the callback whose failure rate exceeds the bound; `None` if the bound is a number of failures
     :param failed: number of the callback's failures
     :param calls: number of the callback's calls
@@ -538,7 +539,7 @@ class TooManyHeldError(AmadouError):
         self.held = held
         self.max_held = max_held
         super().__init__(
-            f"{held:,} events from source {source!r} are held, more than max_held={max_held:,} of "
+            f"{held:,} events from source {source!r} are held, more than max_held={max_held:,} in "
             f"DependsOn({source!r}, on={on!r}). No event is lost. Increase max_held, and run the job again with the "
             f"same checkpoint. The held events are processed when {on!r} has caught up"
         )
@@ -569,7 +570,7 @@ class VectorizedPathError(AmadouError):
     batch. The per-event path is the reference. This is a bug in amadou or in the component.
 
     :param name: the component's name, or ``key_event``
-    :param what: the result that differs, such as `outputs`, `state`, or `outcome` if one path failed
+    :param what: the result that differs, such as `outputs` or `state`; `outcome` if only one path failed
     :param vectorized: the vectorised path's result at the first difference, shortened
     :param per_event: the per-event path's result at the same position, shortened
     :param where: the position of the first entry that differs, and the number of entries on each path; the traceback if
@@ -590,7 +591,7 @@ class VectorizedPathError(AmadouError):
 
 
 class RunError(AmadouError):
-    """The engine failed, and the handler did not cause the failure."""
+    """A run failed for a reason that no other error describes, such as a failure in Spark."""
 
 
 def _type_name(type_: Any) -> str:

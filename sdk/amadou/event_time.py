@@ -13,7 +13,8 @@ FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
 LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 # Consecutive events often fall into the same step, and handlers often set a timer for a time that they have just used.
-# So the next result is often the same as the last one, and a comparison is five times as fast as datetime arithmetic.
+# So the next result is often the same as the last one, and checking for this is five times as fast as datetime
+# arithmetic.
 _last_step: tuple[timedelta, datetime, datetime] = (timedelta(0), EPOCH, EPOCH)
 _last_micros: tuple[datetime, int] = (EPOCH, 0)
 
@@ -64,7 +65,7 @@ def to_micros(timestamp: datetime) -> int:
         micros = (timestamp - EPOCH) // MICROSECOND
     except TypeError:
         raise NaiveTimestampError(timestamp) from None
-    if timestamp.tzinfo is UTC:  # in other time zones, two times that Python calls equal may differ (DST)
+    if timestamp.tzinfo is UTC:  # in other time zones, times that Python considers equal can differ (DST)
         _last_micros = (timestamp, micros)
     elif not FIRST_TIME <= timestamp <= LAST_TIME:
         raise TimestampRangeError(timestamp)

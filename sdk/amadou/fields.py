@@ -36,7 +36,9 @@ def is_named_tuple(class_: Any) -> bool:
 
 
 def fields_of(type_: Any) -> tuple[Field, ...]:
-    """Return the fields of an attrs class, a dataclass or a named tuple, in order; empty for other types."""
+    """Return the fields of an attrs class, a dataclass or a named tuple, in the order in which the fields are declared.
+    Return an empty tuple for other types.
+    """
     return _fields(get_origin(type_) or type_) if has_fields(type_) else ()
 
 

@@ -45,8 +45,8 @@ def amadou_register_codecs() -> Mapping[str, Callable[[Any], Any]]:  # type: ign
 
 @hookspec
 def amadou_register_metrics() -> Iterable[Metric]:  # type: ignore[empty-body]
-    """Register metrics. Every plugin can read the metrics in `Run.metrics`. Plugins that export metrics export these
-    metrics, too.
+    """Register metrics. Every plugin can read the metrics in `Run.metrics`. A plugin that exports metrics, such as
+    `PrometheusEndpoint`, exports these metrics, too.
     """
 
 
@@ -70,7 +70,8 @@ def amadou_prepare_job(job: Job) -> Job | None:
 
 @hookspec
 def amadou_prepare_session(job: Job, settings: dict[str, str]) -> None:
-    """Change the settings of a new `SparkSession`, in place. The settings of an existing session do not change.
+    """Change the settings for a new `SparkSession` by changing `settings` in place. The settings of an existing session
+    do not change.
 
     :param settings: the settings from amadou and the command line, by name
     """
@@ -78,8 +79,8 @@ def amadou_prepare_session(job: Job, settings: dict[str, str]) -> None:
 
 @hookspec
 def amadou_run_started(run: Run) -> None:
-    """Called when a run starts, after its sources and sinks have been checked and before the first batch. A plugin that
-    raises an `AmadouError` ends the run.
+    """Called when a run starts, after amadou has checked the run's sources and sinks, and before the first batch. A
+    plugin that raises an `AmadouError` ends the run.
     """
 
 
@@ -97,8 +98,8 @@ def amadou_spark_progress(run: Run, progress: Mapping[str, Any]) -> None:
     """Called with Spark's progress report on a batch, after `amadou_batch_completed` for the same batch and before
     `amadou_batch_completed` for the next batch. Not called for a batch that failed.
 
-    :param progress: the fields of Spark's `StreamingQueryProgress` under Spark's names: ``durationMs``,
-        ``stateOperators`` …
+    :param progress: the fields of Spark's `StreamingQueryProgress` under Spark's names, such as ``durationMs`` and
+        ``stateOperators``
     """
 
 

@@ -13,12 +13,12 @@ def valid(text: str) -> str:
 def shown_value(value: Any, limit: int | None = None) -> str:
     """Return the `repr` of a value, or the name of its type if `repr` fails.
 
-    :param limit: maximum number of characters; a limit also hides secrets. `None` to return the entire `repr`, with
-        any secrets in it
+    :param limit: maximum number of characters; a limit also hides secrets. `None` to return the entire `repr`,
+        including any secrets
     """
     try:
         text = valid(repr(value))
-    except Exception as error:  # raised by the user's class or by too deep nesting
+    except Exception as error:  # a class's repr can raise any error, and deep nesting a RecursionError
         text = f"<{type(value).__name__}, whose repr failed: {type(error).__name__}>"
     return text if limit is None else shortened(text, limit)
 

@@ -119,7 +119,7 @@ def test_a_snapshot_refuses_a_source_that_a_later_run_did_without(test_run: Make
     alone = test_run(first, snapshot=with_both)
     assert test_run(both, snapshot=alone.snapshot()).run().state("total", "k") == 2  # nothing was read without it
     alone.add_record(event(1, "add_one")).run()
-    with pytest.raises(CheckpointError, match="earlier runs read the source 'b', but the last run did not have it"):
+    with pytest.raises(CheckpointError, match="earlier runs read but the last run lacked: 'b'"):
         test_run(both, snapshot=alone.snapshot())
     renamed = test_run(job(Keeper(), "a", "c"), snapshot=alone.snapshot())
     assert renamed.add_record(event(2, "add_one"), "c").run().state("total", "k") == 4

@@ -249,13 +249,13 @@ def test_quantiles_are_given_in_the_order_asked_for() -> None:
 
 @pytest.mark.parametrize("quantiles", [[], [0.5, 1.5], [-0.1], 0.5, ["a"], "ab", None, [None], [Decimal("NaN")]])
 def test_a_quantile_lies_between_0_and_1(quantiles: Any) -> None:
-    with pytest.raises(AggregateError, match=r"needs at least one quantile from 0 to 1, as in quantiles=\[0.5, 0.99\]"):
+    with pytest.raises(AggregateError, match=r"needs one or more quantiles from 0 to 1, such as quantiles=\[0.5, "):
         Quantiles("x", quantiles)
 
 
 @pytest.mark.parametrize("accuracy", [0, 1, "a", None, float("nan")])
 def test_an_accuracy_lies_between_0_and_1(accuracy: Any) -> None:
-    with pytest.raises(AggregateError, match=r"needs an accuracy between 0 and 1, as in accuracy=0\.01"):
+    with pytest.raises(AggregateError, match=r"needs an accuracy above 0 and below 1, such as accuracy=0\.01"):
         Quantiles("x", [0.5], accuracy=accuracy)
 
 
@@ -264,7 +264,7 @@ def test_what_is_asked_of_an_aggregate_can_be_named_alone() -> None:
     assert result(Quantiles(quantiles=[0.5]), [0, 0, 7]) == [0.0]
     with pytest.raises(AggregateError, match="needs a positive integer n, such as"):
         MovingAverage()
-    with pytest.raises(AggregateError, match="needs at least one quantile"):
+    with pytest.raises(AggregateError, match="needs one or more quantiles"):
         Quantiles("x")
 
 
@@ -334,8 +334,8 @@ def test_numbers_and_durations_do_not_mix(number: Any) -> None:
 
 
 def test_what_no_duration_and_no_decimal_can_be_says_so() -> None:
-    with pytest.raises(AggregateError, match="is beyond the range of a timedelta: sum seconds instead"):
+    with pytest.raises(AggregateError, match="exceeds a timedelta's range: sum numbers of seconds instead"):
         result(Sum(), [timedelta.max, timedelta.max])
     assert result(Mean(), [timedelta.max, timedelta.max]) == timedelta.max
-    with pytest.raises(AggregateError, match="an exact sum would exceed 100000 digits"):
+    with pytest.raises(AggregateError, match="an exact sum would exceed 100,000 digits"):
         result(Sum(), [Decimal("1E+200000"), Decimal(1)])

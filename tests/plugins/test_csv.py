@@ -105,9 +105,9 @@ def test_each_file_has_its_own_header_and_files_follow_each_other_by_path(tmp_pa
     [
         (b"a,b\n1,2\n3\n4,5\n", 3, "3\n", "expected 2 cells, got 1"),
         (b"a,b\n1,2\n\n3,4,5\n4,5\n", 4, "3,4,5\n", "expected 2 cells, got 3"),
-        (b'a,b\n1,2\n"3"x,4\n4,5\n', 3, '"3"x,4\n', "the row has misplaced quotes"),
-        (b'a,b\n1,2\n"3\n"x,4\n4,5\n', 3, '"3\n"x,4\n', "the row has misplaced quotes"),
-        (b'a,b\n1,2\n4,5\n"3,\n4\n', 4, '"3,\n4\n', "the row has misplaced quotes"),
+        (b'a,b\n1,2\n"3"x,4\n4,5\n', 3, '"3"x,4\n', "quotes are misplaced"),
+        (b'a,b\n1,2\n"3\n"x,4\n4,5\n', 3, '"3\n"x,4\n', "quotes are misplaced"),
+        (b'a,b\n1,2\n4,5\n"3,\n4\n', 4, '"3,\n4\n', "quotes are misplaced"),
         (b"a,b\n1,2\n\xff,4\n4,5\n", 3, "\\xff,4\n", "the row is not valid utf-8"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_row_that_cannot_be_read_ends_the_run_and_is_named(tmp_path: Path) -> 
     ("content", "why"),
     [
         (b"\na,b,a\n1,2,3\n", r"views\.csv, line 2: two columns have the name 'a'"),
-        (b'a,"b"x\n', r"views\.csv, line 1: the row has misplaced quotes"),
+        (b'a,"b"x\n', r"views\.csv, line 1: quotes are misplaced"),
         (b"a,\xff\n1,2", r"views\.csv, line 1: the row is not valid utf-8"),
     ],
 )
@@ -176,10 +176,10 @@ def test_the_files_that_spark_hands_over_are_read_as_local_ones(tmp_path: Path) 
         ({"encoding": "hex"}, "encoding must be a Python text encoding, .*, not 'hex'"),
         ({"encoding": "undefined"}, "encoding must be a Python text encoding, .*, not 'undefined'"),
         ({"encoding": None}, "encoding must be a Python text encoding, .*, not None"),
-        ({"columns": ""}, "columns must be a list of names"),
-        ({"columns": 5}, "columns must be a list of names"),
+        ({"columns": ""}, "columns must be a non-empty list of names"),
+        ({"columns": 5}, "columns must be a non-empty list of names"),
         ({"columns": "a,b,a"}, "two columns have the name 'a'"),
-        ({"columns": []}, "columns must be a list of names"),
+        ({"columns": []}, "columns must be a non-empty list of names"),
         ({"columns": ["a", "b", "a"]}, "two columns have the name 'a'"),
         ({"max_files_per_batch": 0}, "max_files_per_batch must be a positive integer"),
     ],

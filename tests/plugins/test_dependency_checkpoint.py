@@ -302,9 +302,9 @@ def test_what_is_no_dependency_is_an_error(given: Any) -> None:
         Checkpoint("activities", None, given)
 
 
-@pytest.mark.parametrize("names", [(), ("weather", "weather")])
-def test_a_checkpoint_needs_dependencies_with_names_of_their_own(names: tuple[str, ...]) -> None:
-    with pytest.raises(DependencyError, match="pass at least one dependency, each with a different name"):
+@pytest.mark.parametrize(("names", "told"), [((), "pass a dependency"), (("weather", "weather"), "its own name")])
+def test_a_checkpoint_needs_dependencies_with_names_of_their_own(names: tuple[str, ...], told: str) -> None:
+    with pytest.raises(DependencyError, match=told):
         Checkpoint("activities", None, [Dependency(name, None) for name in names])
 
 
@@ -751,7 +751,7 @@ def test_what_a_checkpoint_did_not_keep_is_an_error(key: str, entry: Any, tmp_pa
 
     with pytest.raises(
         DependencyError,
-        match=f"the entry '{key}' of the cache SqliteCache.* is not from a Checkpoint: remove the entry",
+        match=f"the entry '{key}' in the cache SqliteCache.* was not stored by a Checkpoint: remove the entry",
     ):
         checkpoint(cache=cache)
     cache.close()
@@ -765,10 +765,10 @@ def test_a_damaged_entry_of_a_sqlite_cache_is_an_error(value: Any, tmp_path: Pat
         database.execute("UPDATE entries SET value = ?", (value,))
     database.close()
 
-    with pytest.raises(DependencyError, match=r"the entry '_/activities' of the cache .*cache\.db cannot be read"):
+    with pytest.raises(DependencyError, match=r"the entry '_/activities' of .*cache\.db cannot be read: delete it"):
         cache["_/activities"]
     with pytest.raises(
-        DependencyError, match=r"the entry '_/activities' cannot be read from the cache SqliteCache\('.*cache\.db'\)"
+        DependencyError, match=r"cannot read '_/activities' from cache SqliteCache\('.*cache\.db'\): check the cache"
     ):
         checkpoint(cache=cache)
     cache.close()
@@ -776,7 +776,7 @@ def test_a_damaged_entry_of_a_sqlite_cache_is_an_error(value: Any, tmp_path: Pat
 
 def test_a_cache_that_cannot_be_read_is_an_error() -> None:
     with pytest.raises(
-        DependencyError, match=r"the entry '_/activities' cannot be read from the cache \[\]: list indices must be"
+        DependencyError, match=r"cannot read '_/activities' from cache \[\]: check the cache \(list indices must be"
     ):
         checkpoint(cache=[])
 

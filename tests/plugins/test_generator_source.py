@@ -128,7 +128,7 @@ def test_a_source_may_have_its_own_key_event() -> None:
         ({"count": 0}, "count must be a positive integer, not 0"),
         ({"count": 1.5}, "count must be a positive integer"),
         ({"count": True}, "count must be a positive integer"),
-        ({"rate": 0}, "rate must be a positive number of records per second, not 0"),
+        ({"rate": 0}, "rate must be a positive, finite number of records per second, not 0"),
         ({"rate": math.inf}, "rate must be"),
         ({"rate": math.nan}, "rate must be"),
         ({"rate": "5"}, "rate must be"),

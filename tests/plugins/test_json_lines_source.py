@@ -64,12 +64,14 @@ def test_a_line_that_is_no_json_ends_the_run_and_shows_itself(tmp_path: Path) ->
         run(views, engine="embedded")
     assert raised.value.source == "in"
     assert raised.value.error == (
-        """SourceError: JsonLinesSource: the line b'{"value": ' is not JSON: unexpected end of data (at character 11)"""
+        """SourceError: JsonLinesSource: the line b'{"value": ' is not JSON: """
+        "correct the line (unexpected end of data at character 11)"
     )
 
 
 def test_a_long_line_is_shown_by_its_beginning() -> None:
-    with pytest.raises(SourceError, match=r"the line b'\[1, x{94}… is not JSON: .* \(at character 5\)$") as raised:
+    told = r"the line b'\[1, x{94}… is not JSON: correct the line \(.* at character 5\)$"
+    with pytest.raises(SourceError, match=told) as raised:
         JsonLinesSource.decode(b"[1, " + b"x" * 10_000)
     assert isinstance(raised.value.__cause__, orjson.JSONDecodeError)
 

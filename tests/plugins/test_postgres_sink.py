@@ -574,7 +574,7 @@ def test_in_a_schema_that_an_administrator_made_the_sink_makes_its_tables(sums: 
         ({"url": "host=x password=hunter22"}, "needs a url such as postgresql://"),
         (
             {"url": Secret("postgresql://me:hunter22@host/x")},
-            "as a string and not a Secret: pass the password as password=",
+            "If it is a Secret, make it a string and pass the password as password=",
         ),
         ({"url": "postgresql://[::1/x"}, "needs a url such as postgresql://"),
         ({"table": "a.b.c"}, "table must be a name such as sums or public.sums"),

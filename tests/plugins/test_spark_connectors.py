@@ -208,7 +208,7 @@ def test_what_a_record_has_can_be_selected(spark: Any) -> None:
         (SparkSource("parquet", options={"path": "/nowhere"}), "cannot be read: .*chema"),
         (
             SparkSource("rate", select=["missing + 1"]),
-            "cannot be read: .*missing.*Correct the source's options, schema or select",
+            "cannot be read: .*missing.*Correct the source's format, options, schema or select",
         ),
         (SparkSource("kafka", options={"a": Secret("hidden-in-source")}), "cannot be read: "),
     ],

@@ -197,7 +197,7 @@ def test_an_event_of_another_key_is_told() -> None:
         TestRun(job(Mistaken())).add_record(event(0)).run()
     assert caught.value.error == (
         "WindowEventError: the window 'window' cannot accept the event at 1970-01-01T00:00:00+00:00: its key is 'b', "
-        "but the subject has the key 'a': pass an event of this subject"
+        "but the subject has the key 'a': pass an event with this key"
     )
 
 

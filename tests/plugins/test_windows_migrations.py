@@ -68,7 +68,7 @@ def refused(before: Recorder, after: Recorder, told: str) -> None:
     [
         (None, "which migrate= returned: return a mapping with accumulators for 'sum', 'n'"),
         (3, "cannot continue from 3, which migrate= returned: return a mapping"),
-        ({"n": 2}, "the mapping lacks 'sum'. Use create() for an aggregate that starts empty"),
+        ({"n": 2}, "add accumulators for 'sum'; an aggregate's create() returns an empty one"),
         (
             {"sum": Sum().create(), "n": None},
             "Count() cannot continue from None, which migrate= returned: return an accumulator like 0",

@@ -323,5 +323,5 @@ def test_a_window_that_was_made_at_run_time_is_made_again() -> None:
 def test_a_letter_of_a_window_that_the_handler_lacks_is_told() -> None:
     run = TestRun(job(CompositeAggregate(True))).add_record(event(1, 3)).add_watermark(at(7))
     letters = letters_of(run.run().dead_letters)
-    with pytest.raises(LoadError, match=r"the handler lacks the window or join '\w+' of a dead letter: declare it"):
+    with pytest.raises(LoadError, match=r"a dead letter needs the window or join '\w+': declare it in the handler"):
         plan_of(letters, job(Feeding(False)), set())

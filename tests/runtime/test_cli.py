@@ -139,7 +139,7 @@ def test_flushing_input_without_an_end_is_refused_before_spark_starts(tmp_path: 
 
 def test_an_error_is_a_message_without_a_traceback_of_ours() -> None:
     for arguments, message in (
-        (("none.py",), "cannot load none.py: the file none.py does not exist"),
+        (("none.py",), "cannot load none.py: none.py does not exist"),
         (("cli_totals.py", "-p", "VIEW=1"), "the job 'totals' has no parameter VIEW (its parameters: VIEWS)"),
         (("cli_totals.py", "-p", "VIEWS=none.jsonl"), "LinesSource('none.jsonl'): there is no file or directory"),
     ):

@@ -65,7 +65,7 @@ def test_a_file_that_imports_from_its_package_is_to_be_named_as_a_module(
     for made in (package, package.parent):
         (made / "__init__.py").touch()
 
-    told = "it uses relative imports, so it cannot be loaded as a file: load it as the module "
+    told = "the file uses relative imports: load it as the module "
     assert f"{told}load_relative.inner.load_views" in refusal("load_relative/inner/load_views.py")
     assert f"{told}load_relative.inner.load_views:other" in refusal("load_relative/inner/load_views.py:other")
     assert load_job("load_relative.inner.load_views:other").name == "other"
@@ -102,7 +102,7 @@ def test_a_file_that_is_named_like_a_module_in_use_is_refused(tmp_path: Path) ->
 
 
 def test_a_missing_file_is_told() -> None:
-    assert "the file in/views.py does not exist" in refusal("in/views.py:job")
+    assert "in/views.py does not exist" in refusal("in/views.py:job")
     assert f"looked in {os.getcwd()}" in refusal("views.py")
 
 

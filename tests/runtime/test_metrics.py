@@ -213,8 +213,8 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
         for name, why in {
             "broken": "ZeroDivisionError: integer division or modulo by zero",
             "wordy": "TypeError: it returned 'many', not a number",
-            "single": "TypeError: it returned 1, not a mapping of port to numbers",
-            "mixed": "TypeError: it returned {'out': 'many'}, not a mapping of port to numbers",
+            "single": "TypeError: it returned 1, not a mapping from values of the label port to numbers",
+            "mixed": "TypeError: it returned {'out': 'many'}, not a mapping from values of the label port to numbers",
         }.items()
     ]
 
@@ -224,7 +224,7 @@ def test_a_metric_that_fails_is_told_once_and_left_out(caplog: pytest.LogCapture
     [
         (
             [Metric("amadou_events", "Events.", "counter", lambda batch: 1)],
-            "the plugin metrics already has amadou_events: choose a different name",
+            "the plugin metrics already has the metric 'amadou_events': choose a different name",
         ),
         (["events"], "it returned 'events', not an amadou.Metric"),
         (None, "TypeError: 'NoneType' object is not iterable"),

@@ -347,7 +347,7 @@ def test_a_plugin_that_a_job_names_must_be_one(installed: Any, text: str, why: s
 
 @pytest.mark.parametrize(
     ("plugin", "why"),
-    [(None, "it is None: use a module name"), ("my plug!", "not a plugin reference: use a module name, or module:")],
+    [(None, "hooks, not None"), ("my plug!", "a plugin's name must be a module name, or module:")],
 )
 def test_what_can_be_no_plugin_is_refused(plugin: Any, why: str) -> None:
     with pytest.raises(PluginError, match=why):
@@ -384,7 +384,7 @@ def test_what_is_turned_off_must_be_there(
     installed("quiet_plugin", "@hookimpl\ndef amadou_run_failed(error): pass\n")
     monkeypatch.setenv("AMADOU_PLUGINS_OFF", "quite_plugin")
     Plugins()
-    assert "plugins that are not installed: quite_plugin. Use these names: all, quiet_plugin" in caplog.text
+    assert "not installed: quite_plugin. Correct the names (valid names: all, quiet_plugin)" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["", "0", "false"])

@@ -18,7 +18,7 @@ PROGRESS = Progress(
     seconds=0.0,
 )
 LINE = (
-    "1,200 batches · 123,457 events/s · watermark 2025-01-01T00:01:00Z · state 5.0 MiB of 1,000 keys · 3 late · "
+    "1,200 batches · 123,457 events/s · watermark 2025-01-01T00:01:00Z · state 5.0 MiB for 1,000 keys · 3 late · "
     "4,000 timers pending"
 )
 

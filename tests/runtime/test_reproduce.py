@@ -171,7 +171,7 @@ def test_one_line_alone(letters: Path, tmp_path: Path) -> None:
     [
         (["nowhere.jsonl"], "cannot be read"),
         (["fence_job.py"], "line 1 is not a dead letter"),
-        (["empty.jsonl"], "contains no dead letters"),
+        (["empty.jsonl"], "no dead letters were found: check the path"),
         (["all.jsonl", "--line", "99"], "line 99 does not exist: the file ends at line "),
         (["all.jsonl", "empty.jsonl", "--line", "1"], "a line number requires a single file: pass only one file"),
         (["out"], "the directory contains no dead_letters-"),

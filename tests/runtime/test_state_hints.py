@@ -168,7 +168,7 @@ def test_a_retired_name_that_is_misspelt_is_told(misspelt: str) -> None:
     problem = state_problem(after, KNOWN, described(after))
     meant = "total" if misspelt == "totals" else "per_minute"
     assert problem == (
-        f"retired contains {misspelt!r}, but no earlier run declared this name. 'conformance' no longer "
+        f"retired contains {misspelt!r}, but no earlier run declared this name. The job 'conformance' no longer "
         f"declares the similar name {meant!r}: correct the name, or also add {meant!r} to retired"
     )
 

@@ -115,13 +115,13 @@ def test_a_handler_with_the_callback_has_timers() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"name": ""}, "the name must be a non-empty string, not ''"),
-        ({"name": 5}, "the name must be a non-empty string, not 5"),
+        ({"name": ""}, "the name must be a non-blank string, not ''"),
+        ({"name": 5}, "the name must be a non-blank string, not 5"),
         ({"handler": Counter}, "the handler is the class Counter: pass an instance, Counter()"),
         ({"handler": "counter"}, "the handler must be an instance of a subclass of amadou.Handler, not 'counter'"),
         ({"sources": {}}, "the job has no source: add one to sources"),
         ({"sources": {"in": "file"}}, "sources['in'] must be an amadou.Source, not 'file'"),
-        ({"sources": {"": MemorySource()}}, "sources: the name must be a non-empty string, not ''"),
+        ({"sources": {"": MemorySource()}}, "a name in sources must be a non-empty string, not ''"),
         ({"sources": MemorySink()}, "sources must be a mapping from names to amadou.Source, not MemorySink(0 records)"),
         ({"sinks": {"sums": MemorySource()}}, "sinks['sums'] must be an amadou.Sink, not MemorySource(0 records)"),
         ({"sinks": {"sums": []}}, "sinks['sums'] is empty: add at least one sink"),
@@ -220,11 +220,11 @@ def test_a_handler_with_the_callback_has_timers() -> None:
         ({"dependencies": "weather"}, "dependencies must be a list of amadou.DependsOn, not 'weather'"),
         (
             {"dependencies": [DependsOn("in", on="weather")]},
-            "dependencies refers to 'weather', but the job has no source with this name (sources: in): "
+            "a dependency refers to 'weather', but the job has no source with this name (sources: in): "
             "correct the name, or add the source",
         ),
         ({"dependencies": [DependsOn("in", on="in")]}, "a source cannot depend on itself"),
-        ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): pass the names of two sources"),  # type: ignore
+        ({"dependencies": [DependsOn("in", on=["a"])]}, "on=['a']): dependent and on must each be"),  # type: ignore
         (
             {"sources": TWO, "dependencies": [DependsOn("in", on="other", threshold=timedelta(0) - timedelta(1))]},
             "DependsOn('in', on='other'): threshold must be zero or more, as a timedelta or in seconds",
@@ -354,7 +354,7 @@ def test_a_parameter_is_checked_like_any_setting() -> None:
 
 
 def test_a_name_of_a_source_that_is_not_a_string_is_a_mistake_beside_others() -> None:
-    with pytest.raises(JobError, match="the name must be a non-empty string, not 1") as caught:
+    with pytest.raises(JobError, match="the name must be a non-blank string, not 1") as caught:
         job(sources={1: MemorySource()}, dependencies=[DependsOn("a", on="b")])
     assert "(sources: 1)" in str(caught.value)
 

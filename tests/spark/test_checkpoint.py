@@ -154,7 +154,7 @@ def test_a_source_that_went_and_comes_back_is_refused(play: Callable[..., list[A
     with pytest.raises(CheckpointError, match="key_groups"):
         play("a", "c", key_groups=8)
     assert play("a", "c") == [("c", 1)]
-    with pytest.raises(CheckpointError, match="earlier runs read the source 'more', but the last run did not have it"):
+    with pytest.raises(CheckpointError, match="earlier runs read but the last run lacked: 'more'"):
         play("a", "c", more_sources=more)
     assert sorted(play("a", "c", more_sources={"more again": MemorySource("ab")})) == [("a", 3), ("b", 2)]
 

@@ -166,4 +166,4 @@ def test_what_came_while_no_run_looked_is_not_late(spark: Any, tmp_path: Path) -
 
 def told_lost(log: str) -> int:
     """How many keys warnings say lost something."""
-    return sum(map(int, re.findall(r"window lost its in-memory state of (\d+) keys", log)))
+    return sum(map(int, re.findall(r"window lost its in-memory state for (\d+) keys", log)))

@@ -10,15 +10,16 @@ value (a mapping key or an attribute), a function of the event, or `None` for th
 `None` and NaN are missing values. Every built-in aggregate skips missing values, except that `Count()` counts every
 event.
 
-Results are the same to the last bit, regardless of the order in which events are added and accumulators are merged.
-Sums of floats are exact and rounded once. Aggregates that set `ordered`, such as `First`, are the exception: their
-results depend on the order of the events.
+The result of an aggregate that sets `ordered`, such as `First`, depends on the order of the events. The results of all
+other built-in aggregates are the same to the last bit, regardless of the order in which events are added and
+accumulators are merged. Sums of floats are exact and rounded once.
 
-Ties are broken by a fixed order of values: numbers by size, then strings, bytes, aware datetimes, dates, durations, and
-finally all other values, by a canonical string. Equal numbers of different types are ordered by type name.
+Built-in aggregates break ties by a fixed order of values: numbers in numerical order, then strings, bytes, aware
+datetimes, dates, durations, and finally all other values, by a canonical string. Equal numbers of different types are
+ordered by type name.
 
-A custom aggregate needs the methods `create`, `add`, `result` and, unless it sets `mergeable = False`, `merge`. The
-base class `Aggregate` documents these methods and has defaults for the others.
+A custom aggregate needs the methods `create`, `add`, `result` and, unless the aggregate sets `mergeable = False`,
+`merge`. The base class `Aggregate` documents these methods, and has default implementations of all other methods.
 """
 
 from amadou_plugins.aggregates._aggregate import Aggregate

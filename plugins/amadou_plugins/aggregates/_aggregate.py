@@ -18,12 +18,12 @@ _COLUMN_METHODS = frozenset(
 
 
 class Aggregate(ABC, Generic[A, R]):
-    """Aggregates the events of a window or a key.
+    """Aggregates the events in a window, or all events of a key.
 
-    Events are added to an accumulator, which is stored between batches. An accumulator can contain anything that an
-    event's value can contain: `None`, numbers, strings, bytes, lists, dicts with string or integer keys, and so on.
-    amadou can replace the accumulator with an equal copy at any time. The aggregate contains only settings and does not
-    change.
+    amadou adds events to an accumulator, and stores the accumulator between batches. An accumulator can contain
+    anything that an event's value can contain: `None`, numbers, strings, bytes, lists, dicts with string or integer
+    keys, and so on. amadou can replace the accumulator with an equal copy at any time. The `Aggregate` object itself
+    contains only settings, and does not change.
 
     An aggregate that returns the longest string::
 
@@ -44,9 +44,9 @@ class Aggregate(ABC, Generic[A, R]):
     __slots__ = ()
 
     def __init_subclass__(cls) -> None:
-        """Reset the column methods of a class that overrides a method for single accumulators, but no column method.
-        Inherited column methods would ignore the override, so the class gets the column methods of `Aggregate`. If the
-        class does not define `kind`, `has_kinds` is reset, too.
+        """Reset the column methods of a class that overrides `create`, `add`, `merge` or `result`, but no column
+        method. Inherited column methods would ignore the override, so the class gets the column methods of `Aggregate`.
+        If the class does not define `kind`, `has_kinds` is also reset to `False`.
         """
         super().__init_subclass__()
         if not _COLUMN_METHODS.isdisjoint(vars(cls)) or _METHODS.isdisjoint(vars(cls)):
@@ -57,7 +57,7 @@ class Aggregate(ABC, Generic[A, R]):
             cls.has_kinds = False
 
     mergeable: bool = True
-    """`True` if accumulators can be merged, as when two sessions become one."""
+    """`True` if accumulators can be merged, as when two session windows become one."""
 
     ordered: bool = False
     """`True` if the result depends on the order of the events in the stream."""
@@ -67,38 +67,38 @@ class Aggregate(ABC, Generic[A, R]):
 
     @property
     def fields(self) -> frozenset[str] | None:
-        """Names of the fields of an event's value that the aggregate reads; `None` if it may read anything."""
+        """Names of the fields that the aggregate reads from an event's value; `None` if it may read everything."""
         return None
 
     @abstractmethod
     def create(self) -> A:
-        """Return a new accumulator without any events."""
+        """Return a new, empty accumulator."""
 
     @abstractmethod
     def add(self, accumulator: A, event: KeyedEvent[Any]) -> A:
-        """Add an event, and return the changed accumulator or a new one."""
+        """Add an event to an accumulator. Return the changed accumulator, or a new one."""
 
     def add_all(self, accumulator: A, events: Sequence[KeyedEvent[Any]]) -> A:
-        """Add several events, with the same result as calling `add` for each event. Override this method if events can
-        be added faster in bulk.
+        """Add several events to an accumulator, with the same result as calling `add` for each event. Override this
+        method if events can be added faster in bulk.
         """
         for event in events:
             accumulator = self.add(accumulator, event)
         return accumulator
 
     def merge(self, left: A, right: A) -> A:
-        """Return an accumulator for the events of both accumulators. The method may change `left`, but must not change
-        `right`.
+        """Return an accumulator with the events from two accumulators. The method may change `left`, but must not
+        change `right`.
 
-        If the aggregate is `ordered`, the events of `left` come first.
+        If the aggregate is `ordered`, the events in `left` precede the events in `right`.
         """
         hint = ": define merge, or set mergeable = False" if self.mergeable else ""
         raise AggregateError(repr(self), f"cannot merge accumulators{hint}")
 
     def kind(self, accumulator: A) -> Any:
-        """Return the kind of an accumulator's values, as a string or as a dict of kinds by name; `None` if the
-        accumulator has no kind. Accumulators of different kinds cannot be merged. A window rejects an event that would
-        add a second kind.
+        """Return the kind of an accumulator's values, as a string or, for a mapping of aggregates, as a dict of kinds
+        by name. Return `None` if the accumulator has no kind. Accumulators of different kinds cannot be merged. A
+        window rejects an event that would add a value of a second kind.
         """
         return None
 
@@ -117,7 +117,9 @@ class Aggregate(ABC, Generic[A, R]):
 
     @property
     def layout(self) -> Any:
-        """Name of a column's layout, or a dict of layouts by name; `None` if a column is a list of accumulators."""
+        """Name of a column's layout or, for a mapping of aggregates, a dict of layouts by name; `None` if a column is a
+        list of accumulators.
+        """
         kind: Any = type(self)
         return None if kind.accumulators is Aggregate.accumulators else kind.accumulators.__qualname__
 
@@ -134,7 +136,9 @@ class Aggregate(ABC, Generic[A, R]):
         column.extend(self.create() for _ in range(number))
 
     def taken(self, column: Any, at: Iterable[int]) -> Any:
-        """Return a column of the accumulators at these positions. The caller does not use the original column again."""
+        """Return a column with the accumulators at the given positions of a column. The caller does not use the
+        original column again.
+        """
         return list(map(column.__getitem__, at))
 
     def add_each(self, column: Any, at: Sequence[int], events: EventColumns) -> None:
@@ -157,14 +161,14 @@ class Aggregate(ABC, Generic[A, R]):
             column[position] = self.merge(column[position], accumulator)
 
     def results(self, column: Any) -> list[R]:
-        """Return the result of each accumulator."""
+        """Return the result of each accumulator in a column."""
         return list(map(self.result, column))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(settings(self))})"
 
     def structure(self) -> Any:
-        """Return the aggregate's identity in checkpoints: a string, or a dict of identities by name. Entries of
-        the dict can be added or removed between runs.
+        """Return the aggregate's identity in checkpoints: a string or, for a mapping of aggregates, a dict of
+        identities by name. Entries can be added to this dict, or removed from it, between runs.
         """
         return shown_aggregate(self)

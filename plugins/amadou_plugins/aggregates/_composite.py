@@ -59,7 +59,8 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
         in the column
     :param layout: `layout` of the aggregate that stored the column
     :param number: number of accumulators
-    :raises AggregateError: the column can be read only by the class of the aggregate that stored it
+    :raises AggregateError: only the class of the aggregate that stored the column can read it, and `aggregate` has a
+        different class
     """
     if layout is None:
         return list(column)
@@ -79,10 +80,10 @@ def accumulators_of(aggregate: Aggregate[Any, Any], layout: Any, column: Any, nu
 
 
 def forget_removed(aggregate: Aggregate[Any, Any], accumulator: Any) -> bool:
-    """Remove the accumulators of removed aggregates from a composite's accumulator. An aggregate that is added again
+    """Remove the accumulators of removed aggregates from a composite accumulator. An aggregate that is later added
     under the same name then starts empty.
 
-    :returns: `True` if an entry was removed
+    :returns: `True` if an accumulator was removed, including from a nested composite
     """
     if not isinstance(aggregate, CompositeAggregate) or not isinstance(accumulator, dict):
         return False
@@ -104,10 +105,11 @@ def _dicts(*names: str) -> Callable[[Iterable[tuple[Any, ...]]], list[dict[str, 
 
 @attrs.frozen(repr=False)
 class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
-    """Several aggregates of the same events; the result is a dict of their results by name.
+    """Several aggregates of the same events; the result is a dict that maps the aggregates' names to their results.
 
-    The composite is mergeable if all its aggregates are mergeable, and ordered if any of them is ordered. The state is
-    stored by name: an aggregate with a new name starts empty, and the state of a removed aggregate is dropped.
+    The composite is mergeable if all its aggregates are mergeable, and ordered if any of them is ordered. The state of
+    each aggregate is stored under its name: an aggregate with a new name starts empty, and the state of a removed
+    aggregate is dropped.
 
     :param aggregates: mapping of names to aggregates or to nested mappings
     :raises NotAnAggregateError: the mapping is empty, a name is not a string, or a value is neither an aggregate nor a
@@ -157,7 +159,7 @@ class CompositeAggregate(Aggregate[Accumulators, dict[str, Any]]):
     def merge(self, left: Accumulators, right: Accumulators) -> Accumulators:
         if not self.mergeable:
             stuck = ", ".join(name for name, part in self.aggregates.items() if not part.mergeable)
-            raise AggregateError(repr(self), f"cannot merge accumulators of {stuck}: check mergeable before merging")
+            raise AggregateError(repr(self), f"cannot merge accumulators of {stuck}: check mergeable first")
         self._fit(left)
         for name, part in self.aggregates.items():
             if name in right:

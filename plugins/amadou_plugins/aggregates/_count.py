@@ -9,7 +9,7 @@ from amadou_plugins.aggregates._reading import OneValue, fields_read, is_missing
 
 @attrs.frozen(repr=False)
 class Count(OneValue[int, int]):
-    """The number of events; with `of`, the number of events that have this value.
+    """The number of events. With `of`, only events that have this value are counted.
 
     :param of: the value; events in which this value is `None` or NaN are not counted. By default, every event is
         counted

@@ -17,7 +17,8 @@ Distinct: TypeAlias = dict[int | str, bool] | bytes
 """An accumulator: a dict with the values' identities as keys, or a serialized sketch of the identities."""
 
 _LOG_REGISTERS = 12
-"""2**12 registers: 4 KiB, and a standard error of 1.04 / sqrt(4096)."""
+"""Base-2 logarithm of the number of registers. 4,096 registers take 4 KiB and give a standard error of 1.04 /
+sqrt(4096)."""
 
 
 @attrs.frozen(repr=False)
@@ -33,7 +34,7 @@ class DistinctCount(OneValue[Distinct, int]):
 
     :param of: the values, of any type that an event's value can contain; `None` and NaN are skipped
     :param approximate: `True` for an approximate count; an exact count stores every distinct value
-    :raises AggregateError: the library for approximate counts is not installed
+    :raises AggregateError: `approximate` is set, but the library for approximate counts is not installed
     """
 
     approximate: bool = attrs.field(default=False, kw_only=True)
@@ -69,7 +70,7 @@ class DistinctCount(OneValue[Distinct, int]):
         if isinstance(left, dict) and isinstance(right, dict):
             left.update(right)
             return left
-        raise AggregateError(repr(self), "cannot merge exact and approximate counts: use the same approximate=")
+        raise AggregateError(repr(self), "cannot merge exact and approximate counts: use one approximate= for both")
 
     def result(self, accumulator: Distinct) -> int:
         if isinstance(accumulator, dict):

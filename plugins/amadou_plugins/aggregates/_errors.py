@@ -5,7 +5,7 @@ from amadou.text import shown_value
 
 
 class AggregateError(AmadouError):
-    """An aggregate cannot be created, or an operation on it failed.
+    """An aggregate cannot be created, or an operation on an aggregate failed.
 
     :param aggregate: `repr` or class name of the aggregate
     :param why: the problem, and advice

@@ -1,8 +1,8 @@
-"""Exact sums of floats and integers: nothing is rounded, so order and merging do not change the result.
+"""Exact sums of floats and integers. Nothing is rounded, so the order of additions and merges does not change a sum.
 
 An exact sum is a list that begins with `[floats, whole, shift]`; the sum is `sum(floats) + whole / 2**shift`. Once the
-list `floats` contains more than `FEW` floats, `shrink` replaces them with the float nearest to their sum, the float
-nearest to the remainder, and so on until the remainder is zero.
+list `floats` contains more than `FEW` floats, `shrink` replaces these floats with the float nearest to their sum, the
+float nearest to the remainder, and so on until the remainder is zero.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ Dyadic: TypeAlias = tuple[int, int]
 """A fraction whose denominator is a power of two, as a pair: the numerator and the exponent of the denominator."""
 
 FEW: Final = 16
-"""Maximum number of floats to collect in an exact sum. A higher limit needs more state; a lower limit, more time."""
+"""Number of floats above which an exact sum is shrunk. A higher number needs more state, a lower number more time."""
 
 SMALL: Final = 1e-140
 LARGE: Final = 1e150
@@ -30,7 +30,7 @@ def new_sum() -> ExactSum:
 
 
 def shrink(total: ExactSum) -> None:
-    """Make the list of floats as short as possible, but not empty: an empty list marks a sum without floats."""
+    """Make a sum's list of floats as short as possible, but not empty: an empty list marks a sum without floats."""
     rest = total[0].copy()
     floats = []
     try:
@@ -134,7 +134,7 @@ def value_of(total: ExactSum) -> Dyadic:
 
 
 def comoment(count: int, products: ExactSum, left: ExactSum, right: ExactSum) -> Dyadic:
-    """Return `count` times the sum of the products, minus the product of the two sums."""
+    """Return `count` times the sum `products`, minus the product of the sums `left` and `right`."""
     (first, first_shift), (second, second_shift) = value_of(left), value_of(right)
     exact: ExactSum = [[], -first * second, first_shift + second_shift]
     numerator, shift = value_of(products)

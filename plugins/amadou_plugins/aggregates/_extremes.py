@@ -58,8 +58,8 @@ class _Extreme(OneValue[Any, Any]):
 
 @attrs.frozen(repr=False)
 class Min(_Extreme):
-    """The smallest value; `None` if there are no values. If several smallest values are equal but differ in type, such
-    as 1 and 1.0, the result is the first of them in the fixed order of values; see `amadou_plugins.aggregates`.
+    """The smallest value; `None` if there are no values. If equal values of different types, such as 1 and 1.0, are the
+    smallest, the result is the one that comes first in the fixed order of values; see `amadou_plugins.aggregates`.
 
     :param of: values of one kind: numbers, strings, bytes, aware datetimes, dates or `timedelta`; `None` and NaN are
         skipped
@@ -70,8 +70,8 @@ class Min(_Extreme):
 
 @attrs.frozen(repr=False)
 class Max(_Extreme):
-    """The largest value; `None` if there are no values. If several largest values are equal but differ in type, such as
-    1 and 1.0, the result is the last of them in the fixed order of values; see `amadou_plugins.aggregates`.
+    """The largest value; `None` if there are no values. If equal values of different types, such as 1 and 1.0, are the
+    largest, the result is the one that comes last in the fixed order of values; see `amadou_plugins.aggregates`.
 
     :param of: values as for `Min`; `None` and NaN are skipped
     """
@@ -81,7 +81,7 @@ class Max(_Extreme):
 
 @attrs.frozen(repr=False)
 class _ArgExtreme(Aggregate[list[Any] | None, Any]):
-    """Stores `[by, timestamp, of]` of the best event."""
+    """The accumulator is `[by, timestamp, of]` for the best event, or `None` if there is no event yet."""
 
     has_kinds = True
     _beats: ClassVar[Any]
@@ -130,14 +130,14 @@ class _ArgExtreme(Aggregate[list[Any] | None, Any]):
 
 @attrs.frozen(repr=False)
 class ArgMin(_ArgExtreme):
-    """The `of` value of the event with the smallest `by` value; `None` if there are no events.
+    """The `of` value of the event with the smallest `by` value; `None` if there is no such event.
 
     If several events have the smallest `by` value, the earliest event wins. If several of these events are equally
     early, the result is the `of` value that comes first in the fixed order of values; see
     `amadou_plugins.aggregates`.
 
-    :param of: the value to return; events in which this value is `None` or NaN are skipped
-    :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped
+    :param of: the value to return; events for which this value is `None` or NaN are skipped
+    :param by: the value to compare, as for `Min`; events for which this value is `None` or NaN are skipped
     """
 
     _beats = lt
@@ -145,14 +145,14 @@ class ArgMin(_ArgExtreme):
 
 @attrs.frozen(repr=False)
 class ArgMax(_ArgExtreme):
-    """The `of` value of the event with the largest `by` value; `None` if there are no events.
+    """The `of` value of the event with the largest `by` value; `None` if there is no such event.
 
     If several events have the largest `by` value, the earliest event wins. If several of these events are equally
     early, the result is the `of` value that comes first in the fixed order of values; see
     `amadou_plugins.aggregates`.
 
-    :param of: the value to return; events in which this value is `None` or NaN are skipped
-    :param by: the value to compare, as for `Min`; events in which this value is `None` or NaN are skipped
+    :param of: the value to return; events for which this value is `None` or NaN are skipped
+    :param by: the value to compare, as for `Min`; events for which this value is `None` or NaN are skipped
     """
 
     _beats = gt

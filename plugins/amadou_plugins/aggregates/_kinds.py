@@ -17,7 +17,7 @@ def different(kind: Any, other: Any) -> tuple[str, str] | None:
 
 
 def are_alike(kinds: Iterable[Any]) -> bool:
-    """Return true if accumulators of these kinds can be merged."""
+    """Return `True` if accumulators of these kinds can be merged."""
     whole: Any = None
     for kind in kinds:
         if kind != whole:

@@ -31,7 +31,7 @@ def check_migrated(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
         new = [None] * _ENTRIES[type(aggregate)]
     if (accumulator is None and new is not None) or (_is_ours(aggregate) and not _is_like(new, accumulator)):
         raise _refused(aggregate, accumulator, f"return an accumulator like {new!r}")
-    if accumulator == new:  # some aggregates have no result without events
+    if accumulator == new:  # some aggregates cannot compute a result without events
         return
     try:
         _try_out(aggregate, accumulator)
@@ -45,7 +45,7 @@ def _check_names(aggregate: CompositeAggregate, accumulator: Any) -> None:
         raise _refused(aggregate, accumulator, f"return a mapping with accumulators for {names}")
     lacking = [name for name in aggregate.aggregates if name not in accumulator]
     if lacking:
-        problem = f"the mapping lacks {', '.join(map(repr, lacking))}. Use create() for an aggregate that starts empty"
+        problem = f"add accumulators for {', '.join(map(repr, lacking))}; an aggregate's create() returns an empty one"
         raise _refused(aggregate, accumulator, problem)
 
 
@@ -54,8 +54,8 @@ def _refused(aggregate: Aggregate[Any, Any], accumulator: Any, why: str) -> Aggr
 
 
 def _is_ours(aggregate: Aggregate[Any, Any]) -> bool:
-    """Return `True` if all accumulators of the aggregate have the same structure as a new accumulator. User code
-    determines the structure for `Reduce` and `Foreign`.
+    """Return `True` if amadou's code determines the structure of the aggregate's accumulators. User code determines the
+    structure for `Reduce`, for `Foreign`, and for aggregates that users define.
     """
     return type(aggregate).__module__.startswith(_OURS) and not isinstance(aggregate, Reduce | Foreign)
 
@@ -71,7 +71,7 @@ def _is_like(new: Any, accumulator: Any) -> bool:
 
 
 def _try_out(aggregate: Aggregate[Any, Any], accumulator: Any) -> None:
-    """Check that the aggregate's `result`, `kind` and `merge` accept an accumulator, without changing it."""
+    """Check that an aggregate's `result`, `kind` and `merge` accept an accumulator, which stays unchanged."""
     aggregate.result(deepcopy(accumulator))
     aggregate.kind(accumulator)
     if aggregate.mergeable:

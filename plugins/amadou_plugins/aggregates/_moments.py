@@ -28,7 +28,7 @@ from amadou_plugins.aggregates._numbers import number
 from amadou_plugins.aggregates._reading import Of, OneValue, Reader, fields_read, is_missing, reader
 
 Moments: TypeAlias = list[Any]
-"""An accumulator: the number of values, followed by the exact sums and the exact sums of products."""
+"""An accumulator: the number of values or pairs, followed by the exact sums of the values and of their products."""
 
 _NAN = float("nan")
 
@@ -85,12 +85,13 @@ class _OfSquares(OneValue[Moments, float | None]):
 class Variance(_OfSquares):
     """The variance of the values, as the float nearest to the exact variance.
 
-    The result is `None` unless there are more than `ddof` values, and NaN if a value is infinite.
+    The result is `None` if there are no values, or at most `ddof` values. Otherwise, the result is NaN if a value is
+    infinite.
 
     :param of: the values: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are
         skipped
     :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
-    :raises AggregateError: `ddof` is not an integer
+    :raises AggregateError: `of` is neither a field name nor a function, or `ddof` is not an integer
     """
 
     _rounded = ratio
@@ -100,11 +101,12 @@ class Variance(_OfSquares):
 class StdDev(_OfSquares):
     """The standard deviation of the values, as the float nearest to the exact standard deviation.
 
-    The result is `None` unless there are more than `ddof` values, and NaN if a value is infinite.
+    The result is `None` if there are no values, or at most `ddof` values. Otherwise, the result is NaN if a value is
+    infinite.
 
-    :param of: values as for `Variance`; `None` and NaN are skipped
+    :param of: the values, of the types that `Variance` accepts; `None` and NaN are skipped
     :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
-    :raises AggregateError: `ddof` is not an integer
+    :raises AggregateError: `of` is neither a field name nor a function, or `ddof` is not an integer
     """
 
     _rounded = root
@@ -138,7 +140,7 @@ class _OfPairs(Aggregate[Moments, float | None]):
         return accumulator
 
     def add_products(self, accumulator: Moments, x: float | int, y: float | int) -> None:
-        """Add the products of a pair of values to an accumulator."""
+        """Add the products of a pair of finite values to an accumulator."""
         raise NotImplementedError
 
     def merge(self, left: Moments, right: Moments) -> Moments:
@@ -149,12 +151,14 @@ class _OfPairs(Aggregate[Moments, float | None]):
 class Covariance(_OfPairs):
     """The covariance of two values of each event, as the float nearest to the exact covariance.
 
-    The result is `None` unless there are more than `ddof` pairs of values, and NaN if a value is infinite.
+    The result is `None` if there are no pairs of values, or at most `ddof` pairs. Otherwise, the result is NaN if a
+    value is infinite.
 
-    :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
-    :param y: second value, as for `Variance`
+    :param x: the first value, of the types that `Variance` accepts; events in which either value is `None` or NaN are
+        skipped
+    :param y: the second value, of the types that `Variance` accepts
     :param ddof: number subtracted from the count in the divisor: 1 for a sample, 0 for an entire population
-    :raises AggregateError: `ddof` is not an integer
+    :raises AggregateError: `x` or `y` is neither a field name nor a function, or `ddof` is not an integer
     """
 
     ddof: int = attrs.field(default=1, kw_only=True)
@@ -182,11 +186,13 @@ class Covariance(_OfPairs):
 class Correlation(_OfPairs):
     """The Pearson correlation of two values of each event, as the float nearest to the exact correlation.
 
-    The result is `None` if there are fewer than two pairs of values, or if one of the two values is the same in all
-    pairs. The result is NaN if a value is infinite.
+    The result is `None` if there are fewer than two pairs of values. Otherwise, the result is NaN if a value is
+    infinite, and `None` if `x` or `y` is the same in all pairs.
 
-    :param x: first value, as for `Variance`; events in which either value is `None` or NaN are skipped
-    :param y: second value, as for `Variance`
+    :param x: the first value, of the types that `Variance` accepts; events in which either value is `None` or NaN are
+        skipped
+    :param y: the second value, of the types that `Variance` accepts
+    :raises AggregateError: `x` or `y` is neither a field name nor a function
     """
 
     def create(self) -> Moments:

@@ -10,13 +10,13 @@ from amadou_plugins.aggregates._totals import Value, mean_of, new_total, take
 
 @attrs.frozen(repr=False)
 class MovingAverage(OneValue[list[Value], Any]):
-    """The mean of the last `n` values in stream order, with the same types and rounding as `Mean`.
+    """The mean of the last `n` values in stream order, with the same result types and rounding as `Mean`.
 
     This aggregate is meant for `RunningSpec`. The result depends on the order of the events. Accumulators cannot be
     merged.
 
-    :param of: the values, as in `Mean`; `None` and NaN are skipped
-    :param n: number of values
+    :param of: values as for `Mean`; `None` and NaN are skipped
+    :param n: number of values to average
     :raises AggregateError: `n` is missing or not a positive integer
     """
 

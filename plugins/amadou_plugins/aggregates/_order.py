@@ -1,4 +1,4 @@
-"""The fixed order of values, which breaks ties the same way in every process."""
+"""A fixed order of values, which breaks ties in the same way in every process."""
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -64,7 +64,8 @@ def comparable(aggregate: Any, value: Any, other: Any = None) -> Any:
 
 
 def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
-    """Return a string that represents a value, the same in every process. A `repr` could depend on the hash seed.
+    """Return a string that represents a value. The string is the same in every process, whereas the `repr` of a set
+    depends on the hash seed.
 
     :param leaf: function that returns the string for a value without parts
     """

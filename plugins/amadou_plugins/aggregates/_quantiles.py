@@ -26,19 +26,19 @@ def _is_share(value: Any) -> bool:
 
 @attrs.frozen(repr=False)
 class Quantiles(OneValue[list[Any], list[float | None]]):
-    """Approximate quantiles from a DDSketch, as a list in the requested order. Each quantile is `None` if there are no
-    values.
+    """Approximate quantiles from a DDSketch, as a list in the order of `quantiles`. Each quantile is `None` if there
+    are no values.
 
-    The exact quantile is the sorted value at the rounded-down index `quantile * (count - 1)`. The result's relative
-    error is at most `accuracy`. The state grows with the range of the values: values from 1 ms to 1 h need at
-    most 756 counters at an accuracy of 1 %. At this accuracy, numbers closer to 0 than about 2e-308 are treated as 0,
-    and numbers beyond about 1.7e308 as about 1.7e308.
+    The exact quantile is the value at index `floor(quantile * (count - 1))` of the sorted values. Relative to the exact
+    quantile, the error of a result is at most `accuracy`. The state grows with the range of the values: values from 1
+    ms to 1 h need at most 756 counters at an accuracy of 1 %. At this accuracy, numbers closer to 0 than about 2e-308
+    are treated as 0. Numbers beyond about ±1.7e308, such as infinities, are treated as about ±1.7e308.
 
     Requires ``pip install 'amadou[sketches]'``.
 
-    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal`; `None` and NaN are skipped
+    :param of: numbers (`int`, `float`, `Decimal`, or `bool` as 0 and 1); `None` and NaN are skipped
     :param quantiles: numbers from 0 to 1
-    :param accuracy: maximum relative error, between 0 and 1
+    :param accuracy: maximum relative error, greater than 0 and less than 1
     :raises AggregateError: `quantiles` is empty, a quantile or the accuracy is out of range, or the `ddsketch` library
         is not installed
     """
@@ -48,9 +48,9 @@ class Quantiles(OneValue[list[Any], list[float | None]]):
 
     def __attrs_post_init__(self) -> None:
         if type(self.quantiles) is not tuple or not self.quantiles or not all(map(_is_share, self.quantiles)):
-            raise AggregateError(repr(self), "needs at least one quantile from 0 to 1, as in quantiles=[0.5, 0.99]")
+            raise AggregateError(repr(self), "needs one or more quantiles from 0 to 1, such as quantiles=[0.5, 0.99]")
         if not _is_share(self.accuracy) or self.accuracy in (0, 1):
-            raise AggregateError(repr(self), "needs an accuracy between 0 and 1, as in accuracy=0.01")
+            raise AggregateError(repr(self), "needs an accuracy above 0 and below 1, such as accuracy=0.01")
         sketches(repr(self), "ddsketch")
 
     def create(self) -> list[Any]:
@@ -92,7 +92,8 @@ class Median(OneValue[list[float | int], float | None]):
 
     The state contains every value. For many values, use `Quantiles` instead.
 
-    :param of: `int`, `float`, `bool` (as 0 and 1) or `Decimal` (as the nearest float); `None` and NaN are skipped
+    :param of: numbers (`int`, `float`, `bool` as 0 and 1, or `Decimal` as the nearest float); `None` and NaN are
+        skipped
     """
 
     def create(self) -> list[float | int]:
@@ -125,7 +126,7 @@ class Median(OneValue[list[float | int], float | None]):
 
 @cache
 def _mapping(accuracy: float) -> Any:
-    """Return the mapping that assigns values to counters."""
+    """Return the mapping from values to counters for an accuracy."""
     return sketches("Quantiles", "ddsketch").LogarithmicMapping(accuracy)
 
 

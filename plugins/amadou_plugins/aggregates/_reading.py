@@ -26,7 +26,9 @@ _NEVER_MISSING: Final = frozenset({int, str, bytes, bool, list, dict, tuple})
 def reader(aggregate: Any, of: Of, keyword: str = "of") -> Reader:
     """Return a function that reads an aggregate's value from an event.
 
+    :param of: a field name, a function of the event, or `None` for the event's value
     :param keyword: name of the aggregate's parameter, for error messages
+    :raises AggregateError: `of` is none of these
     """
     if of is None:
         return itemgetter(KeyedEvent._fields.index("value"))
@@ -67,7 +69,7 @@ class OneValue(Aggregate[A, R]):
 
 
 def fields_read(*read: Of) -> frozenset[str] | None:
-    """Return the names of the fields that an aggregate reads; `None` if it does not read only fields."""
+    """Return the names of the fields that an aggregate reads; `None` if a value is not selected by a field name."""
     names = [of for of in read if isinstance(of, str)]
     return frozenset(names) if len(names) == len(read) else None
 
@@ -82,7 +84,7 @@ def is_missing(value: Any) -> bool:
         return False
     if isinstance(value, Decimal):
         return value.is_nan()
-    return isinstance(value, (Real, datetime)) and value != value  # numpy's NaN; pandas' NaT is a datetime
+    return isinstance(value, (Real, datetime)) and value != value  # NaN in numpy; NaT in pandas, a datetime
 
 
 def _read_field(name: str, aggregate: Any, event: KeyedEvent[Any]) -> Any:
@@ -94,7 +96,7 @@ def _read_field(name: str, aggregate: Any, event: KeyedEvent[Any]) -> Any:
     except (KeyError, AttributeError):
         fields = _fields(value)
         if name in fields:
-            raise  # an error inside a property
+            raise  # the error comes from inside a property
         raise MissingFieldError(repr(aggregate), name, type(value).__name__, fields) from None
 
 

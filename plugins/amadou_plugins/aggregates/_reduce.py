@@ -16,11 +16,11 @@ class Reduce(Aggregate[Any, Any]):
     the events.
 
     :param function: function that takes the current result and a value, and returns the new result
-    :param of: the values; `None` and NaN are skipped
+    :param of: the values to combine; `None` and NaN are skipped
     :param initial: result before the first value; by default, the first value is the first result, and the result is
         `None` if there are no values
-    :param mergeable: `True` if the function can also combine a result of earlier values with a result of later values;
-        `initial` must then be a neutral element, such as 0 for a sum
+    :param mergeable: `True` if the function can also combine the result for earlier values with the result for later
+        values; `initial` must then be a neutral element, such as 0 for a sum
     :raises AggregateError: `function` is not callable
     """
 

@@ -24,16 +24,16 @@ class RunningState(Generic[R]):
 
     @property
     def value(self) -> R:
-        """Result for all added events; if there are none, the result of an empty accumulator."""
+        """Result for the added events; if no event has been added, the result of an empty accumulator."""
         return self._aggregate.result(self._kept.value if self._kept.exists else self._aggregate.create())
 
     @property
     def exists(self) -> bool:
-        """`True` if an event has been added since the state was created or cleared, or since it expired."""
+        """`True` if an event has been added, and the state has since neither been cleared nor expired."""
         return self._kept.exists
 
     def clear(self) -> None:
-        """Reset the aggregate, as if no event had been added."""
+        """Reset the aggregate as if no event had been added."""
         self._kept.clear()
 
     def __repr__(self) -> str:
@@ -131,7 +131,7 @@ class RunningSpec(ValueSpec[Any], Generic[R]):
         return super().encode_part(value)
 
     def result(self, subject: Subject) -> R:
-        """Return the result for all added events."""
+        """Return the result for the events added for a subject."""
         return self.state_for(subject).value
 
     def structure(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Strings by which checkpoints identify aggregates and their settings. The strings are the same in every process.
 
-A function is shown by its name only, plain data by its value, an aggregate by its class and settings, and anything else
-by its class.
+A function is shown by its name only, plain data by its value, an aggregate by its class name and settings, and any
+other object by its class name.
 """
 
 from collections import deque
@@ -22,7 +22,7 @@ from amadou.fields import fields_of, has_fields
 _PLAIN: Final = (bool, int, float, complex, str, bytes, Decimal, datetime, date, time, timedelta, UUID)
 _LIMIT: Final = 300
 """Maximum length of an aggregate's string without the digest. The length is limited because every key group stores a
-copy. A longer string is truncated to this length, and a digest of the entire string is appended."""
+copy of the string. A longer string is truncated to this length, and a digest of the entire string is appended."""
 _DIGITS: Final = 16
 
 
@@ -35,7 +35,7 @@ def shown_aggregate(aggregate: Any) -> str:
 
 
 def shown(setting: Any) -> str:
-    """Return a setting as a string that does not depend on memory addresses, set order or captured values."""
+    """Return a setting as a string that does not depend on memory addresses, set order or values in closures."""
     kind: Any = type(setting)
     if all(callable(getattr(kind, method, None)) for method in ("create", "add", "result")):
         return shown_aggregate(setting)

@@ -5,7 +5,7 @@ from amadou_plugins.aggregates._errors import AggregateError
 
 
 def sketches(aggregate: str, library: str) -> Any:
-    """Import a sketch library when an aggregate needs it, and return the module."""
+    """Import a sketch library for an aggregate that needs the library, and return the library's module."""
     try:
         return importlib.import_module(library)
     except ImportError as error:

@@ -58,7 +58,7 @@ class Collect(OneValue[list[Any], list[Any]]):
     :param of: the values; `None` and NaN are skipped
     :param limit: maximum number of values; further values are ignored. Unlimited by default, so the state grows with
         each event
-    :raises AggregateError: `limit` is not a non-negative integer
+    :raises AggregateError: `limit` is negative or is not an integer
     """
 
     ordered = True

@@ -10,7 +10,7 @@ from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 @attrs.frozen(repr=False)
 class _ByTime(OneValue[list[Any] | None, Any]):
-    """Stores `[timestamp, value]`."""
+    """The base class of `Earliest` and `Latest`. The accumulator is `[timestamp, value]`, or `None` without a value."""
 
     _beats: ClassVar[Any]
 
@@ -37,8 +37,8 @@ class _ByTime(OneValue[list[Any] | None, Any]):
 class Earliest(_ByTime):
     """The value of the event with the earliest timestamp; `None` if no event has a value.
 
-    If several events have this timestamp, the result is the value that comes first in the fixed order of values;
-    see `amadou_plugins.aggregates`.
+    If several events have the earliest timestamp, the result is the value that comes first in the fixed order of
+    values; see `amadou_plugins.aggregates`.
 
     :param of: the value; events in which this value is `None` or NaN are skipped
     """
@@ -50,8 +50,8 @@ class Earliest(_ByTime):
 class Latest(_ByTime):
     """The value of the event with the latest timestamp; `None` if no event has a value.
 
-    If several events have this timestamp, the result is the value that comes last in the fixed order of values;
-    see `amadou_plugins.aggregates`.
+    If several events have the latest timestamp, the result is the value that comes last in the fixed order of
+    values; see `amadou_plugins.aggregates`.
 
     :param of: the value; events in which this value is `None` or NaN are skipped
     """

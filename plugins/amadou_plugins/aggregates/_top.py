@@ -11,7 +11,7 @@ from amadou_plugins.aggregates._order import comparable, kind_name, rank
 from amadou_plugins.aggregates._reading import Of, Reader, fields_read, is_missing, reader
 
 Entry = list[Any]
-"""An accumulator's entry: `[value]` if the results are the ranks themselves; otherwise `[rank, timestamp, result]`."""
+"""An accumulator's entry: `[rank]` if the results are the ranks themselves; otherwise `[rank, timestamp, result]`."""
 
 
 def _checked(k: int) -> int:
@@ -30,7 +30,7 @@ def _several(give: Any) -> Any:
 
 @attrs.frozen(repr=False)
 class TopK(Aggregate[list[Entry], list[Any]]):
-    """The `k` largest values in descending order, or results from the events that contain these values.
+    """The `k` largest values in descending order, or other results from the events with the `k` largest values.
 
     ::
 
@@ -42,14 +42,16 @@ class TopK(Aggregate[list[Entry], list[Any]]):
 
     Events are sorted by rank, highest first. If the results are not the ranks themselves, events with the same rank are
     sorted by time, earliest first. Events with the same rank and time are sorted by their results, in the fixed order
-    of values; see `amadou_plugins.aggregates`.
+    of values that `amadou_plugins.aggregates` describes.
 
     :param k: maximum number of results
-    :param of: the rank if `by` is not set, and the result if `give` is not set
+    :param of: the rank if `by` is not set, and the result if `give` is not set: a field name, a function of the event,
+        or `None` for the event's value
     :param by: the rank: a field name or a function of the event, with values as for `Min`
-    :param give: the result: a field name, a list of field names (read as a tuple), or a function of the event. Events
-        whose rank or result is `None` or NaN are skipped
-    :raises AggregateError: `k` is not a positive integer; `of`, `by` or `give` is invalid; or all three are set
+    :param give: the result: a field name, a list of field names (read as a tuple), or a function of the event; defaults
+        to `of`. Events whose rank or result is `None` or NaN are skipped
+    :raises AggregateError: `k` is not a positive integer; `of`, `by` or `give` is invalid; or `of`, `by` and `give` are
+        all set
     """
 
     has_kinds = True

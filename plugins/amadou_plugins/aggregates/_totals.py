@@ -15,9 +15,10 @@ from amadou_plugins.aggregates._numbers import plain_number
 from amadou_plugins.aggregates._reading import OneValue, is_missing
 
 Total: TypeAlias = list[Any]
-"""An accumulator: an exact sum, followed by a sum of Decimals or `None`, the unit, and the number of values.
+"""An accumulator: an exact sum, followed by the sum of the Decimals or `None`, the unit, and the number of values.
 
-Durations are stored as integer microseconds. The unit is `None` while there are no values or only floats."""
+The exact sum contains durations as integer microseconds. The unit is `None` while there are no values, or only
+floats."""
 
 Value: TypeAlias = int | float | Decimal | timedelta
 
@@ -58,7 +59,7 @@ class _OfTotal(OneValue[Total, Any]):
             return None
         return "durations" if accumulator[_UNIT] == _DURATIONS else "numbers"
 
-    # A column consists of a list of counts, a list of integer sums, and accumulators with other values, by position.
+    # A column consists of a list of counts, a list of integer sums, and all other accumulators, by position.
     # Most sums are integers, and msgpack encodes two lists of integers four times as fast as a list per accumulator.
 
     def column(self, accumulators: Iterable[Total]) -> list[Any]:
@@ -131,8 +132,9 @@ class Sum(_OfTotal):
     """The sum; 0 if there are no values.
 
     The sum of integers is an `int`, the sum of Decimals and integers is a `Decimal`, and the sum of durations is a
-    `timedelta`. These sums are exact. If any value is a float, the result is the float nearest to the exact sum. This
-    float is infinite if the sum is beyond the largest float, and NaN if the values contain infinities of both signs.
+    `timedelta`. Sums without floats are exact. If any value is a float, the result is the float nearest to the exact
+    sum. The result is infinite if a value is infinite or the sum is beyond the largest float, and NaN if there are
+    infinities of both signs.
 
     :param of: numbers (`int`, `float`, `Decimal`, or `bool` as 0 and 1) or durations (`timedelta`), not both; `None`
         and NaN are skipped
@@ -159,7 +161,7 @@ class Mean(_OfTotal):
     Decimals, or of Decimals and integers, is a `Decimal` with up to 28 digits. The mean of durations is a `timedelta`,
     rounded to microseconds.
 
-    :param of: values as for `Sum`; `None` and NaN are skipped
+    :param of: numbers or durations, of the types that `Sum` accepts; `None` and NaN are skipped
     """
 
     def result(self, accumulator: Total) -> Any:
@@ -191,7 +193,7 @@ def mean_of(aggregate: Any, total: Total) -> Value | None:
 
 
 def _other(column: list[Any], position: int) -> Total:
-    """Move an accumulator to the column's accumulators with other values, if it is not there yet, and return it."""
+    """Return the complete accumulator at a position. In the column, it replaces the count and the integer sum."""
     counts, wholes, others = column
     total: Total | None = others.get(position)
     if total is None:
@@ -253,7 +255,7 @@ def _add_decimal(aggregate: Any, total: Total, value: Decimal) -> None:
         total[_DECIMAL] = value if total[_DECIMAL] is None else _EXACTLY.add(total[_DECIMAL], value)
     except Inexact:
         raise AggregateError(
-            repr(aggregate), f"cannot add {value}, as an exact sum would exceed {_DIGITS} digits: round the values"
+            repr(aggregate), f"cannot add {value}: an exact sum would exceed {_DIGITS:,} digits. Round the values"
         ) from None
 
 
@@ -262,7 +264,7 @@ def _decimal_sum(total: Total) -> Decimal:
 
 
 def _quotient(total: Total, count: int) -> float:
-    """Return the float nearest to the sum divided by the count."""
+    """Return the float nearest to the quotient of an accumulator's sum and a count."""
     unbounded = infinite(total)
     if unbounded is not None:
         return unbounded
@@ -277,4 +279,4 @@ def _duration(aggregate: Any, microseconds: int) -> timedelta:
     try:
         return timedelta(microseconds=microseconds)
     except OverflowError:
-        raise AggregateError(repr(aggregate), "is beyond the range of a timedelta: sum seconds instead") from None
+        raise AggregateError(repr(aggregate), "exceeds a timedelta's range: sum numbers of seconds instead") from None

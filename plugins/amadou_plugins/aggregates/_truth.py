@@ -26,7 +26,7 @@ class _Truth(OneValue[bool, bool]):
 
 @attrs.frozen(repr=False)
 class AnyOf(_Truth):
-    """`True` if the value of at least one event is true; `False` if there are no values.
+    """`True` if at least one value is true; otherwise `False`, also if there are no values.
 
     :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """
@@ -36,7 +36,7 @@ class AnyOf(_Truth):
 
 @attrs.frozen(repr=False)
 class AllOf(_Truth):
-    """`True` if the values of all events are true, or if there are no values.
+    """`True` if all values are true or if there are no values; otherwise `False`.
 
     :param of: the value, such as the result of a predicate; `None` and NaN are skipped
     """

@@ -19,10 +19,10 @@ VALUE = "value"
 
 
 class ArrowCodec:
-    """Encodes the values of a port as rows: lists of cells that Arrow accepts, in the order of the columns.
+    """Encodes each value of a port as a row: a list of cells that Arrow accepts, in the order of the columns.
 
-    The fields of an attrs class, dataclass or named tuple become columns. A value of any other type is written to a
-    single column `value`.
+    The fields of an attrs class, dataclass or named tuple become columns. A value of any other type becomes a single
+    column `value`.
 
     ===================================  ===================================================
     `str`, `bool`, `bytes`, `date`       ``string``, ``bool``, ``binary``, ``date32``

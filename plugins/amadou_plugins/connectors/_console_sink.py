@@ -9,8 +9,8 @@ from amadou_plugins.connectors._json import JsonCodec, json_lines
 
 @attrs.frozen
 class ConsoleSink(Sink):
-    """Prints each value to standard output as ``port: {json}``, in the process that started the run. At-least-once: a
-    reprocessed batch is printed again.
+    """Prints each value as ``port: {json}`` to the standard output of the process that started the run. At-least-once:
+    the values of a reprocessed batch can be printed twice.
     """
 
     guarantee = "at-least-once"

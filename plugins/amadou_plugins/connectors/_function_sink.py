@@ -15,17 +15,18 @@ def _loaded(function: Callable[[list[Any], SinkBatch], Any] | str | Param) -> An
 @attrs.frozen
 class FunctionSink(Sink):
     """Calls a function with the values of each batch, in the process that started the run. The function is not called
-    for a batch without values. At-least-once: the values of a reprocessed batch are passed again, with the same
-    `batch.run`, `batch.port` and `batch.number`. The sink is exactly-once if the function stores these three together
-    with the values, in one transaction, and skips batches that are already stored.
+    for a batch without values. At-least-once: when a batch is reprocessed, the function receives its values again, with
+    the same `batch.run`, `batch.port` and `batch.number`. The sink is exactly-once if the function stores the values,
+    `batch.run`, `batch.port` and `batch.number` in one transaction, and skips batches that are already stored.
 
-    The function is not sent to workers, so it can use objects that cannot be pickled, such as a connection.
+    amadou does not send the function to workers, so the function can use objects that cannot be pickled, such as a
+    connection.
 
     :param function: ``function(values, batch)``, or the function's name as ``module:function``. `values` is a list of
         values of the port's type, and `batch` is the batch's `SinkBatch`. The function must not be async, and its
-        result is ignored. If the function raises an error, the run fails; after a restart, the job resumes with this
-        batch
-    :raises SinkError: the function does not exist, or does not accept two arguments
+        result is ignored. If the function raises an error, the run fails; after a restart, the job resumes with the
+        same batch
+    :raises SinkError: the function cannot be loaded, is not callable, or does not accept two arguments
     """
 
     guarantee = "at-least-once"

@@ -15,7 +15,7 @@ from amadou.errors import AmadouError
 
 @attrs.frozen(repr=False)
 class Function:
-    """A user's function. Error messages show the function's name.
+    """A user function. Error messages show the function's name.
 
     :param call: the function itself
     """
@@ -29,12 +29,13 @@ class Function:
 
 
 def loaded_function(given: Any, needs: str, error: type[AmadouError]) -> Any:
-    """Return a function as a `Function`, after checking that it accepts two arguments. Return a `Param` unchanged: its
-    value is checked later.
+    """Check that a function accepts two arguments, and return the function as a `Function`. Return a `Param` unchanged:
+    its value is checked later.
 
-    :param given: a function, or its name as ``module:function``
+    :param given: a function, or the function's name as ``module:function``
     :param needs: beginning of the error messages, such as "FunctionSink needs function(values, batch)"
-    :raises AmadouError: the function does not exist, or does not accept two arguments
+    :param error: class of the error to raise
+    :raises AmadouError: the function cannot be loaded, is not callable, or does not accept two arguments
     """
     if isinstance(given, Function | Param):
         return given
@@ -62,5 +63,5 @@ def _imported(named: str, error: type[AmadouError]) -> Any:
         raise error(f"{named!r} is not the name of a function: use the form module:function")
     try:
         return attrgetter(name)(importlib.import_module(module))
-    except Exception as cause:  # importing runs the module's code
+    except Exception as cause:  # importing runs the module's code, which can raise any error
         raise error(f"the function {named} cannot be loaded: {type(cause).__name__}: {cause}") from cause

@@ -17,7 +17,7 @@ def _loaded(function: Callable[[int, random.Random], Any] | str | Param) -> Any:
 
 @attrs.frozen
 class GeneratorSource(Source):
-    """Generates records for demonstrations and load tests, by calling a function with each record's number.
+    """Calls a function with each record's number to generate records for demonstrations and load tests.
 
     If the function depends only on its arguments, the same number always produces the same record: on either engine,
     with any batch size, and after a restart. So derive timestamps from the number, too.
@@ -30,7 +30,7 @@ class GeneratorSource(Source):
         ``module:function``. Numbers begin at 0; `random` is a `random.Random`, seeded with `seed` and the number
     :param rate: records per second; by default all records are due immediately
     :param count: number of records; by default the source is unbounded
-    :param seed: seed of the random numbers
+    :param seed: seed for the random numbers
     :param key_event: function that converts records into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid, or neither `rate` nor `count` is set
     """
@@ -44,7 +44,7 @@ class GeneratorSource(Source):
     def __attrs_post_init__(self) -> None:
         rate, count = self.rate, self.count
         if not isinstance(rate, Param | None) and not _is_rate(rate):
-            raise SourceError(f"rate must be a positive number of records per second, not {rate!r}")
+            raise SourceError(f"rate must be a positive, finite number of records per second, not {rate!r}")
         check_count(SourceError, "count", count, optional=True)
         if not isinstance(self.seed, Param) and type(self.seed) is not int:
             raise SourceError(f"seed must be an integer, not {self.seed!r}")
@@ -75,7 +75,7 @@ class GeneratorSource(Source):
         return reader.load().selectExpr("struct(start, end) AS record", "'' AS partition", "start AS position")
 
     def to_records(self, cells: Any) -> Iterable[Any]:
-        """Yield the records for ranges of numbers."""
+        """Yield the records whose numbers are in the ranges that the cells contain."""
         for part in cells.to_pylist():
             yield from self._made(range(part["start"], part["end"]))
 

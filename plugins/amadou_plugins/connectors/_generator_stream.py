@@ -1,5 +1,5 @@
-"""Spark data source behind `GeneratorSource`: plans ranges of record numbers as the records become due. The planning
-runs in a separate process. The tasks that turn records into events generate the records of each range.
+"""Spark data source behind `GeneratorSource`: plans ranges of record numbers as the records become due. Spark runs the
+planning in a separate process. The tasks that turn records into events also generate the records in each range.
 """
 
 import time
@@ -13,12 +13,12 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 # ruff: noqa: N802
 
 _SMALLEST_PART = 1000
-"""Maximum number of records in a batch with a single task."""
+"""Maximum number of records in a batch that has only one task."""
 
 
 class GeneratorStream(DataSource):
-    """A streaming data source for Spark. Options: `parts` (maximum number of tasks per batch); optionally, `rate` and
-    `count`.
+    """A streaming data source for Spark. Options: `parts` (maximum number of tasks per batch); optionally, `rate`
+    (records per second) and `count` (total number of records).
     """
 
     @classmethod
@@ -56,7 +56,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first = start["records"]
         end = self._due(first)
         while self._awaited is not None and end == first < self._awaited:
-            # With this trigger, Spark ends the run as soon as there are no new records.
+            # With the available-now trigger, Spark ends the run as soon as there are no new records.
             assert self._rate is not None
             time.sleep(min(1 / self._rate, 0.1))
             end = self._due(first)
@@ -72,7 +72,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return iter([tuple(partition.value)])
 
     def _due(self, start: int) -> int:
-        """Return the number of the first record that is not due yet, or `start` if `start` is greater.
+        """Return the number of the first record that is not due yet: at most the source's `count`, and at least
+        `start`.
 
         :param start: number of the first unread record
         """
@@ -80,5 +81,5 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._began = start, time.monotonic()
         first, began = self._began
         due = None if self._rate is None else first + int((time.monotonic() - began) * self._rate)
-        # The count may be lower than in an earlier run.
+        # The count may be lower than in an earlier run, and then `start` is greater.
         return max(start, min(limit for limit in (due, self._count) if limit is not None))

@@ -42,13 +42,14 @@ _warned: dict[str, float] = {}
 
 @attrs.frozen
 class HttpSink(Sink):
-    """Sends values to a URL, in POST requests that each contain a JSON array. At-least-once.
+    """Sends values to a URL in POST requests, each of which contains a JSON array. At-least-once.
 
-    The process that started the run sends the requests of a batch one by one, once the batch is complete. If a request
-    gets no response, or status 429 or 5xx, the run waits and retries the request. The pauses between retries grow; a
-    `Retry-After` header in the response can make a pause longer. Any other status except 2xx ends the run. A
-    reprocessed batch is sent again, and a request with the same values has the same `Idempotency-Key` header as before.
-    If the service accepts each key only once, such a request takes effect exactly once.
+    The process that started the run sends a batch's requests one by one, once the batch has been processed. If a
+    request gets no response, or a response with status 429 or 5xx, the run waits and retries the request. The pauses
+    between retries grow; a `Retry-After` header in the response can make a pause longer. Any other status except 2xx
+    ends the run. The values of a reprocessed batch are sent again, and a request with the same values has the same
+    `Idempotency-Key` header as before. If the service accepts each of these keys only once, such a request takes effect
+    exactly once.
 
     :param url: URL that begins with ``http://`` or ``https://``; a `Secret` if the URL alone authorizes requests. Pass
         a login in `headers`, not in the URL
@@ -100,7 +101,7 @@ class HttpSink(Sink):
         import urllib3
 
         if isinstance(self.url, Secret):
-            # At debug level, this logger would show the secret URL.
+            # At debug level, this logger of urllib3 would show the secret URL.
             logging.getLogger("urllib3.connectionpool").addFilter(_is_above_debug)
         assert isinstance(self.max_values_per_request, int)
         with urllib3.PoolManager() as pool:

@@ -14,16 +14,16 @@ from amadou import SinkBatch
 from amadou.errors import EncodeError
 from amadou.fields import fields_of, has_fields, is_named_tuple
 
-# orjson leaves out dataclass fields that begin with an underscore, so `_to_json` converts dataclasses.
+# orjson leaves out dataclass fields whose names begin with an underscore, so `_to_json` converts dataclasses.
 _OPTIONS = orjson.OPT_UTC_Z | orjson.OPT_PASSTHROUGH_DATACLASS
 
 
 class JsonCodec:
     """Encodes the values of a port as JSON.
 
-    Attrs classes, dataclasses and named tuples become objects; timestamps become ISO strings (with a ``Z`` for UTC);
-    `timedelta` becomes seconds; `Decimal` and `UUID` become strings; `bytes` become base64; sets become sorted lists;
-    enums become their values; non-finite floats become ``null``.
+    Instances of attrs classes, dataclasses and named tuples become objects. Timestamps become ISO strings, with a ``Z``
+    for UTC. A `timedelta` becomes a number of seconds. `Decimal` and `UUID` become strings, `bytes` become base64, and
+    sets become sorted lists. Enums become their values, and non-finite floats become ``null``.
 
     :param type_: the port's type
     """
@@ -52,15 +52,16 @@ class JsonCodec:
             raise EncodeError(value, self.type, why) from error
 
     def encode_rows(self, rows: list[tuple[Any, ...]]) -> list[bytes]:
-        """Create values of the codec's type, and return them as JSON.
+        """Return the JSON of values of the codec's type.
 
-        :param rows: constructor arguments, one tuple per value
+        :param rows: the constructor arguments of the values, one tuple per value
         :raises EncodeError: a value cannot be written as JSON
         """
         if self._fields is not None:
             with suppress(TypeError):
-                # One call for all rows takes half as long as a call per row. The JSON itself contains no line feeds. If
-                # nested objects also contain the replaced text, the count differs, and rows are encoded one by one.
+                # One call for all rows takes half as long as a call per row. JSON from orjson contains no line feeds.
+                # If nested objects also contain the replaced text, the split yields too many values, and each row is
+                # encoded on its own.
                 text = orjson.dumps(list(map(self._fields, rows)), _to_json, _OPTIONS)
                 encoded_values = text[1:-1].replace(b"}," + self._begin, b"}\n" + self._begin).split(b"\n")
                 if len(encoded_values) == len(rows):
@@ -80,14 +81,14 @@ def _dumps(value: Any) -> bytes:
 
 
 def json_lines(batch: SinkBatch, encoded_values: Sequence[Any]) -> Sequence[bytes]:
-    """Return the values of a batch as JSON, even if the port has a custom codec."""
+    """Return a batch's encoded values as JSON, even if the port has a custom codec."""
     return (
         encoded_values if isinstance(batch.codec, JsonCodec) else [_ANY.encode(encoded) for encoded in encoded_values]
     )
 
 
 def class_of(type_: Any) -> Any:
-    """Return the class, or the tuple of classes, for `isinstance` checks of a type's values."""
+    """Return the class, or the tuple of classes, with which `isinstance` checks the values of a type."""
     checked = get_origin(type_) or type_
     if checked is float:
         return float, int

@@ -14,7 +14,7 @@ _PASSWORD = re.compile(
     r"|(^|[?&;])\s*[\w.-]*(password|passphrase|pwd|secret|token|(access|account)[._-]?key|credential)[\w.-]*=[^=]",
     re.IGNORECASE,
 )
-"""Pattern that finds a password in a URL: in its login, or in one of its parameters."""
+"""Pattern that finds a password in a URL or connection string: in the login, or in a parameter."""
 
 
 def check_count(error: type[AmadouError], name: str, value: Any, *, optional: bool = False) -> None:
@@ -40,7 +40,7 @@ def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
 def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
     """Raise an error if an option that is not a `Secret` contains a password: logs would show the password.
 
-    :param connector: the connector's class
+    :param connector: name of the connector's class, for the error
     """
     for name, value in options.items():
         if isinstance(value, str) and _PASSWORD.search(value):

@@ -12,23 +12,24 @@ from amadou_plugins.connectors._settings import check_options, revealed
 
 def _expressions(select: str | Sequence[str] | Param) -> Any:
     if isinstance(select, Param):
-        raise SourceError("select cannot be a Param: pass SQL expressions, and use Params in format, schema or options")
+        raise SourceError("select cannot be a Param: pass SQL expressions (format, schema and options accept Params)")
     return (select,) if isinstance(select, str) else tuple(select)
 
 
 @attrs.frozen
 class SparkSource(Source):
-    """Reads rows from any Spark streaming source. Each record is a row, as a `dict` by column name; nested structs and
+    """Reads rows from any Spark streaming source. Each record is a row as a `dict` by column name; nested structs and
     maps are also dicts. The embedded engine does not support this source.
 
-    Rows are ordered by the number of the Spark task that reads them. Within a task, rows stay in the order in which
-    they are read.
+    Rows are ordered by the number of the Spark task that reads them. Within a task, rows stay in the order in which the
+    task reads them.
 
     :param format: Spark's name for the source, such as ``rate``, ``parquet`` or ``delta``
-    :param options: the source's options; a value that contains a password must be a `Secret`
-    :param schema: the columns, such as ``"channel STRING, at TIMESTAMP"``; required for file sources
+    :param options: the source's options; a value that contains a password must be a `Secret`, or a `Param` with
+        `secret=True`
+    :param schema: the columns and their types, such as ``"channel STRING, at TIMESTAMP"``; required for file sources
     :param select: SQL expressions for the columns of each record, such as ``["CAST(value AS STRING) AS text"]``; by
-        default, a record has all columns of the source
+        default, a record has all columns that the source provides
     :param bounded: `True` if a run ends after reading the records that exist when the run starts
     :param key_event: function that converts records into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid, or contains a password that logs would show
@@ -63,25 +64,26 @@ class SparkSource(Source):
             return frame.selectExpr("struct(*) AS record", "CAST(NULL AS STRING) AS partition", "0L AS position")
         except Exception as error:  # pyspark and py4j raise many types; chained errors may show options
             problem = f"SparkSource({self.format!r}) cannot be read: {_reason(error)}"
-            raise SourceError(f"{problem}. Correct the source's options, schema or select") from None
+            raise SourceError(f"{problem}. Correct the source's format, options, schema or select") from None
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[dict[str, Any]]:
-        """Return rows as dicts."""
+        """Return rows as dicts by column name."""
         return cells.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 
 @attrs.frozen
 class SparkSink(Sink):
-    """Appends the values of each batch to a target, in any of Spark's output formats. Batches without values are
-    skipped. At-least-once: a reprocessed batch is appended again.
+    """Appends the values of each batch to a target, such as a table, in any output format that Spark supports. The sink
+    skips batches without values. At-least-once: a reprocessed batch is appended again.
 
     Values become rows with the same columns as in `ParquetSink`. All values of a batch pass through the process that
-    started the run, and must fit into the memory of this process. The sink needs a Spark session; the embedded engine
-    does not start one. Without a session, the run fails at the first value.
+    started the run, and must fit into its memory. The sink needs a Spark session; the embedded engine does not start
+    one. Without a session, the run fails at the first batch with values.
 
     :param format: Spark's name for the format, such as ``jdbc``, ``orc`` or ``delta``
-    :param options: the format's options; a value that contains a password must be a `Secret`
+    :param options: the format's options; a value that contains a password must be a `Secret`, or a `Param` with
+        `secret=True`
     :raises SinkError: an option contains a password that logs would show
     """
 

@@ -10,12 +10,14 @@ In a job, `DependsOn` declares that a source depends on another source::
         dependencies=[DependsOn("activities", on="weather", threshold=timedelta(minutes=10))],
     )
 
-While the source `weather` is down, activities are held in the state, in order. Events from other sources are processed
-as usual. A handler can react with the callbacks of `amadou.dependencies.DependencyCallbacks`.
+While the source `weather` is down, amadou holds activities in the state, in the order in which they arrived. Events
+from other sources are processed as usual. To react to an outage or a recovery, a handler can define the callbacks of
+`amadou.dependencies.DependencyCallbacks`.
 
 `Checkpoint` and `Dependency` apply the same rules without a job, in a single process. `handle` and `stream` process
-async iterables. A cache such as `SqliteCache` preserves the progress across restarts of the process. Synchronous code
-can run a coroutine through `run_sync` if the coroutine does not wait for anything.
+async iterables. A cache such as `SqliteCache` preserves the progress of a `Checkpoint` and its dependencies across
+restarts of the process. Synchronous code can run a coroutine through `run_sync` if the coroutine does not wait for
+anything.
 """
 
 from amadou import DependsOn

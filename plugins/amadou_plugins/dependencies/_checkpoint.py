@@ -24,7 +24,7 @@ STATE_NAME: Final = "state"
 STATE_MARKER_NAME: Final = "state_marker"
 """Name of a checkpoint's marker in the checkpoint's cache entry and `repr`."""
 CHECKPOINTS_NAME: Final = "checkpoints"
-"""Name of a checkpoint's dependencies in its `repr`."""
+"""Name of a checkpoint's dependencies in the checkpoint's `repr`."""
 
 _KEPT: Final = {STATE_NAME: dict, STATE_MARKER_NAME: object}
 _checkpoints: "WeakSet[Checkpoint]" = WeakSet()
@@ -38,18 +38,19 @@ class Checkpoint:
     """Tracks the progress of a dependent stream and its dependencies, and reports when a dependency goes down or
     recovers.
 
-    A dependency goes down when its newest marker is behind the dependent stream's newest marker by more than the
-    threshold. A dependency has recovered once its newest marker is ahead of the dependent stream's newest marker. Each
-    change is reported once, through a callback. If the process dies during the callback, the next process with the same
-    `cache` reports the change again. If a callback or a check fails, all progress is recorded before the error is
-    raised. The reported change still takes effect: the dependent stream waits or continues accordingly.
+    By default, a dependency goes down when its newest marker is behind the dependent stream's newest marker by more
+    than the threshold. A dependency has recovered once its newest marker is ahead of the dependent stream's newest
+    marker. Each change is reported once, through a callback. If the process dies during the callback, the next process
+    with the same `cache` reports the change again. If a callback or a check fails, all progress is recorded before the
+    error is raised. A change whose callback fails still takes effect: the dependent stream waits or continues
+    accordingly.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
     ...         yield emoji
     >>> dependent, dependency = emoji(), emoji()
 
-    Do not change the names, because they identify the checkpoint and the dependency in the cache:
+    The cache identifies the checkpoint and the dependency by their names, so do not change these names:
 
     >>> c = Checkpoint(
     ...     'dependent',
@@ -77,7 +78,7 @@ class Checkpoint:
     >>> c['dependency'].checkpoint_marker
     datetime.datetime(2025, 1, 1, 10, 0)
 
-    A dependency goes down if it is behind by more than the threshold, which is ten minutes by default:
+    A dependency goes down if it is behind the dependent stream by more than the threshold, by default ten minutes:
 
     >>> run(c.heartbeat(datetime(2025, 1, 1, 10, 30)))  # doctest: +ELLIPSIS
     {'is_late': False, ...}
@@ -94,9 +95,10 @@ class Checkpoint:
     :param name: name of the checkpoint in the cache
     :param dependent: the dependent stream
     :param dependencies: iterable of the dependent stream's dependencies, at least one
-    :param downtime_callback: function that is called for each dependency that goes down; can be async
-    :param recovery_callback: function that is called for each dependency that recovers; can be async. The dependent
-        stream continues when the callback has ended and no dependency is down
+    :param downtime_callback: function that is called each time a dependency goes down, with the checkpoint and the
+        dependency; can be async
+    :param recovery_callback: function that is called each time a dependency recovers, with the checkpoint and the
+        dependency; can be async. The dependent stream continues when the callback has ended and no dependency is down
     :param cache: cache that stores the progress across restarts; without a cache, each process starts from scratch
     :param cache_key_prefix: prefix of the checkpoint's keys in the cache
     :param pause_dependent: `True` if the dependent stream waits while a dependency is down
@@ -104,8 +106,8 @@ class Checkpoint:
         same name; the cache is not a mutable mapping or cannot be read; or an entry under one of the checkpoint's keys
         was not stored by a `Checkpoint`
 
-    :ivar state: latest values of the keyword arguments of `check_pulse`, by name
-    :ivar state_marker: newest marker of the dependent stream; `None` before the first one
+    :ivar state: latest value of each keyword argument passed to `check_pulse`, by name
+    :ivar state_marker: newest marker of the dependent stream; `None` before the first `check_pulse`
     :ivar dependencies: the dependencies by name
     """
 
@@ -128,7 +130,7 @@ class Checkpoint:
                 raise DependencyError(f"{name}: dependencies must be Dependency objects in a list, not {each!r:.100}")
         self.dependencies = {dependency.name: dependency for dependency in given}
         if not given or len(self.dependencies) < len(given):
-            raise DependencyError(f"{name}: pass at least one dependency, each with a different name")
+            raise DependencyError(f"{name}: {'give each dependency its own name' if given else 'pass a dependency'}")
         if cache is not None and not hasattr(cache, "__setitem__"):
             raise DependencyError(f"{name}: cache must be a mutable mapping like SqliteCache(path), not {cache!r:.100}")
         self.pause_dependent = pause_dependent
@@ -169,13 +171,14 @@ class Checkpoint:
             self._waiting.discard(waiting)
 
     async def heartbeat(self, marker: Any, dependency_name: str | None = None, **kwargs: Any) -> dict[str, Any]:
-        """Record the progress of a dependency. A marker that is older than an earlier heartbeat's marker is ignored.
+        """Record the progress of a dependency. If the marker is older than an earlier heartbeat's marker, nothing is
+        recorded.
 
         :param marker: typically the event time of the dependency's message; compared with the dependent stream's
             markers
-        :param dependency_name: name of the dependency; required if there is more than one
-        :param kwargs: entries to add to the dependency's `checkpoint_state`, which is a copy of the checkpoint's
-            `state`. Entries with the same names are replaced
+        :param dependency_name: name of the dependency; required if there are several dependencies
+        :param kwargs: entries for the dependency's `checkpoint_state`, in addition to a copy of the checkpoint's
+            `state`. They replace entries of `state` with the same names
         :returns: dict with `is_late` (`True` if the dependency is down and still has to catch up), `dependent_marker`
             and `dependency_marker`
         :raises DependencyError: there is no dependency with that name, or an argument cannot be copied or stored in the
@@ -201,8 +204,8 @@ class Checkpoint:
         """Record the progress of the dependent stream, and check that its dependencies keep up.
 
         :param marker: typically the event time of the message to process next
-        :param kwargs: values to store in `state`, such as the message's offset. Use them to find and correct output
-            that was sent while a dependency was down
+        :param kwargs: values to store in `state`, such as the message's offset. Use these values to find and correct
+            output that was sent while a dependency was down
         :returns: the maximum downtime of the dependencies that are down; `None` if no dependency is down. Compare the
             result with `None`, because the downtime is zero if a dependency has caught up with the dependent stream but
             is not yet ahead of it
@@ -334,7 +337,7 @@ def checkpoints_of(dependent: Any) -> list[Checkpoint]:
 
 
 async def answer(given: Any) -> Any:
-    """Return the value that a function returned; if the function is async, await the value first."""
+    """Return a function's result; if the function is async, await the result first."""
     return await given if inspect.isawaitable(given) else given
 
 

@@ -34,8 +34,9 @@ Check: TypeAlias = Callable[["Checkpoint", "Dependency"], Any | Awaitable[Any]]
 class Dependency:
     """A stream that another stream depends on, with its progress and its status (up or down).
 
-    The caller supplies the markers; the clock is not read. Markers are aware or naive datetimes, numbers, or any other
-    values that can be compared and subtracted; 0 is a valid marker. A marker older than the newest one is ignored.
+    The caller supplies the markers; a `Dependency` never reads the clock. Markers are aware or naive datetimes,
+    numbers, or any other values that can be compared and subtracted; 0 is a valid marker. A heartbeat whose marker is
+    older than an earlier heartbeat's marker is ignored.
 
     >>> async def emoji():
     ...     for emoji in '🏆📞🐟👌':
@@ -44,17 +45,19 @@ class Dependency:
     {'checkpoint_state': None, 'checkpoint_marker': None}
 
     :param name: name of the dependency in the cache; must not change between runs of the program
-    :param dependency: the stream itself, which is stored but not read
+    :param dependency: the stream itself; a `Dependency` stores the stream but does not read it
     :param downtime_threshold: maximum distance behind the dependent stream, as a difference between markers. The
         dependency goes down when the distance exceeds this threshold
-    :param downtime_check: function that replaces the threshold; can be async. The function returns the downtime, or a
-        falsy value if the dependency is up
-    :param recovery_check: function that returns `True` if a dependency that is down has recovered; can be async. By
-        default, the dependency's marker must be greater than the dependent stream's marker
+    :param downtime_check: function that replaces the threshold, called with the checkpoint and the dependency; can be
+        async. The function returns the downtime, or a falsy value if the dependency is up
+    :param recovery_check: function that returns `True` if a dependency that is down has recovered, called with the
+        checkpoint and the dependency; can be async. By default, the dependency's marker must be greater than the
+        dependent stream's marker
 
     :ivar checkpoint_state: copy of the checkpoint's `state` at the last heartbeat, with the heartbeat's keyword
-        arguments; shows the progress of the dependent stream at that heartbeat. A heartbeat with a marker older
-        than an earlier heartbeat's marker does not count
+        arguments; shows the progress of the dependent stream at that heartbeat. Before the first heartbeat, a copy of
+        `state` at the first `check_pulse`. A heartbeat with a marker older than an earlier heartbeat's marker does not
+        count
     :ivar checkpoint_marker: newest heartbeat marker; before the first heartbeat, the dependent stream's first
         marker
     :ivar has_beaten: `True` once there has been a heartbeat
@@ -88,7 +91,7 @@ class Dependency:
 
     @property
     def downtime_check(self) -> Check:
-        """Function that returns the downtime, or a falsy value."""
+        """Function that returns the downtime, or a falsy value if the dependency is up."""
         return self._downtime_check
 
     @property
@@ -137,7 +140,7 @@ class Dependency:
 
 
 def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] | None:
-    """Return a copy of a cache's entry; `None` if there is no entry.
+    """Return a copy of an entry in a cache; `None` if there is no entry.
 
     :param kept: names that the entry must have, with the types of their values
     :raises DependencyError: the cache cannot be read, or the entry was not stored by a `Checkpoint`
@@ -147,12 +150,12 @@ def cached(cache: Cache, key: str, kept: Mapping[str, type]) -> dict[str, Any] |
     except KeyError:
         return None
     except Exception as error:
-        raise DependencyError(f"the entry {key!r} cannot be read from the cache {cache!r:.100}: {error}") from error
+        raise DependencyError(f"cannot read {key!r} from cache {cache!r:.100}: check the cache ({error})") from error
     if entry is None:
         return None
     if isinstance(entry, Mapping) and all(name in entry and isinstance(entry[name], kept[name]) for name in kept):
         return {name: deepcopy(entry[name]) for name in kept}
-    message = f"the entry {key!r} of the cache {cache!r:.100} is not from a Checkpoint"
+    message = f"the entry {key!r} in the cache {cache!r:.100} was not stored by a Checkpoint"
     raise DependencyError(f"{message}: remove the entry, or pass a different cache_key_prefix")
 
 
@@ -171,7 +174,8 @@ def keep(cache: Cache, key: str, entry: dict[str, Any], what: str) -> None:
 def change(
     dependency: Dependency, changes: dict[str, Any], cache: Cache | None, cache_key_prefix: str, what: str
 ) -> None:
-    """Change stored attributes of a dependency. The cache is changed first: if that fails, the dependency is unchanged.
+    """Change stored attributes of a dependency. The cache is changed first: if this change fails, the dependency stays
+    unchanged.
 
     :param what: description of the change, for the error message
     :raises DependencyError: the cache cannot store the change
@@ -184,7 +188,7 @@ def change(
 
 
 def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
-    """Return a dependency's distance behind the dependent stream; `None` if the threshold is not exceeded."""
+    """Return a dependency's distance behind the dependent stream; `None` if it is within the threshold."""
     reached, newest, threshold = checkpoint.state_marker, dependency.checkpoint_marker, dependency.downtime_threshold
     try:
         return downtime(reached, newest, threshold)
@@ -192,7 +196,7 @@ def _downtime(checkpoint: "Checkpoint", dependency: Dependency) -> Any:
         behind = dependency.behind(reached)
         if behind is True:  # the markers cannot be subtracted
             raise MarkerError(dependency.name, reached, newest) from error
-        problem = f"downtime_threshold {threshold!r} cannot be compared with {behind!r}, the difference of two markers"
+        problem = f"downtime_threshold {threshold!r} cannot be compared with {behind!r}, a difference between markers"
         raise DependencyError(f"{dependency.name}: {problem}: pass a threshold of the same type") from error
 
 

@@ -4,7 +4,9 @@ from amadou import AmadouError
 
 
 class DependencyError(AmadouError):
-    """Dependent streams are set up incorrectly, a cache fails, or `run_sync` is called with a coroutine that waits."""
+    """A `Checkpoint`, `Dependency` or stream has an invalid argument, a cache cannot be read or written, or a coroutine
+    in `run_sync` waits for something.
+    """
 
 
 class MarkerError(DependencyError, ValueError):

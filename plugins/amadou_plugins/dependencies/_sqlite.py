@@ -13,14 +13,15 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class SqliteCache(MutableMapping[str, Any]):
-    """A cache in an SQLite file, which preserves checkpoints across restarts of the process. An entry is on disk as
-    soon as it is set.
+    """A cache in an SQLite file, which preserves the progress of a `Checkpoint` across restarts of the process. An
+    entry is written to disk as soon as it is set.
 
-    The cache supports values of JSON's types, `bytes`, dates, datetimes with or without a time zone, and timedeltas.
-    Tuples are read back as lists. Multiple threads can use the cache.
+    The cache can store values of JSON types, `bytes`, dates, datetimes with or without a time zone, and timedeltas.
+    Tuples are read back as lists. Multiple threads can use the cache if SQLite was compiled in serialized mode, which
+    is the default.
 
     :param path: the file, created if missing
-    :raises DependencyError: the file cannot be opened, or is not a `SqliteCache`
+    :raises DependencyError: the file cannot be opened, or is not the file of a `SqliteCache`
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
@@ -38,7 +39,7 @@ class SqliteCache(MutableMapping[str, Any]):
             raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the cache's file."""
         self._database.close()
 
     def __getitem__(self, key: str) -> Any:
@@ -48,7 +49,7 @@ class SqliteCache(MutableMapping[str, Any]):
         try:
             return _unpacked(row[0])
         except (TypeError, ValueError, OverflowError) as error:
-            raise DependencyError(f"the entry {key!r} of the cache {self._path} cannot be read: {error}") from error
+            raise DependencyError(f"the entry {key!r} of {self._path} cannot be read: delete it ({error})") from error
 
     def __setitem__(self, key: str, value: Any) -> None:
         try:
@@ -93,7 +94,7 @@ def _to_extension(value: Any) -> msgpack.ExtType:
         return msgpack.ExtType(_DATE, value.isoformat().encode())
     if isinstance(value, timedelta):
         return msgpack.ExtType(_TIMEDELTA, str(value // _MICROSECOND).encode())
-    raise TypeError(f"values of type {type(value).__name__} are not supported")
+    raise TypeError(f"values of type {type(value).__name__} are not supported: convert the value")
 
 
 def _from_extension(code: int, data: bytes) -> Any:

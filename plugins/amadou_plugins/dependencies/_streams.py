@@ -1,4 +1,4 @@
-"""Streams in one process: registers handlers for async iterables, and calls the handlers with the messages."""
+"""Registers handlers for async iterables, and calls the handlers with the messages, all in one process."""
 
 import asyncio
 import inspect
@@ -27,7 +27,7 @@ def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -
     """Return a decorator that registers a function, which `stream` calls with each message from the given streams.
 
     The function can be synchronous or async, and can be a generator. The sinks receive the values that a generator
-    yields, or the result of any other function unless the result is `None`.
+    yields, or the result of any other function, unless this result is `None`.
 
     :param iterables: the streams
     :param sink: a sink, or a tuple of sinks. A sink is a function, synchronous or async, that is called with each value
@@ -47,10 +47,11 @@ def handle(*iterables: AsyncIterable[Any], sink: Sink | tuple[Sink, ...] = ()) -
 
 
 async def stream() -> None:
-    """Process all streams that have handlers, until the streams end. Streams are processed concurrently, each in order.
+    """Process all streams that have handlers, until the streams end. The streams are processed concurrently, and the
+    messages of each stream in order.
 
-    A stream whose `Checkpoint` is paused waits before its next message is handled. If a handler fails, the other
-    streams are cancelled, and the handler's error is raised.
+    A stream whose `Checkpoint` is paused waits before its next message is handled. If a handler fails, `stream` cancels
+    the other streams and raises the handler's error.
     """
     processing = _Processing(list(_streams.values()))
     _streams.clear()
@@ -94,7 +95,7 @@ class _Processing:
 
 
 async def _values(given: Any) -> AsyncIterator[Any]:
-    """Yield the values that a handler yields, or the single value that it returns unless this value is `None`."""
+    """Yield the values that a handler yields, or the single value that the handler returns, unless it is `None`."""
     if isinstance(given, AsyncIterable):
         async for value in given:
             yield value

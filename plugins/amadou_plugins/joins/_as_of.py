@@ -17,16 +17,17 @@ DIRECTIONS = ("backward", "forward", "nearest")
 class AsOfJoin(JoinSpec):
     """Matches each left event with the right event of the same key that is nearest in time, in the given direction.
 
-    A right event at the same time matches in every direction. If several right events have the same time, the last one
-    in source order matches. If two right events are equally near, the earlier one matches.
+    A right event at the same time as the left event matches in every direction. If several right events have the same
+    time, the last one in source order matches. If two right events are equally near, the earlier one matches.
 
-    The result for a left event is emitted as soon as no on-time event can change it. This is when the watermark is past
-    the left event's time plus `allowed_lateness` and, unless `direction` is `"backward"`, plus `tolerance`. The results
-    of a key are emitted in the order of the left events' times, and in source order if these times are equal.
+    The result for a left event is emitted as soon as no on-time event can change it. This is the case once the
+    watermark is past the left event's time plus `allowed_lateness` and, unless `direction` is `"backward"`, plus
+    `tolerance`. The results for a key are emitted in the order of the left events' times, and in source order if these
+    times are equal.
 
-    A left event is late if its result is already due at the watermark of its batch. A right event is late if, at the
-    watermark of its batch, the results of all left events that it could match are already due. Without a `tolerance`, a
-    right event is never late, because it can always match a future left event.
+    A left event is late if, at the watermark of its batch, the event's result is already due. A right event is late if,
+    at the watermark of its batch, the results of all left events that it could match are already due. Without a
+    `tolerance`, a right event is never late, because it can always match a future left event.
 
     :param tolerance: maximum time difference between matching events; unlimited by default
     :param how: `"left"` emits every left event, with `None` if no right event matches; `"inner"` emits only the left
@@ -87,7 +88,7 @@ class AsOfJoin(JoinSpec):
                 self._give(subject, call, left, right)
 
     def _unanswered(self, now: int) -> int:
-        """Return the earliest time for which a left event's result is not yet due at this watermark."""
+        """Return the earliest time of a left event whose result is not yet due at this watermark."""
         return now - self._ahead - self._lateness
 
     def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:
@@ -110,10 +111,10 @@ class AsOfJoin(JoinSpec):
     def _store(
         self, part: ComponentState, lefts: Timeline, rights: Timeline, now: int | None, *, renews: bool = True
     ) -> None:
-        """Store the pending left events, and the right events that pending and future left events can match."""
+        """Store the pending left events, and the right events that a pending or future left event can match."""
         if now is not None:
             first = self._unanswered(now)
-            useless = max(bisect_right(rights.times, first) - 1, 0)  # the last event up to `first` hides earlier ones
+            useless = max(bisect_right(rights.times, first) - 1, 0)  # up to `first`, only the last event can match
             if self._back is not None:
                 useless = max(useless, bisect_left(rights.times, first - self._back))
             rights.take(len(rights.times) if now >= END_OF_TIME else useless)

@@ -35,11 +35,12 @@ class JoinSpec(CallingComponent):
     :param right: name of the right source in the job
     :param how: sides whose unmatched events are emitted, with `None` in place of the partner; `"inner"` emits no
         unmatched events
-    :param allowed_lateness: how far an event can be behind the watermark and still be accepted, in event time.
-        Results that such events could change are delayed
+    :param allowed_lateness: extra event time for which the join waits for out-of-order events. Results that such events
+        could change are delayed by this time
     :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
         receives them
-    :param ttl: how long a key can have no event, in event time, before its stored events are dropped without a result
+    :param ttl: event time without an event for a key after which the join drops the key's stored events, without a
+        result
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
         created at run time
     :param on_match: function that receives results, instead of a marked method: ``(subject, left, right)``
@@ -90,7 +91,7 @@ class JoinSpec(CallingComponent):
         return self.mark("on_match", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Add an event of the subject; `subject.source` is the name of the event's source.
+        """Add an event for a subject; `subject.source` is the name of the event's source.
 
         :raises JoinSourceError: the event's source is neither the left nor the right source of the join
         """
@@ -101,7 +102,7 @@ class JoinSpec(CallingComponent):
         self.require("on_match")
 
     def _is_left(self, subject: Subject) -> bool:
-        """Return true if the current event is from the left source, and false if it is from the right source.
+        """Return `True` if the current event is from the left source, and `False` if it is from the right source.
 
         :raises JoinSourceError: the event is from neither source
         """
@@ -111,9 +112,9 @@ class JoinSpec(CallingComponent):
         return source == self._left
 
     def _give(self, subject: Subject, call: Invoke, left: Kept | None, right: Kept | None) -> None:
-        """Pass a result to the handler."""
+        """Pass a result to the `on_match` function."""
         function = self.function("on_match", subject.handler)
-        if function is None:  # a join created at run time
+        if function is None:  # only a join created at run time can lack a function
             self.require("on_match")
         call(subject, function, _event(subject.key, left), _event(subject.key, right))
 

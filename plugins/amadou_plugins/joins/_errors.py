@@ -2,7 +2,7 @@ from amadou import AmadouError
 
 
 class JoinSourceError(AmadouError):
-    """A join received an event from a source that is neither its left nor its right source.
+    """A join received an event that is neither from its left source nor from its right source.
 
     :param join: the join's name
     :param source: the event's source; `None` if the event was added outside `on_event`
@@ -13,9 +13,9 @@ class JoinSourceError(AmadouError):
         self.join = join
         self.source = source
         self.expected = expected
-        given = "an event outside on_event" if source is None else f"an event from the source {source!r}"
         left, right = expected
-        super().__init__(
-            f"the join {join!r} received {given}, but accepts only events from {left!r} (left) and {right!r} (right): "
-            "add only events from these two sources, in on_event, or correct the names in left= and right="
-        )
+        why = f"an event from the source {source!r}, but accepts only events from {left!r} (left) and {right!r} (right)"
+        advice = "add only events from these two sources, or correct left= and right="
+        if source is None:
+            why, advice = "an event outside on_event", "add events only in on_event"
+        super().__init__(f"the join {join!r} received {why}: {advice}")

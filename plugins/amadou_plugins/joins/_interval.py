@@ -17,9 +17,9 @@ class IntervalJoin(JoinSpec):
     """Emits each pair of a left and a right event of the same key whose time difference is between `lower` and `upper`,
     inclusive. The difference is the right event's time minus the left event's time.
 
-    A pair is emitted once, as soon as its second event arrives. No later event can invalidate the pair, so waiting
-    would only delay the result and enlarge the state. If an event has several partners, its pairs are sorted by the
-    partners' times. Partners with the same time are in source order.
+    The join emits a pair once, as soon as the pair's second event arrives. No later event can invalidate the pair, so
+    waiting would only delay the result and enlarge the state. If an arriving event has several partners, the join emits
+    the pairs in the order of the partners' times. Partners with the same time are in arrival order.
 
     An event waits for partners until the watermark is past both the event's time and the latest possible time of a
     partner, each plus `allowed_lateness`. Then the join removes the event. If the event had no partner and `how`
@@ -30,8 +30,8 @@ class IntervalJoin(JoinSpec):
     :param lower: minimum difference, as the right event's time minus the left event's time; negative if the right event
         can be earlier
     :param upper: maximum difference, as the right event's time minus the left event's time
-    :param how: sides whose unmatched events are emitted in addition to pairs: `"left"`, `"right"`, both (`"outer"`) or
-        none (`"inner"`)
+    :param how: sides whose unmatched events the join emits in addition to pairs: `"left"`, `"right"`, both (`"outer"`)
+        or none (`"inner"`)
 
     The other parameters are those of `JoinSpec`.
     """
@@ -53,7 +53,7 @@ class IntervalJoin(JoinSpec):
             raise SpecError(f"lower must not be above upper ({upper!r}), but is {lower!r}")
         self._lower = lower // MICROSECOND
         self._upper = upper // MICROSECOND
-        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # by side: how much later a partner can be
+        self._waits = (max(self._upper, 0), max(-self._lower, 0))  # how much later a partner can be, by side
         super().__init__(how=how, **settings)
         self._emits_unmatched = (how in ("left", "outer"), how in ("right", "outer"))
 
@@ -101,12 +101,15 @@ class IntervalJoin(JoinSpec):
             self._give(subject, call, None, right)
 
     def _waiting(self, side: int, now: int) -> int:
-        """Return the earliest time for which an event on this side still waits for partners at this watermark."""
+        """Return the earliest event time at which an event on a side still waits for partners, at the watermark.
+
+        :param now: the watermark
+        """
         return now - self._waits[side] - self._lateness
 
     def _store(self, part: ComponentState, sides: tuple[Timeline, Timeline], *, renews: bool = True) -> None:
-        """Store the events, with a timer for the first event that might be emitted without a partner. Without such
-        an event, the timer is due when all events can be removed.
+        """Store the events, with a timer for the first event that might be emitted without a partner. If there is no
+        such event, the timer is due when all events can be removed.
         """
         waits = [wait + self._lateness + 1 for wait in self._waits]
         unmatched_due = [

@@ -17,18 +17,19 @@ class LatestJoin(JoinSpec):
     right event.
 
     The result depends on which right events have arrived when a left event is processed. Therefore, the result depends
-    on how the input is split into batches, and on the lag between the two sources. Within a batch, events are processed
-    in time order; events with equal times are processed in order of source name (`semantics.md` 7). `AsOfJoin` waits
-    for the watermark, so none of this affects its results.
+    on how the input is split into batches, and on the lag between the two sources. Within a batch, the events from the
+    two sources are merged by event time; events with equal times are ordered by source name (`semantics.md` 7).
+    `AsOfJoin` waits for the watermark, so neither the batches nor the lag affect its results as long as no event is
+    late.
 
     A left event is never late. A right event is late if the watermark of its batch has reached the event's time plus
     `ttl` plus `allowed_lateness`. Without a `ttl`, a right event is never late.
 
     :param how: `"left"` emits every left event, with `None` if no right event is stored; `"inner"` emits a left event
         only if a right event is stored
-    :param ttl: duration in event time for which a right event is used. The duration starts at the right event's time,
-        or at the watermark when the right event arrives, whichever is later (`semantics.md` 16). By default, the newest
-        right event of each key is stored forever
+    :param ttl: duration in event time for which left events are matched with a right event. The duration starts at the
+        right event's time, or at the watermark when the right event arrives, whichever is later (`semantics.md` 16). By
+        default, the join stores the newest right event of each key forever
 
     The other parameters are those of `JoinSpec`. However, `allowed_lateness` does not delay the results of this join.
     """

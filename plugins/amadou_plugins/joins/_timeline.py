@@ -35,7 +35,7 @@ class Timeline:
             self.insert(micros, entry)
 
     def between(self, first: int, last: int) -> list[tuple[int, Any]]:
-        """Return the entries between two times, inclusive, with their times."""
+        """Return the entries from the time `first` to the time `last`, both inclusive, with their times."""
         inside = slice(bisect_left(self.times, first), bisect_right(self.times, last))
         return list(zip(self.times[inside], self.entries[inside], strict=True))
 
@@ -51,6 +51,10 @@ class Timeline:
 
 
 def timelines(value: Any) -> tuple[Timeline, Timeline]:
-    """Return the left and the right events in a key's state, as views of the stored lists; `None` is an empty state."""
+    """Return the timelines of the left and the right events in a key's state. The timelines change the stored lists in
+    place.
+
+    :param value: the key's state; `None` for an empty state
+    """
     left, right = (None, None) if value is None else value
     return Timeline(left), Timeline(right)

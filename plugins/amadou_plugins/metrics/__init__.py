@@ -1,4 +1,4 @@
-"""Metrics of runs: `PrometheusEndpoint` serves them to Prometheus."""
+"""Metrics for runs: the plugin `PrometheusEndpoint` serves a run's metrics to Prometheus."""
 
 from amadou_plugins.metrics._prometheus import PrometheusEndpoint
 

@@ -14,9 +14,9 @@ class PrometheusEndpoint:
 
     Counters start at zero when the endpoint starts, as Prometheus expects of a restarted program.
 
-    :param port: port to listen on; `0` for any free port
-    :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` for all addresses
-    :ivar url: URL of the metrics while a job runs; otherwise `None`
+    :param port: port to listen on; `0` to listen on any free port
+    :param address: address or host name of this machine to listen on; ``"0.0.0.0"`` to listen on all IPv4 addresses
+    :ivar url: URL of the metrics while a job with this plugin is running; otherwise `None`
     :raises ValueError: the port is not between 0 and 65535
     """
 
@@ -59,7 +59,7 @@ class PrometheusEndpoint:
         self._end(run)
 
     def collect(self) -> list[Any]:
-        """Return the metrics as metric families of Prometheus's client library."""
+        """Return the metrics as metric families for the Prometheus client library."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         families = []

@@ -38,7 +38,7 @@ SPARK = (
     ),
     Metric(
         "amadou_spark_phase_seconds",
-        "Seconds spent in each of Spark's phases; addBatch includes amadou's work, triggerExecution is the total.",
+        "Seconds spent in each phase of Spark batches; addBatch includes amadou's work, triggerExecution is the total.",
         "counter",
         _phase_seconds,
         "phase",

@@ -8,7 +8,7 @@ from amadou import BatchReport, Metric, hookimpl
 @hookimpl
 def amadou_register_metrics() -> Iterable[Metric]:
     return [
-        Metric("amadou_batches", "Batches completed.", "counter", lambda batch: 1),
+        Metric("amadou_batches", "Completed batches.", "counter", lambda batch: 1),
         Metric("amadou_batch_seconds", "Duration of batches, in seconds.", "counter", lambda batch: batch.seconds),
         Metric("amadou_records", "Records read.", "counter", lambda batch: batch.counts.records, "source"),
         Metric("amadou_events", "Events processed.", "counter", lambda batch: batch.counts.events),
@@ -41,7 +41,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_held",
-            "Events held because another source is down, by the source of the events.",
+            "Events from each source that are held because another source is down.",
             "gauge",
             lambda batch: batch.counts.held,
             "source",

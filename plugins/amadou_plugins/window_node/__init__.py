@@ -1,7 +1,7 @@
-"""The window node: a process that adds events to tumbling windows, as requested by messages on its standard input.
+"""The window node: a process that manages tumbling windows, as requested by messages on standard input.
 
-`serve` reads the lines that have arrived, `_envelope` parses each message, and `_requests` checks the request in the
-message. `Node` passes the requests in batches to a runner. The runner's handler (`_handler`) stores the windows.
+`serve` reads lines from standard input, `_envelope` parses each line as a message, and `_requests` checks the request
+in the message. `Node` passes the requests in batches to a runner. The runner's handler (`_handler`) stores the windows.
 `_answers` converts the values that the handler collected into replies. `docs/window-node.md` describes the messages.
 The command `amadou window-node` is part of the runtime.
 """

@@ -36,7 +36,7 @@ class Envelope(NamedTuple):
             reply = {"src": self.dest, "dest": self.src, "body": reply}
         try:
             return orjson.dumps(reply, option=orjson.OPT_APPEND_NEWLINE)
-        except orjson.JSONEncodeError:  # orjson cannot write deeply nested values and lone surrogates
+        except orjson.JSONEncodeError:  # orjson cannot write deeply nested values or lone surrogates
             src, dest, msg_id = map(_writable, self[:3])
             writable = Envelope(src, dest, msg_id, self.is_bare)
             if self == writable:
@@ -69,7 +69,9 @@ def _number(digits: str) -> int | float:
 
 
 _LENIENT: Final = json.JSONDecoder(parse_int=_number)
-"""Reads JSON that Python writes but orjson rejects: NaN, Infinity, numbers too large for floats, lone surrogates."""
+"""Decoder for JSON that Python can write but orjson rejects: NaN, Infinity, numbers too large for floats, lone
+surrogates.
+"""
 
 
 def opened(line: bytes) -> tuple[Envelope, Any]:
@@ -78,7 +80,7 @@ def opened(line: bytes) -> tuple[Envelope, Any]:
     :raises MessageError: the line is too long, or is not a JSON object
     """
     if len(line) > MOST_BYTES:
-        raise MessageError("too_long", f"the message has more than {MOST_BYTES:,} bytes: split the message")
+        raise MessageError("too_long", f"the message is longer than {MOST_BYTES:,} bytes: split the message")
     try:
         message = orjson.loads(line)
     except orjson.JSONDecodeError as error:

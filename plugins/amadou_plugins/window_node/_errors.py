@@ -1,10 +1,10 @@
-"""Errors in messages."""
+"""The error for messages that the window node cannot process."""
 
 from amadou import AmadouError
 
 
 class MessageError(AmadouError):
-    """A message cannot be processed. The node replies with this error, and no window changes.
+    """The window node cannot process a message. The node replies with this error, and does not change any window.
 
     :param code: name of the error, for programs; docs/window-node.md lists all codes
     :param text: explanation of the error, for people

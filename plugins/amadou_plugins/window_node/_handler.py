@@ -1,4 +1,4 @@
-"""The windows of a node: a handler whose keys are the start times of windows."""
+"""The handler that implements the windows of a node. The handler's keys are the start times of windows."""
 
 from collections.abc import Iterable
 from functools import lru_cache
@@ -67,8 +67,8 @@ class MessageWindows(Handler):
     """Tumbling windows that messages open and close.
 
     A key is the start time of windows, in milliseconds since 1970. The key's state contains the windows that start at
-    this time, one per size. A record is a list of requests that arrived together. If consecutive requests for a start
-    time add events to the same window, they become a single event.
+    this time, one per size. A record contains the requests that arrived together. Consecutive requests for a start time
+    become a single event if they add events to the same window.
     """
 
     sizes = ListSpec(int)
@@ -139,7 +139,7 @@ class MessageWindows(Handler):
 
 @lru_cache(1000)
 def _events(size: int) -> ListSpec[list[Any]]:
-    """Return the spec for the event ids in windows of a given size. Each element lists ids that were added together."""
+    """Return the spec for the event ids in windows of one size. Each item is a list of ids that were added together."""
     return ListSpec(list, name=f"events of {size}")
 
 

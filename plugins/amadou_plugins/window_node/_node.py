@@ -19,9 +19,9 @@ class Runner(Protocol):
     """Applies requests to the windows."""
 
     def process(self, record: Any) -> Mapping[str, list[Any]]:
-        """Process all requests of a batch, or none of them.
+        """Process all requests in a batch, or none of them.
 
-        :returns: the collected values, by port
+        :returns: the values that the handler collected, by port
         """
 
     def keys(self) -> Sequence[Key]:
@@ -29,8 +29,8 @@ class Runner(Protocol):
 
 
 class Node:
-    """Answers messages. Messages that arrive together are processed as one batch, but each `ListWindows` request is
-    processed as a separate batch.
+    """Answers messages. The node processes messages that arrive together as one batch, and each `ListWindows` request
+    as a separate batch.
 
     :param runner: object that stores the windows and processes the requests
     """
@@ -39,7 +39,7 @@ class Node:
         self._runner = runner
 
     def answer(self, lines: Sequence[bytes]) -> list[bytes]:
-        """Return a reply for each line, in the same order. The reply to an invalid line is an error."""
+        """Return a reply to each line, in the order of the lines. The reply to an invalid line is an error."""
         read = [_read(line) for line in lines]
         answered: dict[int, Answer] = {}
         batch: list[Numbered] = []
@@ -56,7 +56,9 @@ class Node:
         return [_reply(envelope, answered[number]) for number, (envelope, _) in enumerate(read)]
 
     def _processed(self, batch: list[Numbered]) -> dict[int, Answer]:
-        """Return the answers to a batch of requests, by number. If the batch fails, process the requests one by one."""
+        """Return the answers to a batch of requests, by request number. If the batch fails, process the requests one by
+        one.
+        """
         if not batch:
             return {}
         try:

@@ -1,4 +1,4 @@
-"""Reads lines and answers them. All lines that have arrived are answered together, without waiting for more lines."""
+"""Reads messages, one per line, and answers all messages that have arrived without waiting for more messages."""
 
 import gc
 import os
@@ -23,7 +23,7 @@ def serve(node: Node, source: int, target: int) -> None:
         os.set_blocking(descriptor, True)
     gc.freeze()  # the objects created so far are permanent, so the garbage collector can skip them
     for lines in arriving(source):
-        gc.disable()  # all objects of a batch live until its end
+        gc.disable()  # all objects of a batch live until the batch ends
         left = memoryview(b"".join(node.answer(lines)))
         gc.enable()
         while left:

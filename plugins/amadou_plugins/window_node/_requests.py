@@ -1,4 +1,4 @@
-"""Reads requests from the bodies of messages, and checks them before any request is processed."""
+"""Reads requests from the bodies of messages, and checks the requests before any of them is processed."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -53,7 +53,7 @@ class Close(NamedTuple):
 class ListWindows(NamedTuple):
     """Reply with the open windows.
 
-    :param starts: possible start times of windows, in milliseconds since 1970
+    :param starts: the times at which open windows can start, in milliseconds since 1970
     """
 
     starts: tuple[int, ...] = ()
@@ -75,7 +75,7 @@ def read_request(body: Any) -> Request:
         known = f"use one of {', '.join(_READERS)}"
         if kind is None:
             raise MessageError("missing_field", f"type is missing: {known}")
-        raise MessageError("unknown_type", f"there is no type {_shown(kind)}: {known}")
+        raise MessageError("unknown_type", f"there is no message type {_shown(kind)}: {known}")
     return reader(body)
 
 
@@ -83,7 +83,7 @@ def _assign(body: dict[str, Any]) -> Assign:
     size = _size(body.get("window_size_ms"))
     events = _events(body.get("events"), size)
     if len(events) != 1:
-        problem = "these belong to more than one: use process_window" if events else "there are none: pass at least one"
+        problem = "these belong to more than one: use process_window" if events else "events is empty: add an event"
         raise MessageError("bad_events", f"assign needs the events of one window, but {problem}")
     return _new_assign((size, events))
 
@@ -99,7 +99,7 @@ def _close(body: dict[str, Any]) -> Close:
         raise MessageError("missing_field", "window_id is missing: pass the id of the window to close")
     start = start_of(window_id) if type(window_id) is str else None
     if start is None:
-        raise MessageError("bad_window_id", f"window_id must be like window-1705312800000, not {_shown(window_id)}")
+        raise MessageError("bad_window_id", f"window_id must look like window-1705312800000, not {_shown(window_id)}")
     return Close(start, None if size is None else _size(size))
 
 
@@ -127,7 +127,7 @@ def _size(value: Any) -> int:
 
 
 def _events(events: Any, size: int) -> dict[int, list[EventId]]:
-    """Return the ids of events, by the start of their window."""
+    """Return the ids of events, by the start of their window in milliseconds since 1970."""
     if type(events) is not list:
         if events is None:
             raise MessageError("missing_field", "events is missing: pass a list of objects with id and timestamp")

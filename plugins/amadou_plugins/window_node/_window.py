@@ -26,7 +26,7 @@ class Window:
     fields: dict[str, str]
 
 
-@lru_cache(10_000)  # consecutive messages usually concern the same windows
+@lru_cache(10_000)  # consecutive messages usually refer to the same windows
 def window(number: int, size: int) -> Window:
     """Return the window with a given number and size.
 
@@ -45,7 +45,7 @@ def window(number: int, size: int) -> Window:
 
 
 def start_of(window_id: str) -> int | None:
-    """Return the start of windows with this id, in milliseconds since 1970; `None` if no window can have this id."""
+    """Return the start of the windows with an id, in milliseconds since 1970; `None` if no window can have this id."""
     digits = window_id.removeprefix(_PREFIX)
     if len(digits) > 16 or not digits.removeprefix("-").isdecimal():
         return None

@@ -15,9 +15,9 @@ Declare a window on the handler's class. The handler adds events to the window a
 
 Time windows are half-open, `[start, end)`, except sliding windows. A window closes once, when the watermark reaches
 `end + allowed_lateness`, before the handler's timers for this time fire. An event is late for a window if the watermark
-of the event's batch has closed that window. A late event never reopens a window. Windows close in time order. If the
-`on_close` method of a window adds an event to a window declared later, the event is on time. Once all time windows
-that could contain a key's events have closed, no window state is stored for the key.
+of the event's batch has reached the window's closing time. A late event never reopens a window. Windows close in
+event-time order. An event that an `on_close` method adds to a window declared further down is not late. Once all of a
+key's time windows have closed, no window state is stored for the key.
 
 If a handler would only add events to a single window, you do not need to write a class: see `windowed`.
 """

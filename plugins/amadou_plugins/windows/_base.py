@@ -22,10 +22,10 @@ from amadou_plugins.windows._retaining import Retaining
 Early: TypeAlias = timedelta | int | Callable[[KeyedEvent[Any]], Any] | None
 Migrate: TypeAlias = Callable[[Any, int], Any]
 Span: TypeAlias = tuple[int, int, int, int]
-"""A window's start and end, and the times of the window's oldest and newest event, in microseconds."""
+"""A window's start and end, and the times of the window's oldest and newest events, all in microseconds."""
 
 
-# A part of a window is stored as a list. The constants below are the list's first indices.
+# A part of a window is stored as a list. The constants below are the first two indices of this list.
 COUNT, ACCUMULATOR = range(2)
 
 
@@ -39,10 +39,10 @@ class _Span(NamedTuple, Generic[K_co]):
     partial: bool = False
 
 
-# A named tuple, like `KeyedEvent`, because one is created for every result, and named tuples are fast to create.
+# A named tuple, like `KeyedEvent`: a window is created for every result, and named tuples are fast to create.
 class Window(_Span[K_co]):
-    """A window, as passed to callbacks: a named tuple of `start`, `end`, `key` and `partial`. Two windows are equal if
-    these four are equal. The type of the key can be specified, as in `Window[str]`.
+    """A window as passed to callbacks: a named tuple of `start`, `end`, `key` and `partial`. Two windows are equal if
+    these four fields are equal. The type of the key can be specified, as in `Window[str]`.
 
     :param start: start of the window, inclusive
     :param end: end of the window; inclusive in sliding and count windows only
@@ -102,15 +102,15 @@ class CommonSettings(TypedDict, total=False):
 
 
 class WindowSettings(CommonSettings, total=False):
-    """The settings of windows whose `early` can be an interval; count windows do not allow this."""
+    """The settings of all windows except count windows, whose `early` cannot be an interval."""
 
     early: Early
 
 
 class Emission:
-    """Passes a window's result to a function of the handler; see `Invoke`.
+    """Passes a window's result to an `on_close` or `on_early` function; see `Invoke`.
 
-    :param accumulators: accumulators of the window's parts; they are merged when the handler is called. If the merge
+    :param accumulators: accumulators of the window's parts, which are merged when the function is called. If the merge
         fails, the call fails
     """
 
@@ -144,7 +144,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     type of the results.
 
     A key's state is a list of two items. The first item is a time, or `None`: windows up to this time are closed
-    regardless of the watermark. In count windows, the first item is the number of events to skip. The second item
+    regardless of the watermark. For count windows, the first item is the number of events to skip. The second item
     contains the open windows. `max_active` is a limit per key, so a key's windows depend only on this key's events.
     """
 
@@ -179,7 +179,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
             raise SpecError(f'storage must be "persistent" or "memory", not {storage!r}')
         self.in_memory = storage == "memory"
         self.aggregate = aggregate_of(Count() if value is None else value)
-        """Aggregate of a window's events."""
+        """The aggregate that computes a window's result from the window's events."""
         self._max_active = max_active
         self._kept: Aggregate[Any, Any] = self.aggregate
         if merges and not self.aggregate.mergeable:
@@ -229,18 +229,19 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     @overload
     def on_early(self: "WindowSpec[None]", function: ResultMethod[H, int, X]) -> ResultMethod[H, int, X]: ...
     def on_early(self, function: Any) -> Any:
-        """Mark the handler method that receives early results, with the same arguments as the `on_close` method. By
-        default, the `on_close` method receives early results. The settings `early` and `max_active` trigger early
-        results.
+        """Mark the handler method that receives early results, with the same arguments as the `on_close` method. If
+        there is no such method, the `on_close` method also receives early results. The settings `early` and
+        `max_active` trigger early results.
         """
         return self.mark("on_early", function)
 
     def add(self, subject: Subject, event: KeyedEvent[Any]) -> None:
-        """Add an event of the subject.
+        """Add one of the subject's events.
 
-        :raises WindowEventError: the event belongs to another subject, or its window would start or end outside the
-            years 1 to 9999
-        :raises SpecError: the window was created at run time, and its settings contradict each other
+        :raises WindowEventError: the event belongs to a different subject, its window would start or end outside the
+            years 1 to 9999, or its window closed before a callback of a different component added the event at the same
+            time
+        :raises SpecError: the window was created at run time, and `check` found a mistake in its settings
         """
         raise NotImplementedError
 
@@ -259,12 +260,12 @@ class WindowSpec(CallingComponent, Generic[V_co]):
     def _part(self, subject: Subject, event: KeyedEvent[Any]) -> ComponentState:
         """Check that the event belongs to the subject, and return the subject's state.
 
-        :raises WindowEventError: the event belongs to another subject
-        :raises SpecError: the window was created at run time, and its settings contradict each other
+        :raises WindowEventError: the event belongs to a different subject
+        :raises SpecError: the window was created at run time, and `check` found a mistake in its settings
         """
         if event.key != subject.key:
             problem = (
-                f"its key is {event.key!r}, but the subject has the key {subject.key!r}: pass an event of this subject"
+                f"its key is {event.key!r}, but the subject has the key {subject.key!r}: pass an event with this key"
             )
             raise WindowEventError(self.name, event.timestamp, problem)
         if not self._was_checked:
@@ -277,7 +278,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return WindowEventError(self.name, timestamp, problem)
 
     def emission(self, subject: Subject, accumulators: Sequence[Any], *, partial: bool = False) -> Emission:
-        """Return a callable that passes a window's result to the handler.
+        """Return a callable that passes a window's result to the `on_close` or `on_early` function.
 
         :param accumulators: accumulators of the window's parts
         """
@@ -298,10 +299,10 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         partial: bool,
         times: int = 1,
     ) -> None:
-        """Pass a result to the handler.
+        """Pass a window's result to the `on_close` or `on_early` function.
 
         :param accumulators: accumulators of the window's parts
-        :param times: number of times that the result is emitted
+        :param times: number of times to emit the result
         """
         start, end, first, last = map(from_micros, span)
         window = Window(start, end, subject.key, partial, first, last)
@@ -322,7 +323,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         :param parts: all window parts of the subject
         :param near: function that receives the part's new kind, and returns the kinds of all parts that share a window
             with this part; see `Aggregate.kind`
-        :raises ValueKindError: a window of the event already contains values of a different kind
+        :raises ValueKindError: a window that contains the event already contains values of a different kind
         """
         before = self._kept.kind(kept[ACCUMULATOR]) if self._kept.has_kinds else None
         if isinstance(self._kept, ByTurns):
@@ -357,13 +358,13 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         """Handle a late event.
 
         :param just: `True` if the window's closing time is exactly the current watermark or firing time
-        :raises WindowEventError: another window emitted the event at the time when this window closed; the other window
-            should have closed first
+        :raises WindowEventError: the window closed before a callback of a different component added the event at the
+            same time
         """
         feeds = self.fired_before(subject) if just else None
         if feeds is not None:
             problem = (
-                f"its window closed at {subject.timestamp.isoformat()}, before {feeds!r} emitted the event at the "
+                f"its window closed at {subject.timestamp.isoformat()}, before {feeds!r} added the event at the "
                 f"same time: declare {self.name!r} after {feeds!r} (windows created at run time close in order of name)"
             )
             raise WindowEventError(self.name, event.timestamp, problem)
@@ -388,7 +389,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         lasts: Iterable[int],
         column: Any,
     ) -> None:
-        """Pass the results of many keys to the handler, in the given order."""
+        """Pass the results of many keys to `on_close` or `on_close_all`, in the given order."""
         values = self._kept.results(column)
         together = self.function("on_close_all", subject.handler)
         if together is not None:
@@ -419,7 +420,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return events.where(on_time)
 
     def _closed(self, watermark: int | None, before: int | None, length: int = 0) -> int | None:
-        """Return the latest start time of closed windows of this length; `None` if no windows are closed.
+        """Return the latest start time of closed windows of this length; `None` if no windows are closed. With a length
+        of 0, start times are also end times.
 
         :param before: latest start time of windows that are closed regardless of the watermark; `None` if there are no
             such windows
@@ -436,21 +438,21 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return min(end + self._lateness, END_OF_TIME)
 
     def _is_early(self, event: KeyedEvent[Any], events: int) -> bool:
-        """Return `True` if an event triggers an early result of a window that contains this number of events."""
+        """Return `True` if an event triggers an early result for a window that contains this number of events."""
         if self._early_count:
             return events % self._early_count == 0
         return self._early_predicate is not None and bool(self._early_predicate(event))
 
     def _is_due(self, start: int, end: int, now: int, watermark: int | None) -> bool:
-        """Return `True` if the `early` interval makes an open window emit a result at `now`. If the watermark passes
-        several of these times in one step, the window emits a result only at the last one.
+        """Return `True` if the `early` interval makes an open window emit an early result at `now`. If the watermark
+        passes several such times in one step, the window emits an early result only at the last of them.
         """
         if not self._early_interval or not start < now < end or (now - start) % self._early_interval:
             return False
         return watermark is None or now + self._early_interval > min(watermark, end - 1)
 
     def _timer_of(self, start: int, end: int, now: int | None, watermark: int | None) -> int:
-        """Return the time at which an open window closes or emits its next early result by time, whichever comes first.
+        """Return the time at which an open window closes or its `early` interval next triggers a result.
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
@@ -465,7 +467,7 @@ class WindowSpec(CallingComponent, Generic[V_co]):
         return at if at < end else closes_at
 
     def open_windows(self, value: Any) -> list[tuple[int, int, list[Any]]]:
-        """Return the start, the end and the parts' accumulators of each open window in a key's state."""
+        """Return each open window in a key's state: its start and end in microseconds, and its parts' accumulators."""
         raise NotImplementedError
 
     def shown_value(self, key: Key, value: Any) -> dict[datetime, Any]:
@@ -505,8 +507,8 @@ class WindowSpec(CallingComponent, Generic[V_co]):
 
     def _with_accumulators(self, value: Any, convert: Callable[[Any], Any]) -> Any:
         """Return a key's state with each accumulator converted. By default, the state contains a dict that maps times
-        to parts. Each part contains a number of events and an accumulator. Windows with other state override this
-        method.
+        to parts. Each part contains a number of events and an accumulator. Window classes that store their state
+        differently override this method.
         """
         before, parts = value
         return [

@@ -11,8 +11,9 @@ from amadou_plugins.aggregates._kinds import joined
 class ByTurns(Aggregate[list[Any], Any]):
     """Preserves the stream's order for an ordered aggregate whose events are spread over several window parts.
 
-    Consecutive events of a subject in the same part form a turn. An accumulator is a list of turns. Each turn contains
-    a number and an accumulator of the turn's events. Sorting the turns by number restores the stream's order.
+    Consecutive events of a subject in the same part form a turn. An accumulator is a list of turns. Each turn is a pair
+    of the turn's number and the ordered aggregate's accumulator for the turn's events. Sorting the turns by number
+    restores the stream's order.
 
     :param aggregate: a mergeable aggregate
     """
@@ -56,7 +57,7 @@ class ByTurns(Aggregate[list[Any], Any]):
         return accumulator
 
     def add_each_in(self, column: list[Any], at: Sequence[int], events: EventColumns, turns: list[int]) -> None:
-        """Add each event, with its turn, to the accumulator at its position; see `add_in`."""
+        """Add each event, in the event's turn, to the accumulator at the event's position; see `add_in`."""
         grouped: dict[tuple[int, int], list[KeyedEvent[Any]]] = {}
         for position, turn, event in zip(at, turns, events.each(), strict=True):
             grouped.setdefault((position, turn), []).append(event)

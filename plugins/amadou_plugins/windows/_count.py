@@ -12,20 +12,21 @@ from amadou_plugins.windows._base import ACCUMULATOR, COUNT, CommonSettings, V, 
 
 
 class CountWindow(WindowSpec[V_co]):
-    """Windows of a fixed number of a key's events, in arrival order.
+    """Windows that each contain a fixed number of a key's events, in order of arrival.
 
     A window closes when its last event arrives. `window.start` and `window.end` are the times of the window's oldest
-    and newest events. A window that is not full stays open until its `ttl` expires. Set a `ttl` if the number of keys
-    keeps growing.
+    and newest events. A window that is not full stays open until the key has had no events for the duration of the
+    `ttl`. The window then expires without a result. Set a `ttl` if the number of keys keeps growing.
 
     :param size: number of events in a window
     :param hop: number of events from the start of one window to the start of the next; defaults to `size`
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
-    :param early: trigger of early results, which are marked as partial. An integer `n` emits a result after every `n`
-        events of the window. A function of an event emits a result each time it returns true. A `timedelta` is not
-        allowed, because a window that never fills up would emit early results forever
+    :param early: when to emit early results, which are marked as partial. With an integer `n`, a window emits a result
+        after every `n` of its events. With a function of an event, a window emits a result each time the function
+        returns `True`. A `timedelta` is not allowed, because a window that never fills up would emit early results
+        forever
 
-    The other parameters are those of `HoppingWindow`. Time never closes a window, so events are never late, and
+    The other parameters are those of `HoppingWindow`. Time never closes a count window, so events are never late, and
     `allowed_lateness`, `late` and `on_late` have no effect.
     """
 
@@ -98,8 +99,8 @@ class CountWindow(WindowSpec[V_co]):
         return [self._whole(panes)] if panes else []
 
     def _whole(self, panes: list[Any]) -> tuple[int, int, list[Any]]:
-        """Return the window that consists of these panes, as the times of the oldest and newest events and the panes'
-        accumulators.
+        """Return the window that consists of the given panes as a tuple: the time of the oldest event, the time of the
+        newest event, and the panes' accumulators.
         """
         accumulators = [pane[ACCUMULATOR] for pane in panes]
         return min(pane[2] for pane in panes), max(pane[3] for pane in panes), accumulators

@@ -8,7 +8,7 @@ class WindowEventError(AmadouError):
 
     :param window: the window's name
     :param timestamp: the event's time
-    :param why: the problem
+    :param why: the problem, and advice
     """
 
     def __init__(self, window: str, timestamp: datetime, why: str) -> None:

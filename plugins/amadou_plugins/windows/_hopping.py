@@ -24,10 +24,10 @@ from amadou_plugins.windows._base import (
 )
 from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
-# A pane also stores the times of its oldest and newest events.
+# At these indices, a pane's list contains the times of the pane's oldest and newest events.
 _FIRST, _LAST = range(2, 4)
 MOST_PANES: Final = 10_000
-"""Maximum number of panes per window. Assembling more panes would take longer than all other work."""
+"""Maximum number of panes per window. Assembling a window from more panes would take longer than all other work."""
 
 
 class HoppingWindow(WindowSpec[V_co]):
@@ -45,15 +45,16 @@ class HoppingWindow(WindowSpec[V_co]):
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
     :param offset: shift of all window starts relative to the multiples of `hop` since 1970-01-01T00:00Z; zero by
         default
-    :param allowed_lateness: how long after its end a window still accepts events, in event time
-    :param late: `"drop"` drops events that are late for all their windows; `"divert"` sends them to the sink
-        `late_events`. Either way, `on_late` receives them
-    :param early: when to emit early results, which are marked as partial. A `timedelta` emits a result at this interval
-        of event time, counted from the window's start. An integer `n` emits a result after every `n` events of the
-        window. A function of an event emits a result each time it returns `True`
+    :param allowed_lateness: how long a window still accepts events after its end, in event time
+    :param late: `"drop"` drops events that are late for all their windows; `"divert"` sends these events to the sink
+        `late_events`. Either way, `on_late` receives these events
+    :param early: when to emit early results, which are marked as partial. With a `timedelta`, a window emits a result
+        at this interval of event time, counted from the window's start. With an integer `n`, a window emits a result
+        after every `n` of its events. With a function of an event, a window emits a result each time the function
+        returns `True`
     :param max_active: maximum number of open windows per key. If a key exceeds this maximum, the key's oldest window
         emits an early result and accepts no more events
-    :param ttl: how long a key can have no event, in event time, before its windows expire without a result
+    :param ttl: how long a key can go without an event, in event time, before the key's windows expire without a result
     :param storage: `"persistent"` stores open windows for later runs; `"memory"` stores open windows only for the
         current run; see below
     :param version: version of the aggregate; must be positive if `migrate` is set
@@ -63,7 +64,7 @@ class HoppingWindow(WindowSpec[V_co]):
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a window
         created at run time
     :param on_close: function that receives results, instead of a marked method: ``(subject, window, value)``
-    :param on_early: function that receives early results, with the same arguments
+    :param on_early: function that receives early results, with the same arguments as `on_close`
     :param on_late: function that receives late events: ``(subject, event)``
     :raises SpecError: a setting is invalid
 
@@ -71,10 +72,10 @@ class HoppingWindow(WindowSpec[V_co]):
     ends or crashes, for example during an upgrade of the job. The next run does not read the records of these windows
     again. It counts the keys that lost windows as ``<name>.lost``, shows the count in its summary, and logs a warning.
 
-    If a handler declares a window with memory storage, the job's `idle_timeout` defaults to 5 seconds. When no events
-    arrive, windows then close late by at most 5 seconds plus the `idle_timeout` and the `watermark_delay`: by default,
-    at most 10 seconds. The job's other windows and timers use the same watermark. Use memory storage if every run can
-    start with empty windows, as for a dashboard.
+    If a handler declares a window with memory storage, the job's `idle_timeout` defaults to 5 seconds. While no events
+    arrive, windows then close with a delay of at most 5 seconds plus the `idle_timeout` and the `watermark_delay`: by
+    default, at most 10 seconds. The job's other windows and timers use the same watermark. Use memory storage if every
+    run can start with empty windows, as for a dashboard.
     """
 
     by_keyword = "offset"
@@ -219,7 +220,7 @@ class HoppingWindow(WindowSpec[V_co]):
         self._store(whole, panes, closed)
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
-        """Return the turn numbers of each pane's events, in order; see `ByTurns`.
+        """Return the turn number of each event, by pane and in the order of the events; see `ByTurns`.
 
         :param places: the pane of each event
         """
@@ -292,7 +293,7 @@ class HoppingWindow(WindowSpec[V_co]):
                         raise AggregateError(repr(self._kept), f"cannot merge {kind} with {other} for key {key!r}")
 
     def _share(self, pane: int, other: int) -> bool:
-        """Return true if any window contains both panes."""
+        """Return `True` if any window contains both panes."""
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
@@ -350,7 +351,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return (start, start + self._size, *times), [part[ACCUMULATOR] for part in parts]
 
     def _inside(self, panes: dict[int, Any], start: int) -> list[list[Any]]:
-        """Return the stored panes of a window."""
+        """Return the stored panes of a window, in time order."""
         if self._pane == self._size:
             return [panes[start]] if start in panes else []
         inside = range(start, start + self._size, self._pane)
@@ -381,7 +382,7 @@ class HoppingWindow(WindowSpec[V_co]):
         return self._closes_at(first + self._size)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows until at most `most` are open."""
+        """Close a subject's oldest windows until at most `most` windows are open."""
         part = self.state_for(subject)
         before, panes = part.value
         reached = self.reached(subject)

@@ -18,7 +18,7 @@ class Retaining(Aggregate[list[Any], Any]):
         return []
 
     def add(self, accumulator: list[Any], event: KeyedEvent[Any]) -> list[Any]:
-        self._aggregate.add(self._aggregate.create(), event)  # rejects a bad event when it is added
+        self._aggregate.add(self._aggregate.create(), event)  # raises an error now if the aggregate rejects the event
         accumulator.append(tuple(event))
         return accumulator
 

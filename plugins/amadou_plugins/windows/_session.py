@@ -37,8 +37,8 @@ from amadou_plugins.windows._by_turns import ByTurns, turn_of, turns_of
 
 # A session is stored as a list. The constants below are the list's indices after `COUNT` and `ACCUMULATOR`. Events are
 # counted only if early results need the count. With `max_duration`, the accumulator is a dict that maps each event time
-# to a number of events and an accumulator, because an out-of-order event can still change where the session is cut.
-# Such a session also stores the kind of its values.
+# to a number of events and an accumulator: an out-of-order event can still change where the session is cut. Such a
+# session also stores the kind of its values.
 _START, _LAST, _KIND = range(2, 5)
 _MIXED = "mixed"
 
@@ -50,9 +50,10 @@ class SessionWindow(WindowSpec[V_co]):
     An event extends a session if the session's nearest event is at most `gap` away. An out-of-order event can merge
     two sessions. An event is late if two conditions hold: a session of only that event would already be closed, and the
     event does not belong to a session that was open when the event's batch began. With `max_duration`, the first
-    condition is enough.
+    condition is enough. An event is also late if it is older than the end of a session that closed at `max_duration` or
+    because of `max_active`.
 
-    :param gap: maximum gap, in event time, between consecutive events of a session
+    :param gap: maximum gap, in event time, between consecutive events in a session
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
     :param max_duration: maximum duration of a session, at least `gap`; later events start a new session
 
@@ -338,7 +339,7 @@ class SessionWindow(WindowSpec[V_co]):
     def _add_step(
         self, part: ComponentState, session: list[Any], event: KeyedEvent[Any], sessions: list[list[Any]]
     ) -> None:
-        """Add an event to a session of a window with `max_duration`."""
+        """Add an event to a session, if `max_duration` is set."""
         micros, steps = to_micros(event.timestamp), session[ACCUMULATOR]
         step = steps.get(micros) or [0, self._kept.create()]
 
@@ -378,7 +379,7 @@ class SessionWindow(WindowSpec[V_co]):
             left = left[number:]
 
     def _end(self, session: list[Any]) -> int:
-        """Return the end of a session; `max_duration` limits the end."""
+        """Return the end of a session, as limited by `max_duration`."""
         last: int = session[_LAST]
         if self._longest is None:
             return last + self._gap
@@ -388,7 +389,7 @@ class SessionWindow(WindowSpec[V_co]):
         return min(last + self._gap, longest)
 
     def _next_timer(self, session: list[Any], now: int | None, watermark: int | None) -> int:
-        """Return the time at which a session closes or emits its next early result by time, whichever comes first.
+        """Return the time at which a session closes, or at which its next `early` interval ends, whichever comes first.
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
@@ -436,5 +437,5 @@ class SessionWindow(WindowSpec[V_co]):
 
 
 def _one_kind(kind: Any, other: Any) -> Any:
-    """Return the common kind of a session's values, or `_MIXED`; see `Aggregate.kind`."""
+    """Return the common kind of a session's values; `_MIXED` if their kinds differ. See `Aggregate.kind`."""
     return joined((kind, other)) if different(kind, other) is None else _MIXED

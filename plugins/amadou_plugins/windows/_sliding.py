@@ -23,11 +23,11 @@ class SlidingWindow(WindowSpec[V_co]):
     Kafka Streams calls these windows sliding windows, too. The sliding windows of Flink, Beam and Spark are amadou's
     `HoppingWindow`.
 
-    A window's result is emitted when the watermark reaches the event's time plus `allowed_lateness`, so the result does
-    not depend on arrival order. If several events have the same time, the same result is emitted once per event. An
-    event is late if the window that ends at the event's time has closed. The open windows of later events still include
-    the late event. A window is assembled only when its result is emitted. Assembly takes longer the more distinct event
-    times the window contains.
+    A window emits its result when the watermark reaches the window's end plus `allowed_lateness`. The order in which
+    events arrive before then does not affect the result. If several events have the same time, the same result is
+    emitted once per event. An event is late if the window that ends at the event's time has closed. The open windows of
+    later events still include the late event. A window is assembled only when its result is emitted. The more distinct
+    event times a window contains, the longer its assembly takes.
 
     :param size: length of each window
     :param value: an aggregate, or a mapping of names to aggregates; by default, the window counts events
@@ -102,7 +102,7 @@ class SlidingWindow(WindowSpec[V_co]):
             self._emit(subject, call, *result, partial=partial, times=times)
 
     def _inside(self, steps: dict[int, Any], end: int) -> list[int]:
-        """Return the event times in a window."""
+        """Return the distinct event times in a window, in order of time."""
         return [time for time in sorted(steps) if end - self._size <= time <= end]
 
     def _result(self, steps: dict[int, Any], end: int) -> tuple[Span, list[Any]]:
@@ -117,7 +117,7 @@ class SlidingWindow(WindowSpec[V_co]):
 
     def _next_timer(self, steps: dict[int, Any], closed: int | None, now: int | None, watermark: int | None) -> int:
         """Return the first time at which an open window closes or emits an early result. If no window is open, return
-        the time from which no future window can contain the stored events, so they can be removed.
+        the time at which the stored events can be removed because no future window can contain them.
 
         :param now: event time up to which early results have been emitted; `None` if none have been emitted
         """
@@ -128,7 +128,7 @@ class SlidingWindow(WindowSpec[V_co]):
         return min(self._timer_of(end - self._size, end, now, watermark) for end in first)
 
     def _evict(self, subject: Subject, most: int) -> None:
-        """Close the oldest windows until at most `most` are open."""
+        """Close a subject's oldest windows until at most `most` windows are open."""
         part = self.state_for(subject)
         before, steps = part.value
         reached = self.reached(subject)

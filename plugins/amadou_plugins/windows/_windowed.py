@@ -1,4 +1,4 @@
-"""A handler that only adds events to one window."""
+"""The handler that `windowed` returns: it adds every record to one window."""
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
@@ -71,7 +71,7 @@ class Windowed(VectorizedHandler):
         if not isinstance(self._read_value, _Only) or (job.on_error == "fail" and job.late_events != "divert"):
             return self
         made = copy(self)
-        made._read_value = None  # late events and dead letters contain the complete records
+        made._read_value = None  # late events and dead letters must contain the complete records
         return made
 
     def key_event(self, record: Any) -> KeyedEvent[Any]:
@@ -81,7 +81,7 @@ class Windowed(VectorizedHandler):
             try:
                 timestamp = datetime.fromisoformat(timestamp)
             except ValueError as error:
-                raise RecordError("timestamp", str(error)) from None
+                raise RecordError("timestamp", f"use the ISO 8601 format ({error})") from None
         if not isinstance(timestamp, datetime):
             problem = f"{timestamp!r} is neither a datetime nor an ISO 8601 string: convert it in a timestamp= function"
             raise RecordError("timestamp", problem)
@@ -109,7 +109,7 @@ class Windowed(VectorizedHandler):
     def all_closed(
         self, subject: Subject, keys: list[Key], starts: list[datetime], ends: list[datetime], values: list[Any]
     ) -> None:
-        """Collect the results of closed windows of many keys."""
+        """Collect the results of closed windows for many keys."""
         self.results.collect_rows(subject, list(zip(keys, starts, ends, values, [False] * len(keys), strict=True)))
 
 
@@ -163,9 +163,9 @@ def _json(record: bytes | str) -> Any:
     try:
         read = orjson.loads(record)
     except orjson.JSONDecodeError as error:
-        raise RecordError("record", f"it is not JSON ({error})") from None
+        raise RecordError("record", f"it is not JSON: correct the record ({error})") from None
     if not isinstance(read, dict):
-        raise RecordError("record", "it is not a JSON object")
+        raise RecordError("record", "it is not a JSON object: write each record as an object with named fields")
     return read
 
 
@@ -191,7 +191,7 @@ class _Field:
                 record[self.name] if type(record) is dict or isinstance(record, Mapping) else getattr(record, self.name)
             )
         except (KeyError, AttributeError):
-            raise RecordError(self.what, f"the record has no field {self.name!r}") from None
+            raise RecordError(self.what, f"the record has no field {self.name!r}: correct the name or record") from None
 
     def each(self, records: list[dict[str, Any]]) -> list[Any]:
         return [record[self.name] for record in records]

@@ -37,10 +37,10 @@ def describe_job(
     param: ParamOption = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also show the progress of each source partition, from this checkpoint."),
+        typer.Option(metavar="DIR", help="Also show the progress of each source partition in this checkpoint."),
     ] = None,
 ) -> None:
-    """Show a job's handler, state, ports, sinks, sources and parameters. Does not need Java."""
+    """Show a job's handler, state, ports, sinks, sources and parameters. This command does not need Java."""
     from rich.console import Console
 
     from amadou_runtime.command.describe import describe
@@ -63,12 +63,12 @@ def reproduce(
         Path | None, typer.Option(metavar="FILE", help="The test file to write. Default: test_JOB_dead_letters.py.")
     ] = None,
     line: Annotated[
-        int | None, typer.Option(metavar="N", help="Use only the dead letter on this line. Requires a single file.")
+        int | None, typer.Option(metavar="N", help="Use only the dead letter on line N. Requires a single file.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the test file if it exists.")] = False,
     param: ParamOption = None,
 ) -> None:
-    """Write a pytest file that replays dead letters. Its tests fail with the same errors until you fix the handler."""
+    """Write a pytest file that replays dead letters. The tests fail with the same errors until you fix the handler."""
     from amadou_runtime.core.dead_letter_files import read_letters
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 
@@ -102,10 +102,10 @@ def replay_letters(
     sink: Annotated[
         list[str] | None, typer.Option(metavar="PORT=KIND:…", help="Same as for the run that wrote the dead letters.")
     ] = None,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark's master URL.")] = None,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL.")] = None,
     conf: ConfOption = None,
 ) -> None:
-    """Replay a job's dead letters in order, after you have fixed the handler. Each one is replayed only once."""
+    """Replay a job's dead letters after you have fixed the handler. Each dead letter is replayed only once."""
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")

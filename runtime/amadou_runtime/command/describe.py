@@ -1,4 +1,4 @@
-"""Shows the settings of a job."""
+"""Describes a job in tables: its handler, state, ports, sources, dependencies and parameters."""
 
 import inspect
 import json
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint: Path | None = None) -> None:
-    """Print tables of a job's handler, state, ports, sources, dependencies and parameters. Parameter values are
-    optional.
+    """Print tables of a job's handler, state, ports, sources, dependencies and parameters. The parameters need not have
+    values.
 
-    :param given: parameter values by name
-    :param checkpoint: a checkpoint of the job, to show the progress of each source partition
+    :param given: parameter values as strings, by name
+    :param checkpoint: the job's checkpoint; if set, another table shows the progress of each source partition
     :raises ParamError: `given` names a parameter that the job does not have, or a value does not fit its parameter's
         type
     :raises CheckpointError: the directory does not contain a run's checkpoint, or the checkpoint cannot be read
@@ -111,7 +111,7 @@ def _partitions(checkpoint: Path) -> "Table":
         why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
         raise CheckpointError(str(checkpoint), why) from None
     except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(str(checkpoint), f"the progress of its sources cannot be read: {error}") from error
+        raise CheckpointError(str(checkpoint), f"source progress cannot be read: check the files ({error})") from error
     table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))

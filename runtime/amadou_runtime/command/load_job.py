@@ -24,7 +24,7 @@ def load_job(target: str) -> Job:
     for `__name__`, the file is loaded like a script. For `MODULE:name`, the working directory is first on `sys.path`.
 
     :param target: `FILE:name` or `MODULE:name`; the default name is `job`
-    :raises LoadError: the file, module or job does not exist, or the import failed
+    :raises LoadError: `target` is invalid; the file, module or job does not exist; or the import failed
     """
     place, name = _parted(target)
     is_file = place.endswith(".py") or os.sep in place or os.path.isfile(place)
@@ -36,7 +36,7 @@ def load_job(target: str) -> Job:
     why = f"{place} has no {name!r}" if found is None else f"{name!r} in {place} is {_shown(found)}, not a Job"
     if jobs:
         raise LoadError(target, f"{why}: use {' or '.join(f'{place}:{job}' for job in jobs)}")
-    raise LoadError(target, f"{why} (no Job found): write {name} = Job(…) at its top level")
+    raise LoadError(target, f"{why} (no Job found): write {name} = Job(…) at the module's top level")
 
 
 def _parted(target: str) -> tuple[str, str]:
@@ -51,11 +51,11 @@ def _parted(target: str) -> tuple[str, str]:
 def _file(target: str, path: Path) -> ModuleType:
     if not path.is_file():
         what = "is a directory, not a file" if path.is_dir() else "does not exist"
-        raise LoadError(target, f"the file {path} {what} (looked in {Path.cwd()}): correct the path")
+        raise LoadError(target, f"{path} {what} (looked in {Path.cwd()}): correct the path")
     path = path.resolve()
     name = path.stem
     if "." in name:
-        raise LoadError(target, f"the name {path.name} has an extra dot, so the file cannot be imported: rename it")
+        raise LoadError(target, f"the file {path.name} cannot be imported, since its name has an extra dot: rename it")
     known = sys.modules.get(name)
     if known is not None:
         origin = getattr(known, "__file__", None)
@@ -92,7 +92,7 @@ def _put_first(directory: str) -> None:
 
 @contextmanager
 def _import_errors(target: str, name: str = "") -> Iterator[None]:
-    """Convert an error raised by the import of a user's module into a `LoadError`."""
+    """Convert an error from importing a user's module into a `LoadError`."""
     try:
         yield
     except (AmadouError, KeyboardInterrupt):
@@ -125,7 +125,7 @@ def _of_package(target: str) -> str:
     module = ".".join(path.relative_to(root).with_suffix("").parts)
     named = module if job == "job" else f"{module}:{job}"
     where = "" if root == Path.cwd() else f", from the directory {root}"
-    return f"it uses relative imports, so it cannot be loaded as a file: load it as the module {named}{where}"
+    return f"the file uses relative imports: load it as the module {named}{where}"
 
 
 def _is_ours(filename: str) -> bool:

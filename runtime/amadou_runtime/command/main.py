@@ -11,8 +11,8 @@ def main(job: Job, argv: Sequence[str] | None = None) -> None:
         if __name__ == "__main__":
             main(job)
 
-    The program has the same options as `amadou run`: see `python views.py --help`. To run the job on a cluster, use
-    `spark-submit views.py`.
+    The program has the same options as `amadou run`. For a job file `views.py`, for example, `python views.py --help`
+    shows these options, and `spark-submit views.py` runs the job on a cluster.
 
     :param job: the job
     :param argv: the command-line arguments; by default, the program's own arguments

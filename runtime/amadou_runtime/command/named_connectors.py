@@ -1,7 +1,7 @@
 """Creates the connectors that the command line specifies as ``KIND:MAIN?OPTION=VALUE&…``, such as
-``lines:views/?max_files_per_batch=10``. MAIN is the connector's first parameter. Special characters are escaped as in
-URLs, such as ``%3F`` for a question mark. If the connector has a mapping parameter named `options`, options that do not
-match any other parameter are added to this mapping.
+``lines:views/?max_files_per_batch=10``. MAIN is the value of the connector's first parameter. Special characters must
+be escaped as in URLs, such as ``%3F`` for a question mark. If the connector has a mapping parameter named `options`,
+options that do not match any other parameter are added to this mapping.
 """
 
 import inspect
@@ -55,7 +55,7 @@ def with_connectors(
 def _connector(option: str, text: str, kinds: Mapping[str, type], key_event: Any = None) -> Any:
     """Create a connector from its specification.
 
-    :param key_event: the `key_event` of the source to replace, if any
+    :param key_event: the `key_event` of the source that the connector replaces, if any
     """
     kind, colon, rest = text.partition(":")
     main, _, query = rest.partition("?")

@@ -38,7 +38,8 @@ def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:
 
 
 def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
-    """Return the values of an option of the form ``NAME=VALUE``, as lists by name, in order.
+    """Return the values of an option of the form ``NAME=VALUE``, as lists by name. Each list is in the order of the
+    command line.
 
     :raises typer.BadParameter: an occurrence of the option has no name or no ``=``
     """
@@ -53,7 +54,7 @@ def groups(texts: Sequence[str] | None, option: str) -> dict[str, list[str]]:
 
 @contextmanager
 def errors_as_messages() -> Iterator[None]:
-    """Print an `AmadouError` as a message, after any traceback of the user's code, and exit with status 1."""
+    """Print the message of an `AmadouError`, including any traceback of the user's code, and exit with status 1."""
     try:
         yield
     except AmadouError as error:

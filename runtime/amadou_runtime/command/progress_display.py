@@ -1,4 +1,4 @@
-"""Shows a run's progress: on a terminal as a live line, otherwise as a new line at intervals."""
+"""Shows a run's progress: on a terminal as a line that is updated in place, otherwise as a new line at intervals."""
 
 import sys
 import time
@@ -81,7 +81,7 @@ def progress_line(progress: Progress) -> str:
             f"{progress.batches:,} batches",
             f"{progress.events_per_second:,.0f} events/s",
             f"watermark {shown_watermark(progress.watermark)}",
-            f"state {_shown_bytes(counts.state_bytes)} of {counts.keys:,} keys",
+            f"state {_shown_bytes(counts.state_bytes)} for {counts.keys:,} keys",
             f"{counts.late:,} late" + (f" ({counts.dropped:,} dropped)" if counts.dropped else ""),
             f"{counts.timers_pending:,} timers pending",
             *([f"{held:,} held"] if held else []),
@@ -92,11 +92,11 @@ def progress_line(progress: Progress) -> str:
 
 
 def _held_back(progress: Progress) -> list[str]:
-    """Return text about the partition that holds the watermark back, unless it is the only partition."""
+    """Return a list with text about the partition that holds the watermark back; empty for a single partition."""
     partition = progress.held_back_by
     if partition is None or len(progress.partitions) < 2:
         return []
-    return [f"watermark held back by {partition.name} at {shown_watermark(partition.newest)}"]
+    return [f"watermark held back by {partition.name} (newest event: {shown_watermark(partition.newest)})"]
 
 
 def _shown_bytes(count: float) -> str:

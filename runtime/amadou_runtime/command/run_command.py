@@ -47,7 +47,7 @@ def run_job(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Directory for state, timers and offsets. Later runs resume from it. Default: start with empty state.",
+            help="Directory for state, timers and offsets, from which later runs resume. Default: no checkpoint.",
         ),
     ] = None,
     engine: Annotated[
@@ -64,7 +64,7 @@ def run_job(
         typer.Option("--flush", help="At the end of input, advance the watermark to its maximum, so all timers fire."),
     ] = False,
     master: Annotated[
-        str | None, typer.Option(metavar="URL", help="Spark's master URL. Default: set by spark-submit, or local[*].")
+        str | None, typer.Option(metavar="URL", help="Spark master URL. Default: from spark-submit, or local[*].")
     ] = None,
     conf: ConfOption = None,
     metrics_port: Annotated[

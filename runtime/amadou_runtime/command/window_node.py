@@ -11,7 +11,7 @@ echo '{"type": "assign", "msg_id": 1, "window_size_ms": 60000, "events": [{"id":
 
 
 def window_node() -> None:
-    """Serve tumbling windows: read JSON lines from standard input, and reply to each message on standard output.
+    """Serve tumbling windows: read messages as JSON lines from standard input, and write replies to standard output.
 
     The message types are assign, process_window, close and list. The windows exist only while the process runs.
     """

@@ -1,4 +1,4 @@
-"""Calls a handler's callbacks for the operator. A failure becomes a dead letter, or an error that names the call."""
+"""Calls a handler's callbacks for the operator, and turns a failing call into a dead letter or an error."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -64,9 +64,9 @@ class Callbacks:
         self._guarded("close", self.handler.close)
 
     def process_events(self, run: Run, subject: Subject) -> int:
-        """Call `on_event` for the events from one source, in order.
+        """Call `on_event` for consecutive events from one source, in the given order.
 
-        :returns: number of late events
+        :returns: number of these events that are late
         """
         late = 0
         on_event = self.on_event
@@ -120,8 +120,8 @@ class Callbacks:
         watched(failed.component, subject, subject.timestamp, self.call)
 
     def recovered(self, name: str, subject: Subject) -> Component:
-        """Call `on_recover_window` to recreate a component that does not exist in this process: after a restart, or
-        after its key has moved to another worker.
+        """Call `on_recover_window` to recreate a component that does not exist in this process: either the run was
+        restarted, or the key has moved to another worker.
 
         :returns: the component
         :raises CallbackError: `on_recover_window` failed
@@ -148,7 +148,7 @@ class Callbacks:
         return self.components[name]
 
     def position(self, name: str) -> tuple[int, str]:
-        """Return a component's sort key, by which a subject's component timers due at the same time are ordered."""
+        """Return a component's sort key, which orders a subject's component timers due at the same time."""
         return self._positions.get(name, len(self._positions)), name
 
     def _guarded(self, callback: str, function: Callable[[], Any]) -> None:

@@ -9,7 +9,7 @@ from amadou.errors import AmadouError, JobError, SinkError
 from amadou_runtime.core.ports import named_codecs
 
 _LONG_CHECKS: Final = 10.0
-"""If a check has failed, no further checks start after this many seconds."""
+"""Once a check has failed, no further check starts after this many seconds from the start of the first check."""
 
 
 def is_bounded(job: Job) -> bool:
@@ -18,9 +18,10 @@ def is_bounded(job: Job) -> bool:
 
 
 def check_connectors(job: Job) -> None:
-    """Call the `check` of every source and sink.
+    """Call the `check` of every source and sink. After a failed check, no further check starts once `_LONG_CHECKS`
+    seconds have passed.
 
-    :raises JobError: a port refers to a codec that no plugin registers, or multiple checks failed, at least one of them
+    :raises JobError: a port refers to a codec that no plugin registers; or multiple checks failed, at least one of them
         with an error other than a `SinkError`
     :raises SinkError: multiple checks failed, all of them with a `SinkError`
     :raises AmadouError: the error of a check, if only one check failed

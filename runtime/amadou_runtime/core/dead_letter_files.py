@@ -30,14 +30,14 @@ class Letter:
 def read_letters(
     paths: Iterable[Path], line: int | None = None, prepare: Callable[[Mapping[str, Any]], None] | None = None
 ) -> list[Letter]:
-    """Return the dead letters in files of JSON lines, in order.
+    """Return the dead letters in files of JSON lines, in the order of the files and lines.
 
     :param paths: dead-letter files, or directories that contain them
     :param line: number of the line to read, starting at 1. Requires a single file. By default, all lines are read
     :param prepare: function that is called with the JSON object of the first dead letter, before any dead letter is
         unpacked; the function can import the classes of the packed values
-    :raises LoadError: a file cannot be read or contains anything other than dead letters, the dead letters are from
-        more than one job, or there are no dead letters
+    :raises LoadError: a file cannot be read or contains anything other than dead letters; `line` does not exist, or is
+        set for multiple files; the dead letters are from multiple jobs; or there are no dead letters
     """
     files = [file for path in paths for file in _files(path)]
     shown = ", ".join(map(str, files))
@@ -49,7 +49,7 @@ def read_letters(
             found.append(letter)
             prepare = None
     if not found:
-        raise LoadError(shown, f"the file{'s contain' if len(files) > 1 else ' contains'} no dead letters")
+        raise LoadError(shown, "no dead letters were found: check the path")
     jobs = sorted({letter.fields["job"] for letter in found})
     if len(jobs) > 1:
         raise LoadError(shown, f"the dead letters are from multiple jobs ({', '.join(jobs)}): pass one job's files")
@@ -57,7 +57,7 @@ def read_letters(
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the dead-letter files of a directory, in batch order. For a file, return only the file."""
+    """Return the dead-letter files in a directory, in the order of their batches. For a file, return only this file."""
     if not path.is_dir():
         return [path]
     found = sorted(path.glob(f"{DEAD_LETTERS}-*.jsonl"))
@@ -88,5 +88,5 @@ def _letters(file: Path, line: int | None, prepare: Callable[[Mapping[str, Any]]
         try:
             letter = Letter(text, fields, unpack(base64.b64decode(fields["packed"])))
         except (ValueError, KeyError, TypeError, AmadouError) as error:
-            raise LoadError(str(file), f"line {number} is not a dead letter ({error!r})") from error
+            raise LoadError(str(file), f"the data in line {number} cannot be unpacked ({error!r})") from error
         yield letter

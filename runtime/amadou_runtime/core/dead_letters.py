@@ -23,7 +23,7 @@ ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
 
 
 class DeadLetters:
-    """Undoes failed callbacks and writes a dead letter for each.
+    """Undoes failed callbacks, and writes a dead letter for each failed callback.
 
     :param job: the job, with a sink for dead letters
     :param observer: the observer of the callbacks, if any
@@ -64,7 +64,7 @@ class DeadLetters:
 
     def guarded_component(self, fire: ComponentTimer, again: FailedCall | None = None) -> ComponentTimer:
         """Return `fire`, wrapped so that a failing call of a user-defined function is undone and becomes a dead letter.
-        The timer still counts as fired.
+        The component's timer still counts as fired.
 
         :param again: the failed call to replay, if any
         """
@@ -100,7 +100,7 @@ class DeadLetters:
         return self._encoded(self._letter(failed, source, record, packed))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
-        """Return the encoded dead letter for a late event that its sink cannot encode."""
+        """Return the encoded dead letter for a late event that the sink `late_events` cannot encode."""
         packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
         return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
@@ -184,8 +184,8 @@ class DeadLetters:
 
 
 def _raise_unreadable(error: BaseException) -> None:
-    """Raise an error, or one of its causes, if it is a `RetiredNameError` or a spec's `StateDecodeError`. In these
-    cases, the deployment is at fault, not the callback.
+    """Raise an error, or one of its causes, if it is a `RetiredNameError` or a spec's `StateDecodeError`. Such an error
+    is the fault of the deployment, not of the callback.
     """
     found: BaseException | None = error
     seen: set[int] = set()
@@ -230,8 +230,8 @@ class _Before:
             table.put(key, part)
 
     def timers(self) -> list[tuple[int, str]]:
-        """Return the timers that the subject had before the callback, ordered by time and tag. Call this only if the
-        callback failed, since a key can have many timers.
+        """Return the timers that the subject had before the callback, ordered by time and tag. Call this method only if
+        the callback failed: for a key with many timers, the call is slow.
         """
         had = dict.fromkeys(batch_of(self.subject).timers.of(self.subject.key))
         for micros, tag, was_set in self._undone():

@@ -1,8 +1,8 @@
 """Decides which sources are down, and which events from dependent sources are held.
 
-Dependencies are evaluated from the event times of each batch. Every worker evaluates the dependencies before it
-processes the batch. The driver evaluates them after the batch, and stores their state. The workers and the driver reach
-the same decision. The rules are in `amadou.dependencies`.
+amadou evaluates dependencies from the event times of each batch. On Spark, every key range evaluates the dependencies
+before the range processes the batch. The driver evaluates the dependencies after the batch, and stores their state. The
+key ranges and the driver reach the same decision. The rules are in `amadou.dependencies`.
 """
 
 import logging
@@ -34,8 +34,8 @@ class Decision(NamedTuple):
     :param limits: the maximum event time to process, in microseconds, by source. All events from sources without a
         limit are processed
     :param down: pairs of a dependent source and a needed source that is down
-    :param changes: one `DependencyChange` per pair of a dependent source and a needed source that went down or
-        recovered, in order, without a subject
+    :param changes: one `DependencyChange`, without a subject, per pair of a dependent source and a needed source that
+        went down or recovered. If the needed source is itself dependent, the changes of its own dependencies come first
     """
 
     state: bytes | None
@@ -133,7 +133,8 @@ class _Dependent:
     def follow(self, reached: Mapping[str, int], number: int) -> Iterator[DependencyChange]:
         """Record the progress of the needed sources. Yield a change for each source that has recovered.
 
-        :param reached: per source, the time of its newest processed event; omits sources for which this is not known
+        :param reached: per source, the time of its newest processed event; sources for which this time is unknown are
+            omitted
         :param number: the batch's number
         """
         for on in self._thresholds:
@@ -150,7 +151,7 @@ class _Dependent:
         no needed source is down.
 
         :param reached: the source's newest event time, including held events
-        :param batch: the number of the batch that contained this event
+        :param batch: the number of the batch that contained the newest event
         :param began: the source's oldest event time in this batch
         """
         assumed = began if self._reached is None and began is not None else reached
@@ -173,7 +174,7 @@ def log_changes(job: Job, changes: Iterable[DependencyChange]) -> None:
             text = "job %s: source %s is down (its newest event: %s; %s is at %s). Holding events beyond the threshold."
             _logger.warning(text, job.name, change.source, change.newest, change.dependent, change.reached)
         else:
-            text = "job %s: source %s has recovered (its newest event: %s). Processing the held events of %s."
+            text = "job %s: source %s has recovered (its newest event: %s). Events from %s no longer wait for it."
             _logger.warning(text, job.name, change.source, change.newest, change.dependent)
 
 
@@ -183,7 +184,7 @@ def watched(job: Job) -> set[str]:
 
 
 def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
-    """Return the total number of held events and their oldest event time, by source."""
+    """Combine numbers of held events and their oldest event times, by source, into totals by source."""
     whole: Held = {}
     for part in parts:
         for source, (count, oldest) in part.items():

@@ -8,14 +8,14 @@ from amadou import BatchReport, Job
 
 _SHARE = 0.01
 _STRETCH = 1_000
-"""Minimum number of recent events over which the share of dropped events is computed, unless the run has fewer."""
+"""Minimum number of recent events for computing the share of dropped events, unless the run had fewer events."""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
 
 class DroppedWarning:
     """Warns if more than 1 % of the recent events were dropped because they arrived too late. While the share stays
-    above 1 %, the warning is repeated, at intervals that double from one minute to one hour.
+    above 1 %, the warning is repeated at intervals that double from one minute to one hour.
 
     :param job: the job
     :param replays: `True` if the run replays dead letters
@@ -32,7 +32,7 @@ class DroppedWarning:
         self._pause = _SHORTEST
 
     def look(self, batch: BatchReport) -> None:
-        """Check a completed batch."""
+        """Check a completed batch, and log a warning if one is due."""
         self._events += batch.counts.events
         self._dropped += batch.counts.dropped
         self._last.append((batch.counts.events, batch.counts.dropped))

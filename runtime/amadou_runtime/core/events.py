@@ -13,7 +13,7 @@ from amadou.event_time import to_micros
 
 
 class Chunk(NamedTuple):
-    """Packed events from one source that are sent to one key group."""
+    """Packed events from one source for one key group."""
 
     source: str
     order: bytes

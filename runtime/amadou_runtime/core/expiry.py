@@ -8,7 +8,7 @@ from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
 
 _SWEEPS: Final = 8
-"""Maximum number of clean-ups per time to live. State is removed at most an eighth of this time after it expires."""
+"""Maximum number of clean-ups per `ttl`. State is removed at most an eighth of its `ttl` after it expires."""
 
 
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
@@ -26,7 +26,9 @@ def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) ->
 
 
 def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Remove from loaded state everything that has expired at the watermark. Call this after firing all due timers."""
+    """Remove from loaded state everything that has expired at the watermark. Call this function only after all due
+    timers have fired.
+    """
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None:
@@ -35,7 +37,7 @@ def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
 
 
 def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subject) -> None:
-    """Remove expired state that was not accessed (`semantics.md` 16). Access itself removes expired entries.
+    """Remove the expired state of keys, even if no callback has accessed this state (`semantics.md` 16).
 
     :param expired: the keys with expired state, by spec; see `expired_keys`
     """
@@ -47,7 +49,7 @@ def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subjec
 
 
 def clean_up_times(with_ttl: list[Any], group: KeyGroup) -> Iterator[int]:
-    """Yield the time of the group's next clean-up for each spec, at or soon after the spec's earliest expiry time."""
+    """Yield the time of the group's next clean-up for each spec: the spec's earliest expiry time, or soon after."""
     for spec in with_ttl:
         table = group.tables.get(spec.name)
         if table is not None and table.expires:

@@ -11,16 +11,17 @@ from amadou.text import shown_value
 
 
 class FailedCall(NamedTuple):
-    """A component's failed call, with the state needed to repeat the call. A replay fires the component's timer with
-    the component's old state, separate from the job's current state. The component then requests calls of user-defined
-    functions, and the replay runs the call whose arguments equal those of the failed call.
+    """A component's failed call to a user-defined function, with the state needed to repeat the call. A replay fires
+    the component's timer with the component's old state, separate from the job's current state. The component then
+    requests calls to user-defined functions, and the replay runs the call whose arguments equal those of the failed
+    call.
 
     :param key: the subject's key
-    :param micros: the time of the component's timer
+    :param micros: the time of the component's timer, in microseconds
     :param component: the component's name
     :param callback: the name of the failed function
     :param arguments: the function's arguments, without the subject
-    :param watermark: the watermark of the batch, in microseconds
+    :param watermark: the watermark of the batch in which the call failed, in microseconds
     :param state: the component's packed state for the subject
     :param next_timer: the time of the component's next timer, in microseconds; `None` if there is none
     """
@@ -59,7 +60,7 @@ class FailedCall(NamedTuple):
             subject, subject.timestamp, lambda _, function, *arguments: calls.append((function, arguments))
         )
         for call in calls:
-            # NaN does not equal itself
+            # the packed arguments are also compared, because NaN does not equal itself
             if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):
                 return call
         raise RunError(

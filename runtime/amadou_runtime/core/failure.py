@@ -29,8 +29,8 @@ def callback_error(
     """Return an error that names the failed callback and its input. The error's cause is already set: raise the error
     without `from`.
 
-    The cause is the original error, with a traceback that starts at the user's own code. If the traceback contains a
-    secret, the error has no cause.
+    The cause is the original error, with a traceback that starts at the user's own code. If this traceback contains a
+    secret, the returned error has no cause.
 
     :param error: the original error
     """
@@ -47,7 +47,7 @@ def callback_error(
     )
     if isinstance(error, AmadouError):
         error.__cause__, error.__suppress_context__ = None, True  # amadou's own causes do not help the user
-    # Python would show the cause with its secrets.
+    # Python would print the cause, including its secrets.
     is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
@@ -68,7 +68,7 @@ def cannot_travel(job: Job, error: Exception) -> JobError:
 
 
 def shown_traceback(error: BaseException) -> str:
-    """Return an error's traceback with secrets redacted. The `exc_info` of `logging` would show the secrets."""
+    """Return an error's traceback with secrets redacted. With `exc_info`, `logging` would show the secrets."""
     return redacted("".join(traceback.format_exception(error))).rstrip()
 
 
@@ -93,7 +93,7 @@ def _from_user_frame(frames: TracebackType | None) -> TracebackType | None:
 
 
 def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
-    """Return packed state in its spec's readable form. If the conversion fails, return the stored form.
+    """Return packed state in readable form, as its spec shows it. If the conversion fails, return the state as stored.
 
     :param spec: the state's spec; `None` if the job no longer has this spec
     """
@@ -101,7 +101,7 @@ def shown_state(spec: Any, key: Any, packed: bytes) -> Any:
     try:
         stored = unpack(packed)
         return stored if spec is None else spec.shown_stored(key, stored)
-    except Exception:  # the user's codec can fail; its failure can even be the error to report
+    except Exception:  # the user's codec can fail; this failure may be the very error to report
         return stored
 
 

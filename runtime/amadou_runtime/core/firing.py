@@ -82,7 +82,7 @@ class Firing:
     def _fire_components(self, micros: int, due: set[str]) -> int:
         """Fire a subject's component timers that are due at a time, including timers that callbacks set for this time.
 
-        :param due: the components' names
+        :param due: names of the components whose timers are due
         :returns: number of timers that fired
         """
         callbacks, subject, batch = self._callbacks, self._subject, self._batch
@@ -108,8 +108,8 @@ class Firing:
         """Schedule the component timers that a callback set, if they are already due.
 
         :param micros: the time of the timers that are firing
-        :param fired: the subject's components whose timer at that time has fired
-        :returns: the components with a new timer for this time
+        :param fired: names of the subject's components whose timer for that time has fired
+        :returns: names of the components with a new timer for the same time
         """
         batch, key, now = self._batch, self._subject.key, set()
         assert batch.watermark_micros is not None

@@ -35,7 +35,7 @@ class HeldBackWarning:
             self._warned.add(holder.name)
             _logger.warning(
                 "job %s: %s has had no new events for %d s (newest event: %s) and holds the watermark back, so "
-                "windows and timers wait. Set an idle_timeout for the job, unless they must wait for this partition",
+                "windows and timers wait. Set an idle_timeout, unless windows and timers must wait for this partition",
                 self._job.name,
                 holder.name,
                 (batch.completed - self._since).total_seconds(),

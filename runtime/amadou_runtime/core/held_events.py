@@ -18,7 +18,8 @@ def release_or_hold(
     watermark: datetime | None,
     observer: Observer | None,
 ) -> list[Run]:
-    """Return the events to process, in order, including released events. The key group stores the held events.
+    """Return the events to process, including released events, in the order of `semantics.md` 7. The key group stores
+    the held events.
 
     :param chunks: the batch's events
     :param limits: see `Decision.limits`

@@ -20,11 +20,11 @@ class RetiredNameError(SpecError):
 
 
 class HeldEvents(NamedTuple):
-    """Held events from a source, in order.
+    """Held events from one source, in the order in which the source delivered them.
 
     :param number: number of events
     :param oldest: the oldest event time, in microseconds
-    :param packed: see `pack_events`
+    :param packed: the packed events; see `pack_events`
     """
 
     number: int
@@ -41,16 +41,17 @@ class KeyGroup:
 
     The stored form is a list. It starts with the version, followed by ``{spec: [keys, packed states]}`` and three lists
     of timers: timers without tags at times with one key, timers without tags at times with multiple keys, and timers
-    with tags. Timers without tags are stored as ``[times, key or keys of each time]``. Timers with tags are stored as
-    ``[times, [keys, tags of each key] of each time]``. Lists are used because msgpack takes four times as long to read
-    the keys of a map. A spec with a time to live adds a list of expiry times to its keys and states. A component adds a
-    fourth list, with the times of its next timers. The other elements are:
+    with tags. Timers without tags are stored as ``[times, key or keys for each time]``. Timers with tags are stored as
+    ``[times, [keys, tags for each key] for each time]``. Lists are used because msgpack takes four times as long to
+    read the same keys from a map. A spec with a time to live adds a list of expiry times to its keys and states. A
+    component adds the times of its next timers as a fourth list. The other elements are:
 
     - key-group state, as ``{component: [value, next timer, number of keys, one of the keys, layout]}``;
     - the components with in-memory state, as ``[run, components]``, or an empty list;
     - held events (`DependsOn`), as ``{source: [number, oldest time, packed events]}``;
     - the structures of components, as ``[structures, positions of each name's structures]``. For components created at
-      run time, structures are stored nowhere else. The names of specs come first, then the names of key-group state.
+      run time, structures are stored nowhere else. The positions for the names of specs come first, followed by those
+      for the names of key-group state.
 
     :param run: the id of the run that reads the group; in-memory state that other runs stored is lost. `None` to read
         all state
@@ -175,8 +176,8 @@ class KeyGroup:
 
     def take(self, component: Component, key: Key | None = None) -> None:
         """Check that a component can read the state stored under its name, and record the component's structure.
-        Declared components were already checked when the run started. For other components, only the structures stored
-        with their state are known.
+        The run already checked declared components at its start. For other components, only the structures stored with
+        their state are known.
 
         :param key: the current key, for the error
         :raises StateDecodeError: the component cannot read the state
@@ -210,17 +211,17 @@ class KeyGroup:
         return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
-        """Return the keys that have state under a name. Of stored key-group state, only one key is known."""
+        """Return the keys that have state under a name. For stored key-group state, only one key is known."""
         if name in self.group_states:
             return list(self.group_states[name].keys)
         return (self.tables.get(name) or StateTable({})).keys()
 
     def waiting(self) -> Held:
-        """Return the number and the oldest time of held events, by source."""
+        """Return the number of held events and their oldest event time, by source."""
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
     def keys(self) -> list[Key]:
-        """Return the keys that have state or timers. Of stored key-group state, only one key is known."""
+        """Return the keys that have state or timers. For stored key-group state, only one key is known."""
         return list(dict.fromkeys(chain(*self._holders())))
 
     def __len__(self) -> int:

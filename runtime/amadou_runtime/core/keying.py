@@ -44,7 +44,9 @@ class KeyedRecords(NamedTuple):
 
 
 def key_group(key: Any, groups: int) -> int:
-    """Return the key group of a key, which is the same in every process, on every machine and in every release."""
+    """Return the key group of a key. For the same number of groups, a key has the same group in every process, on every
+    machine and in every release.
+    """
     return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
 
 
@@ -237,7 +239,7 @@ class Keying:
         return KeyedRecords(packed, newest, oldest, letters)
 
     def _limit(self, now: int) -> datetime:
-        """Return the latest event time that is allowed."""
+        """Return the latest event time that `max_ahead` allows."""
         try:
             return LAST_TIME if self._max_ahead is None else from_micros(now) + self._max_ahead
         except OverflowError:

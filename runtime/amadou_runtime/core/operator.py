@@ -36,19 +36,20 @@ class ProcessedGroup(NamedTuple):
 
     state: bytes | None
     in_memory: bool
-    """`True` if the group has in-memory state, which is valid only in this run."""
+    """`True` if the group has in-memory state, which is valid only in the current run."""
     next_timer: int | None
-    """The event time, in microseconds, at which the group must be processed again, even if no events arrive."""
+    """The event time, in microseconds, at which the group must be processed again even if no events arrive; `None` if
+    there is none."""
     outputs: dict[str, list[Any]]
     """The encoded values collected during the batch, by port."""
     counts: Counts
     """All counts except those of records, outputs and state bytes, which the engine counts."""
     calls: dict[str, int]
-    """Number of calls of each callback, for `BatchReport.callback_calls`."""
+    """Number of calls to each callback, for `BatchReport.callback_calls`."""
     held: Held
     """The number of held events and their oldest event time in microseconds, by source."""
     retired: list[str]
-    """The names of state that is retained but not read until the job has specs with these names again."""
+    """The names of stored state that is not read until the job has specs with these names again."""
 
     def with_counts(self, **changed: Any) -> "ProcessedGroup":
         """Return this group with changed counts."""
@@ -56,23 +57,23 @@ class ProcessedGroup(NamedTuple):
 
 
 class ReplayedGroup(NamedTuple):
-    """The dead letters that a batch replays in a key group."""
+    """The dead letters that a batch replays in one key group."""
 
     chunks: list[Chunk]
     timers: list[tuple[Key, int, str]]
-    """Timers to fire again, as key, time in microseconds, and tag."""
+    """Timers to fire again, as tuples of key, time in microseconds, and tag."""
     calls: list[FailedCall]
-    """Failed calls by components, to repeat."""
+    """Components' failed calls, to be repeated."""
 
 
 class GroupBatch(NamedTuple):
     """One batch of one key group.
 
     :param state: the `ProcessedGroup.state` of the previous batch
-    :param chunks: the batch's events, in any order
-    :param watermark: the batch's watermark in microseconds; `None` in a job's first batch
+    :param chunks: chunks of the batch's events, in any order
+    :param watermark: the batch's watermark in microseconds; `None` before the first watermark
     :param limits: the maximum event time to process, by source; see `Decision.limits`
-    :param again: the dead letters to replay, if any. Their events are never dropped or diverted as late
+    :param again: the dead letters to replay, if any. Replayed events are never dropped or diverted as late
     """
 
     state: bytes | None
@@ -83,7 +84,7 @@ class GroupBatch(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The evaluation of a batch's dependencies. For `outputs` and `calls`, see `ProcessedGroup`."""
+    """The result of evaluating a job's dependencies in a batch. For `outputs` and `calls`, see `ProcessedGroup`."""
 
     decision: Decision
     outputs: dict[str, list[Any]]
@@ -95,13 +96,13 @@ class Operator:
 
     :param job: a job without unresolved parameters
     :param observer: the observer of the callbacks, if any
-    :param run: the run's id; in-memory state of other runs is lost
+    :param run: the run's id; in-memory state from other runs is lost
     """
 
     def __init__(self, job: Job, observer: Observer | None = None, run: str = "") -> None:
         self.run = run
         self.retired = job.retired
-        """`"keep"` or `"drop"` for the state of specs that the job no longer has, by name."""
+        """`"keep"` or `"drop"` for the state of specs that the handler no longer declares, by spec name."""
         self._job = job
         self._codecs = {name: port_codec(job, name) for name in job.ports}
         self._specs = job.specs
@@ -134,8 +135,8 @@ class Operator:
         number: int,
         watermark: int | None,
     ) -> Evaluation:
-        """Decide which sources are down, and call the handler for each change. Call this method only once
-        per batch, in a single process.
+        """Decide which sources are down, and call the handler for each change. The engine must call this method only
+        once per batch, in a single process.
 
         :param dependency_state: the `Decision.state` of the previous batch; for `newest`, `oldest` and `number`, see
             `evaluate` in `core.dependencies`
@@ -164,8 +165,8 @@ class Operator:
     def process(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch of one key group: due timers, then events (`semantics.md` 5).
 
-        If the handler delegates all events to a vectorised component, the batch is processed in columnar form. If this
-        fails, the batch is processed event by event, and a fallback is counted.
+        If the handler delegates all events to a vectorised component, the operator processes the batch in columnar
+        form. If columnar processing fails, the operator processes the batch event by event, and counts a fallback.
 
         :raises CallbackError: a callback failed; the entire batch is discarded
         """
@@ -206,7 +207,7 @@ class Operator:
                 subject.source = run.source
                 component.add_columns(subject, group_state, EventColumns(run.keys, run.values, micros))
             self.stopwatch.turn()
-        if group.tables:  # the handler used state outside of the component
+        if group.tables:  # the handler used state other than the component's
             return None
         return self._processed(group, batch, count, late, fired, calls, group_state.next_timer)
 
@@ -218,7 +219,7 @@ class Operator:
         try:
             with callbacks_of(self._job.handler):
                 return self._per_event(given)
-        except StateDecodeError as error:  # outside of a callback: from a component's state or expired state
+        except StateDecodeError as error:  # raised outside of a callback, by a component's state or by expired state
             if error.spec is None:
                 raise
             reached = None if given.watermark is None else from_micros(given.watermark)
@@ -258,7 +259,7 @@ class Operator:
         if watermark is not None and fired:
             with_ttl = self._with_ttl()  # a callback may have created a component
             expire(with_ttl, group, watermark)
-            if callbacks.letters is not None:  # undoing a failed call would restore the expired state
+            if callbacks.letters is not None:  # undoing a later failed call would restore expired state
                 expired = expired_keys(with_ttl, group, watermark)
         if runs:
             self.stopwatch.turn("on_event")
@@ -299,7 +300,7 @@ class Operator:
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         if group.retired and next_timer is None:
-            next_timer = END_OF_TIME  # so that the group is processed when a job has the spec again
+            next_timer = END_OF_TIME  # so that the group is processed once a job has the spec again
         held = group.waiting()
         counts = Counts(
             events=events,
@@ -329,8 +330,8 @@ class Operator:
                 group.by_subject(component)
 
     def _renew(self, left: list[Component], group: KeyGroup, subject: Subject, touched: set[Key]) -> None:
-        """Convert declared components' state from older code to the current structure, for all subjects. Per-event and
-        vectorised processing then store the same state.
+        """Convert declared components' state from older code to the current structure, for all subjects. So per-event
+        and vectorised processing store the same state.
         """
         tables = {component: group.tables[component.name] for component in left if component.name in group.tables}
         touched.update(*(table.packed for table in tables.values()))
@@ -372,7 +373,7 @@ class Operator:
 
 
 def together(outputs: Iterable[Mapping[str, list[Any]]]) -> dict[str, list[Any]]:
-    """Merge multiple mappings of outputs by port into one, in order."""
+    """Merge mappings of outputs by port into one. Each port's outputs stay in the order of the mappings."""
     given = [each for each in outputs if each]
     if len(given) == 1:
         return dict(given[0])

@@ -54,8 +54,8 @@ def named_codecs(job: Job) -> PortCodecs:
 
 
 def with_all_sinks(job: Job, checkpoint: str | None) -> Job:
-    """Return the job with a sink for each port. If the job has no sinks for late events or dead letters, these are
-    written to the checkpoint as JSON lines.
+    """Return the job with a sink for each port. If the job has no sinks for late events or dead letters, the added
+    sinks write these to the checkpoint as JSON lines.
 
     :param checkpoint: the checkpoint's directory; `None` for a run without a checkpoint
     :raises JobError: a sink is missing, and there is no checkpoint or the checkpoint is not local

@@ -1,4 +1,4 @@
-"""The progress of a run, as reported by its engine."""
+"""The progress of a run, as its engine reports it."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -31,7 +31,7 @@ class Progress:
 
     @property
     def lag(self) -> int | None:
-        """Number of unread records in the partitions whose source reports this number; `None` if no source does."""
+        """Number of unread records, over all partitions whose source reports it; `None` if no source reports it."""
         known = [partition.lag for partition in self.partitions if partition.lag is not None]
         return sum(known) if known else None
 

@@ -17,7 +17,7 @@ from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 
 CALLBACKS = ("key_event", "on_event", "on_timer_expired")
-"""Callbacks whose dead letters can be replayed. Failed calls of components can also be replayed."""
+"""Handler callbacks whose dead letters can be replayed. Failed calls of components can also be replayed."""
 CALL = "call"
 """Value of `ReplayedLetter.callback` for every function that a component called."""
 _STEP = 10_000
@@ -30,7 +30,7 @@ class ReplayedLetter:
 
     :param id: the dead letter's id: the hash of its line, and a number that distinguishes equal lines
     :param callback: the callback that failed: one of `CALLBACKS`, or `CALL`
-    :param source: the source of the record or event, if any
+    :param source: the name of the record's or event's source; `None` for timers and calls
     :param content: the record; or the event's key, timestamp and value; or the timer's key, time in microseconds and
         tag; or the fields of a `FailedCall`
     """
@@ -53,7 +53,7 @@ class ReplayedLetter:
 
 @attrs.frozen
 class Plan:
-    """The dead letters to replay, and the number of skipped dead letters.
+    """The dead letters to replay, and the numbers of dead letters that are skipped.
 
     :param steps: the dead letters to replay in each batch
     :param before: number of dead letters that earlier replays processed
@@ -111,7 +111,7 @@ def _failed_call(letter: Letter, job: Job) -> FailedCall:
     component, arguments, watermark = packed["call"]
     is_made_by_name = hasattr(job.handler, "on_recover_window")
     if component not in job.components and not is_made_by_name:
-        raise LoadError(job.name, f"the handler lacks the window or join {component!r} of a dead letter: declare it")
+        raise LoadError(job.name, f"a dead letter needs the window or join {component!r}: declare it in the handler")
     return FailedCall(
         packed["key"],
         to_micros(datetime.fromisoformat(fields["timestamp"])),
@@ -139,7 +139,7 @@ def _steps(letters: Iterable[ReplayedLetter]) -> list[list[ReplayedLetter]]:
 
 
 class _Step:
-    """The dead letters that one batch replays, in order."""
+    """The dead letters that one batch replays, in the order in which they were read."""
 
     def __init__(self) -> None:
         self.letters: list[ReplayedLetter] = []

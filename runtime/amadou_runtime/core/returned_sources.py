@@ -18,7 +18,7 @@ def check_returned(of: str, sources: Iterable[str], ever: Collection[str], last:
     if returned:
         raise CheckpointError(
             of,
-            f"earlier runs read the source {', '.join(map(repr, returned))}, but the last run did not have it. "
-            "The source's offsets are lost, so reading it from the beginning would process its events twice. To "
-            "process these events again, give the source a different name",
+            f"the job has sources that earlier runs read but the last run lacked: {', '.join(map(repr, returned))}. "
+            "Their offsets are lost, so reading them from the beginning would process their events twice. Remove these "
+            "sources from the job or, to process their events again, give them different names",
         )

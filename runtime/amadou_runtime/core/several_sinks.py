@@ -39,7 +39,7 @@ class SeveralSinks(Sink):
             sink.commit(own, [part[number] for part in parts if part[number] is not None])
 
     def _batches(self, batch: SinkBatch) -> list[tuple[Sink, SinkBatch]]:
-        """Return each sink with a batch that has the sink's codec. If the port has a codec, all sinks use that
+        """Return pairs of a sink and the batch with the sink's codec. If the port has a codec, all sinks use that
         codec.
         """
         own = batch.codec
@@ -48,7 +48,7 @@ class SeveralSinks(Sink):
 
 
 class _SeveralCodecs:
-    """Encodes each value once per sink."""
+    """Encodes each value once per sink, with the sink's codec."""
 
     def __init__(self, codecs: Sequence[Codec[Any]]) -> None:
         self.codecs = codecs

@@ -1,8 +1,8 @@
 """Describes the structure of a job's state, and checks that a job can read stored state.
 
-The description is stored with the state, as plain data. For each state spec, it contains every structure that the spec
-has ever had (`StateSpec.structure`), because state that has not been accessed for a long time still has the structure
-of the code that stored it.
+The description is stored with the state, as plain data. For each state spec, the description contains every structure
+that the spec has ever had (`StateSpec.structure`), because state that has not been accessed for a long time still has
+the structure of the code that stored it.
 """
 
 from collections.abc import Mapping
@@ -62,14 +62,14 @@ def _misspelt(job: Job, known: Mapping[str, Any], now: Mapping[str, Any]) -> str
     for name in sorted(job.retired.keys() - known.keys()):
         for meant in get_close_matches(name, removed, n=1, cutoff=_RESEMBLES):
             return (
-                f"retired contains {name!r}, but no earlier run declared this name. {job.name!r} no longer "
+                f"retired contains {name!r}, but no earlier run declared this name. The job {job.name!r} no longer "
                 f"declares the similar name {meant!r}: correct the name, or also add {meant!r} to retired"
             )
     return None
 
 
 def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) -> list["Misfit"]:
-    """Return a misfit for each spec that cannot read the stored state."""
+    """Return one misfit for each spec that cannot read its stored state."""
     found = []
     for name, structure in now.items():
         version = max((before["version"] for before in known.get(name, ())), default=0) + 1
@@ -82,7 +82,7 @@ def misfits(known: Mapping[str, list[Structure]], now: Mapping[str, Structure]) 
 class Misfit:
     """A spec that cannot read state stored with one of its earlier structures.
 
-    :param why: the change; empty if the type as a whole has changed
+    :param why: the change within the spec's type; empty if the type as a whole has changed
     :param cure: the change that lets the spec read the state, as an alternative to changing the spec back. `"version"`:
         the version and migration of the newer code that stored the state; `"migrate"`: a migration; `"default"`: a
         migration, or a default for the new field; `"name"`: a migration, or a different name for an aggregate in a
@@ -235,7 +235,9 @@ def _shown_aggregate(structure: Any) -> str:
 
 
 def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
-    """Return the reasons why an aggregate cannot read stored accumulators. Mappings can gain and lose entries."""
+    """Return the reasons why an aggregate cannot read stored accumulators. A mapping of aggregates can gain and lose
+    entries.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
         return [
             problem
@@ -250,7 +252,7 @@ def _aggregate_problems(before: Any, now: Any, name: str = "") -> list[str]:
 
 
 def _is_same_key(before: Structure, now: Structure) -> bool:
-    """Return `True` if a map still finds the keys that older code stored. A map looks up keys by their stored form."""
+    """Return `True` if a map still finds the keys that older code stored: a map looks up a key by its stored form."""
     old, new = before["is"], now["is"]
     if before == now or (isinstance(old, str) and _WIDER.get(old) == new):
         return True
@@ -265,7 +267,7 @@ def _is(description: Any, kind: str) -> bool:
 
 @attrs.frozen
 class _Reading:
-    """Checks that values stored as one type can be read as a different type.
+    """Checks whether values stored as one type can be read as a different type.
 
     :param old: the classes of the stored type
     :param new: the classes of the type to read
@@ -276,7 +278,8 @@ class _Reading:
     _seen: set[tuple[str, str]] = attrs.field(factory=set, init=False)
 
     def problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """Return descriptions of the problems. An empty string means that the type as a whole has changed.
+        """Return descriptions of the differences that prevent reading. An empty string means that the type as a whole
+        has changed.
 
         :param where: the field that has this type; empty if the type is not a field's type
         """
@@ -319,7 +322,7 @@ class _Reading:
         return found
 
     def _value_problems(self, old: Any, new: Any, where: str) -> list[str]:
-        """Return a description of the problem if an enum or a `Literal` no longer allows some values."""
+        """Return a list with a description if an enum or a `Literal` no longer allows all stored values."""
         kind = "values" if "enum" in old else "literal"
         removed = [text for of, text in old[kind] if [of, text] not in new[kind]]
         if not removed or new.get("open"):
@@ -345,14 +348,14 @@ class _Reading:
         """Return the member of the new union that reads an old member's values. Return `None` if no member, or the
         wrong member, would read the values.
         """
-        if before.is_tagged:  # the tag selects the member
+        if before.is_tagged:  # the stored tag selects the member
             return dict(now.others).get(tag) if now.is_tagged else None
         if not now.is_tagged:
             return now.others[0][1] if now.others else None
         if _is(kind, "enum") and any(of in now.leaves for of, _ in kind["values"]):
             return None
         has_same = tag in dict(now.others)
-        for other, member in now.others:  # a value is read by the first member that can read it
+        for other, member in now.others:  # the first member that can read a value reads the value
             if other == tag:
                 return member
             if not self._cannot_read(kind, member):
@@ -360,7 +363,7 @@ class _Reading:
         return None
 
     def _cannot_read(self, kind: Any, member: Any) -> bool:
-        """Return `True` if no value of a kind can be read as a value of the member's kind."""
+        """Return `True` if no stored value of a kind can be read as the kind of a union member."""
         if _is(kind, "class") and _is(member, "class"):
             return any(
                 is_needed and name not in self.old[kind["class"]]

@@ -2,7 +2,7 @@ from time import perf_counter
 
 
 class Stopwatch:
-    """Adds up the time that callbacks take. It measures one callback at a time."""
+    """Adds up the time that each callback takes. Only one callback is measured at a time."""
 
     __slots__ = ("_seconds", "_since", "turn_of")
 

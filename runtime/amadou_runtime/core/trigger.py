@@ -1,4 +1,4 @@
-"""Checks the trigger of a run."""
+"""Checks a run's trigger, which sets the interval between batches."""
 
 import re
 

@@ -16,8 +16,8 @@ class Fallbacks:
     """Runs the vectorised path if possible, and otherwise the reference path, which processes records or events one by
     one.
 
-    If only the vectorised path fails, that path has a bug. The result of the reference path is then used, and the first
-    failure is logged.
+    If only the vectorised path fails, that path has a bug. The run then uses the result of the reference path, and logs
+    the first such failure.
 
     :param job: the job's name
     """
@@ -62,8 +62,8 @@ def handler_for(job: Job) -> Handler:
 
 def vectorized_component(job: Job) -> Component | None:
     """Return the component that processes a key group's events in columnar form; `None` if the job processes events
-    one by one. Columnar processing requires `on_error="fail"`, and a handler without timers and other state that only
-    delegates its events to a vectorised component.
+    one by one. Columnar processing requires `on_error="fail"`, and a handler that has neither timers nor other state
+    and only delegates its events to a vectorised component.
     """
     handler = job.handler
     if not isinstance(handler, VectorizedHandler) or not _stands_for(handler, "delegates_to", "on_event"):

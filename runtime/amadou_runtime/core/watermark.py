@@ -16,7 +16,7 @@ Newest: TypeAlias = dict[str, dict[str, int]]
 
 @attrs.frozen
 class Reading:
-    """The partitions and offsets that a batch reads from a source.
+    """The partitions that a batch reads from a source, and the offsets after the batch.
 
     :param brings: the partitions that the batch reads records from
     :param unread: the partitions with unread records when the batch was planned
@@ -112,10 +112,11 @@ class Watermark:
         self._held = {source: oldest for source, (_, oldest) in held.items()}
 
     def bring(self, source: str, partition: str | None, micros: int | None, now: int) -> None:
-        """Advance the watermark of one source to a time, as if an event newer by the source's delay had arrived.
+        """Advance the watermark of one source to a time, as if an event had arrived whose time is later by the source's
+        watermark delay.
 
         :param partition: the partition to advance; `None` for all partitions
-        :param micros: the time; `None` for the time of the newest event
+        :param micros: the time; `None` for the time of each partition's newest event
         """
         partitions = (partition,) if partition is not None else tuple(self._newest.get(source, {"": 0}))
         for name in partitions:
@@ -222,7 +223,7 @@ class Watermark:
         return min(reached)[1:] if reached else None
 
     def _at(self, now: int) -> int | None:
-        """Return the watermark at a clock time if no events arrive before that time."""
+        """Return the watermark at a clock time, assuming that no events arrive before that time."""
         if self._unseen() is not None:
             return self.current
         if not self._newest:  # the watermark was set explicitly, or by sources that the job no longer has
@@ -236,8 +237,8 @@ class Watermark:
         return min(reached + now - max(since, self._looked or since), END_OF_TIME) if since < now else reached
 
     def _unseen(self) -> tuple[str, str] | None:
-        """Return a partition with unread records that no batch has read from yet; `None` if there is none. The event
-        times of these records are not known.
+        """Return the first partition, by name, with unread records that no batch has read from yet; `None` if there is
+        no such partition. The event times of the unread records are not known.
         """
         unseen = (
             (source, partition)

@@ -48,11 +48,11 @@ class BatchResult(NamedTuple):
 
     counts: Counts
     outputs: dict[str, list[Any]]
-    """The encoded values of each port."""
+    """The encoded values, by port."""
     processed: ProcessedGroup
     evaluation: Evaluation
     newest: Newest
-    """The newest event times in the batch."""
+    """The newest event times in the batch, by source and partition."""
     letters: list[Any]
     """Encoded dead letters for records that could not be keyed."""
     stage_seconds: dict[str, float]
@@ -82,7 +82,7 @@ class Embedded:
         return Operator(job)
 
     def keying_of(self, job: Job, source: str) -> Keying:
-        """Return the `Keying` of a source. Test runs override this method."""
+        """Return the `Keying` for a source. Test runs override this method."""
         return Keying(job, source, key_event_of(job, source), 1)
 
     def begin(self, run: str) -> None:
@@ -100,8 +100,9 @@ class Embedded:
     ) -> "BatchResult":
         """Process one batch.
 
-        :param records: the batch's records by source, in order, as pairs of a partition's name and records
-        :param watermark: the batch's watermark in microseconds; `None` in a job's first batch
+        :param records: the batch's records by source: pairs of a partition's name and records from this partition, in
+            the source's order
+        :param watermark: the batch's watermark in microseconds; `None` before the job's first watermark
         :param now: the clock time in microseconds
         :param number: the batch's number
         :param dependency_state: the `Decision.state` of the previous batch
@@ -114,7 +115,7 @@ class Embedded:
         newest: Newest = {}
         oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "processing": 0.0}
-        self._take_failures()  # discards the failures of a batch that was not completed
+        self._take_failures()  # discards the failures from a batch that was not completed
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
@@ -166,11 +167,11 @@ class Embedded:
 
 
 def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
-    """Process all available records from a job's sources as one batch, then fire due timers, and write the outputs to
-    the sinks.
+    """Process all available records from a job's sources as one batch, then fire the due timers in a second batch.
+    Write the outputs of each batch to the sinks.
 
     :param hooks: the hooks to call for the run and its batches
-    :param flush: `True` to advance the watermark to the end of time afterwards, so that every timer fires
+    :param flush: `True` to advance the watermark to the maximum timestamp afterwards, so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
@@ -214,7 +215,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
 
 
 def write_outputs(job: Job, run: str, number: int, outputs: Mapping[str, list[Any]]) -> dict[str, float]:
-    """Write and commit one batch's outputs, as one part per port. Return the seconds that each stage took."""
+    """Write and commit one batch's outputs as one part per port. Return the seconds that each stage took."""
     seconds = {"writing": 0.0, "committing": 0.0}
     for port in job.sinks:
         sink, batch = sink_of(job, port), SinkBatch(run, job.name, port, number, port_codec(job, port))

@@ -12,7 +12,7 @@ from amadou_runtime.core.ports import port_codec
 
 _SOURCE: Final = "records"
 _GROUPS: Final = 64
-"""Number of key groups. A batch loads and stores only the key groups of its events, at a fixed cost per group."""
+"""Number of key groups. Each batch loads and stores only the key groups of its events, at a fixed cost per group."""
 
 
 class LocalRunner:

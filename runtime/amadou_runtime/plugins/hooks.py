@@ -1,4 +1,4 @@
-"""Calls plugins' hooks; see `amadou.hookspecs`."""
+"""Calls the hooks that plugins implement; see `amadou.hookspecs`."""
 
 import logging
 import os
@@ -49,7 +49,7 @@ class Plugins:
         return self._registered("amadou_register_codecs", "codec")
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Return the plugins' metrics. A metric is omitted after its first failure, which is logged."""
+        """Return the plugins' metrics. If a metric fails, amadou logs the failure and omits the metric from then on."""
         hook = "amadou_register_metrics"
         known: dict[str, Metric] = {}
         owners: dict[str, str] = {}
@@ -60,15 +60,15 @@ class Plugins:
                     if not isinstance(metric, Metric):
                         raise PluginError(plugin, f"it returned {metric!r}, not an amadou.Metric", hook)
                     if metric.name in known:
-                        raise _taken(plugin, metric.name, owners[metric.name], hook)
+                        raise _taken(plugin, f"the metric {metric.name!r}", owners[metric.name], hook)
                     known[metric.name], owners[metric.name] = guarded(metric, plugin), plugin
             except PluginError as error:
                 _warn(error)
         return tuple(known.values())
 
     def register_commands(self, app: "typer.Typer") -> None:
-        """Let plugins add commands. Commands whose names are already taken are removed. Removed commands and failing
-        plugins are logged as warnings.
+        """Let plugins add commands. If two plugins add commands with the same name, amadou removes the later one.
+        Removed commands and failing plugins are logged as warnings.
         """
         from typer.main import get_command_name
 
@@ -125,8 +125,8 @@ class Plugins:
 
     @property
     def want_spark_progress(self) -> bool:
-        """`True` if a plugin implements `amadou_spark_progress`. Reading Spark's progress takes a few milliseconds per
-        batch.
+        """`True` if a plugin implements `amadou_spark_progress`. Otherwise Spark's progress is not read, which saves a
+        few milliseconds per batch.
         """
         return bool(self._implementations("amadou_spark_progress"))
 
@@ -156,7 +156,7 @@ class Plugins:
         return known
 
     def notify(self, hook: str, **values: Any) -> None:
-        """Call a hook of all plugins. Failures are logged and do not end the run."""
+        """Call a hook in every plugin that implements the hook. Failures are logged and do not end the run."""
         for implementation in self._implementations(hook):
             try:
                 self._call(implementation, hook, **values)
@@ -166,9 +166,10 @@ class Plugins:
     def _call(
         self, implementation: pluggy.HookImpl, hook: str, read: Callable[[Any], Any] | None = None, /, **values: Any
     ) -> Any:
-        """Call a plugin's hook.
+        """Call a plugin's implementation of a hook.
 
         :param read: function that converts the returned value
+        :raises PluginError: the plugin's function or `read` failed
         """
         plugin = implementation.plugin_name
         try:

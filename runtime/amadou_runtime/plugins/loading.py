@@ -1,4 +1,4 @@
-"""Finds and loads plugins: amadou's own, installed ones, and those that a job specifies."""
+"""Finds and loads plugins: amadou's own plugins, installed plugins, and the plugins that a job specifies."""
 
 import importlib
 import itertools
@@ -31,14 +31,14 @@ _logger = logging.getLogger("amadou")
 
 @attrs.frozen
 class LoadedPlugin:
-    """A plugin that was found, even if it was not loaded.
+    """A plugin that was found, whether or not the plugin was loaded.
 
     :param name: the plugin's name
     :param origin: `amadou`, an installed package with its version, or `the job`
     :param place: the module, or `module:attribute`, from which the plugin is loaded; for an object that the job passes,
         the name of the module or class
     :param hooks: names of the hooks that the plugin implements
-    :param problem: the reason why the plugin was not loaded; `None` if it was loaded
+    :param problem: the reason why the plugin was not loaded; `None` if the plugin was loaded
     """
 
     name: str
@@ -65,7 +65,7 @@ class PluginLoader:
         entries = entry_points(group=PROJECT)
         unknown = off - {entry.name for entry in entries} - {_ALL}
         if unknown:
-            message = "%s names plugins that are not installed: %s. Use these names: %s"
+            message = "%s names plugins that are not installed: %s. Correct the names (valid names: %s)"
             known = ", ".join([_ALL, *sorted({entry.name for entry in entries})])
             _logger.warning(message, OFF, ", ".join(sorted(unknown)), known)
         for entry in entries:
@@ -97,7 +97,7 @@ class PluginLoader:
             self._load(place, "the job", place, lambda: plugin)
             return
         if not _REFERENCE.fullmatch(plugin):
-            raise PluginError(plugin, "not a plugin reference: use a module name, or module:attribute for an object")
+            raise PluginError(plugin, "a plugin's name must be a module name, or module:attribute for an object")
         self._load(plugin, "the job", plugin, EntryPoint(plugin, plugin, PROJECT).load)
 
     def _load(self, name: str, origin: str, place: str, load: Callable[[], Any]) -> None:
@@ -105,11 +105,11 @@ class PluginLoader:
             plugin = load()
             plugin = plugin() if isinstance(plugin, type) else plugin
             if plugin is None:
-                raise TypeError("it is None: use a module name, or module:attribute for an object")
+                raise TypeError("a plugin must be a module or an object that implements hooks, not None")
         except (Exception, SystemExit) as error:
             raise PluginError(name, f"{type(error).__name__}: {error}") from error
         if self._manager.is_registered(plugin):
-            return  # already loaded: a job can specify an installed plugin
+            return  # already loaded, for example because the job also specifies an installed plugin
         name = self._free(name)
         try:
             self._manager.register(plugin, name)
@@ -130,7 +130,7 @@ class PluginLoader:
         self.found.append(LoadedPlugin(name, origin, place, tuple(caller.name for caller in callers)))
 
     def _free(self, name: str) -> str:
-        """Return the name if it is free, otherwise the name and a number. Objects of the same class share a name."""
+        """Return a plugin's name, with a number if the name is taken: objects of the same class have the same name."""
         names = itertools.chain([name], (f"{name} ({number})" for number in itertools.count(2)))
         return next(free for free in names if not self._manager.has_plugin(free))
 

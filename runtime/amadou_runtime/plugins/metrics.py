@@ -13,8 +13,8 @@ _logger = logging.getLogger("amadou")
 
 
 def guarded(metric: Metric, plugin: str) -> Metric:
-    """Return the metric with a `read` that never raises an error. After its first failure, which is logged, this `read`
-    always returns `None`.
+    """Return the metric with a `read` function that never raises an error. This function logs the first failure, and
+    then always returns `None`.
 
     :param plugin: name of the plugin that registered the metric
     """
@@ -45,4 +45,4 @@ def _check(metric: Metric, given: Any) -> None:
         if not isinstance(given, Real):
             raise TypeError(f"it returned {given!r}, not a number")
     elif not isinstance(given, Mapping) or not all(isinstance(number, Real) for number in given.values()):
-        raise TypeError(f"it returned {given!r}, not a mapping of {metric.label} to numbers")
+        raise TypeError(f"it returned {given!r}, not a mapping from values of the label {metric.label} to numbers")

@@ -19,7 +19,7 @@ class RunHooks:
         self._has_ended = False
 
     def started(self, run: Run) -> None:
-        """Notify plugins that the run starts: its sources and sinks have been checked, and the first batch follows."""
+        """Notify plugins that the run starts: sources and sinks have been checked, and the first batch follows."""
         if self._run is None:
             self._run = attrs.evolve(run, metrics=self.plugins.metrics())
             self.plugins.run_started(self._run)

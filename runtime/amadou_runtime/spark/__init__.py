@@ -1,4 +1,4 @@
-"""The Spark engine. Only this package imports pyspark, and only when the engine is used."""
+"""The Spark engine. In `amadou_runtime`, only this package imports pyspark, and only when the engine is used."""
 
 from amadou_runtime.spark.query import start
 from amadou_runtime.spark.running_job import RunningJob

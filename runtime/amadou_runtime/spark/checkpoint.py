@@ -41,7 +41,7 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
     """Open a checkpoint for a job. For a new checkpoint, write its metadata.
 
     :param files: the checkpoint's files
-    :param key_ranges: number of key ranges of a new checkpoint
+    :param key_ranges: number of key ranges for a new checkpoint
     :returns: the metadata, with the job's current specs and streams, which are not written yet; see `keep`
     :raises CheckpointError: the checkpoint belongs to a different job, does not fit the job, or cannot be read or
         written
@@ -66,8 +66,8 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
-    """Write a checkpoint's metadata. For a changed job, the metadata is updated only when the first batch is committed.
-    If this batch fails, the earlier code can still use the checkpoint.
+    """Write a checkpoint's metadata. A run updates the metadata of an existing checkpoint only when the run's first
+    batch is committed. If this batch fails, the earlier code can still use the checkpoint.
     """
     files.write(_FILE, json.dumps({"format": _FORMAT, **attrs.asdict(identity)}, indent=2) + "\n")
 

@@ -1,9 +1,9 @@
 """The time of a run on Spark: the watermark of each batch, and the time of the next batch if no data arrives.
 
-Spark's watermark is not used: it has a resolution of milliseconds, does not support idle sources, and loses each
-source's progress on restart. The driver computes the watermark when a batch begins, and passes the watermark to the
-tasks as a Spark local property. After a batch, the driver writes each source's progress next to Spark's files. So a run
-that resumes or reprocesses the last batch has the same watermarks.
+amadou does not use Spark's watermark, which has a resolution of milliseconds, does not support idle sources, and loses
+each source's progress on restart. The driver computes the watermark when a batch begins, and passes the watermark to
+the tasks as a Spark local property. After a batch, the driver writes each source's progress to the checkpoint, next to
+Spark's files. So the watermarks are the same when a run resumes, or reprocesses the last batch.
 """
 
 import json
@@ -45,7 +45,7 @@ class BatchTime:
     """A batch's watermark and processing time.
 
     :param number: the batch's number
-    :param watermark: the batch's watermark in microseconds; `None` before the first event
+    :param watermark: the batch's watermark in microseconds; `None` before the first watermark
     :param now: the processing time at which the batch began, in microseconds since 1970
     :param dependency_state: the `Decision.state` of the previous batch
     """
@@ -84,16 +84,16 @@ def _bytes(digits: str | None) -> bytes | None:
 
 
 class Clock(Protocol):
-    """Clock of a run. Provides the watermark and the processing time of each batch."""
+    """The clock of a run, which provides the watermark and the processing time of each batch."""
 
     ranges: dict[int, RangeStatus]
-    """Last status of each key range that a batch has called."""
+    """Latest status of each key range, by the range's number. Only ranges that a batch has processed have a status."""
     letters: LetterCount
-    """Counts of callback calls and failures; must be updated before `end` is called."""
+    """Counts of callback calls and failures; the engine must update the counts before it calls `end`."""
 
     @property
     def watermark(self) -> int | None:
-        """The watermark of the current batch, in microseconds."""
+        """The watermark of the current batch, in microseconds; `None` before the first watermark."""
 
     def begin(self, number: int) -> BatchTime:
         """Set and return a batch's watermark and processing time."""
@@ -103,8 +103,8 @@ class Clock(Protocol):
     ) -> None:
         """Record a batch's progress before Spark marks the batch as completed.
 
-        :param newest: the newest event times of the batch
-        :param ranges: status of the key ranges that the batch called; see `Clock.ranges`
+        :param newest: the newest event times in the batch, by source and partition
+        :param ranges: status of the key ranges that the batch processed, by number; see `Clock.ranges`
         :param dependency_state: see `Decision.state`
         """
 
@@ -146,7 +146,7 @@ class RunClock:
         return self._watermark.current
 
     def flush(self) -> None:
-        """Advance the watermark to the end of time."""
+        """Advance the watermark to the maximum timestamp."""
         self._flushes = True
         self._watermark.raise_to(END_OF_TIME)
 
@@ -159,7 +159,7 @@ class RunClock:
             began = {"now": self._now, "watermark": self._watermark.follow(self._now, reading)}
             if self._notes_beginnings:
                 self._files.write(name, json.dumps(began))
-        else:  # the batch is processed again, with the same time and watermark
+        else:  # the batch is processed again with the same time and watermark
             began = json.loads(kept)
             self._now = began["now"]
             self._watermark.follow(self._now, reading)
@@ -192,7 +192,7 @@ class RunClock:
             "dependency_state": dependency_state,
             "letters": attrs.asdict(self.letters),
         }
-        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # only for people who inspect the file
+        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for `amadou describe`
         self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
@@ -256,5 +256,5 @@ class RunClock:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CheckpointError(
                 self._files.checkpoint,
-                f"{name} cannot be read: restore it, or start with a new checkpoint directory ({error!r})",
+                f"the progress file {name} cannot be read: restore it, or use a new checkpoint directory ({error!r})",
             ) from error

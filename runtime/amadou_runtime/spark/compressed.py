@@ -1,4 +1,4 @@
-"""Packs and compresses data that passes through Spark or is stored in Spark's state: Spark copies this data often."""
+"""Packs and compresses data that passes through Spark or is stored in Spark state: Spark copies this data often."""
 
 from typing import Any
 

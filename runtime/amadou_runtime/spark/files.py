@@ -1,4 +1,4 @@
-"""Files of a checkpoint, in any file system that Hadoop supports."""
+"""Access to the files in a checkpoint, in any file system that Hadoop supports."""
 
 from typing import Any
 
@@ -57,8 +57,8 @@ class Files:
         return text
 
     def write(self, name: str, text: str) -> None:
-        """Write a file. Readers never see a partly written file. A crash while replacing an older file can lose both
-        versions.
+        """Write a file. Readers never see a partly written file. A crash during the replacement of an older file can
+        leave no file with this name.
         """
         path, system = self._locate(name)
         beside, _ = self._locate(f"{name}.tmp")
@@ -75,7 +75,7 @@ class Files:
         self._try("written", write)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
+        """Remove a file if it exists."""
         path, system = self._locate(name)
         self._try("written", lambda: system.delete(path, False))
 
@@ -86,6 +86,6 @@ class Files:
     def _try(self, what: str, do: Any) -> Any:
         try:
             return do()
-        except Exception as error:  # py4j wraps all errors of Hadoop
+        except Exception as error:  # py4j wraps all Hadoop errors
             reason = str(getattr(error, "java_exception", error)).splitlines()[0]
-            raise CheckpointError(self.checkpoint, f"it cannot be {what}: {reason}") from error
+            raise CheckpointError(self.checkpoint, f"it cannot be {what}: check the file system ({reason})") from error

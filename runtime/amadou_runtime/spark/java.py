@@ -1,4 +1,4 @@
-"""Controls how Spark's launcher starts Java."""
+"""Controls how the Spark launcher starts Java."""
 
 import os
 import shlex
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 _SCRIPT = """#!/bin/sh
-# Runs Java without a module that Spark's launcher adds: Java warns about the module, and only MLlib uses it.
+# Runs Java without a module that the Spark launcher adds: Java warns about the module, and only MLlib uses it.
 for option do
     shift
     if [ "$option" = --add-modules=jdk.incubator.vector ]; then {home}; else set -- "$@" "$option"; fi
@@ -19,7 +19,8 @@ exec {java} "$@"
 
 @contextmanager
 def without_incubator_modules(java: str) -> Iterator[None]:
-    """Within this context, make Spark's launcher start Java without the incubator module, to avoid Java's warning.
+    """Within the context, make the Spark launcher start Java without the incubator module, so that Java does not log a
+    warning.
 
     :param java: path of the Java executable
     """

@@ -1,4 +1,4 @@
-"""Key ranges: Spark stores one state and one timeout per range of key groups."""
+"""Key ranges: for each range of key groups, Spark stores one state and one timeout."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -14,9 +14,10 @@ from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, R
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
-"""Number of key ranges per shuffle partition in a new checkpoint. Each range that a batch touches costs one call from
-Spark, including the overhead of pandas. On the other hand, with more ranges, a batch that touches few keys writes less
-state."""
+"""Number of key ranges per shuffle partition in a new checkpoint. Spark makes one call, with the overhead of pandas,
+for each range that a batch touches. So more ranges make batches slower. With fewer ranges, however, a batch that
+touches few keys writes more state.
+"""
 
 _VERSION = 4
 
@@ -44,9 +45,9 @@ class RangeStatus:
 
     :param keys: number of keys that have state or timers
     :param timers_pending: number of pending timers
-    :param state_bytes: size of the stored state
+    :param state_bytes: size of the stored state in bytes
     :param next_timer: event time of the next timer, in microseconds; Spark must call the range again for this timer
-    :param held: number of held events and their oldest event time, by source
+    :param held: number of held events and their oldest event time in microseconds, by source
     """
 
     keys: int
@@ -59,8 +60,8 @@ class RangeStatus:
 class KeyRange:
     """The key groups of a range. Connects Spark's state with the operator core.
 
-    There are many key groups, so that the subjects of a group fit into the processor's cache while the group is
-    processed. There are few ranges, since each range costs a call from Spark.
+    There are many key groups, so that the subjects of one key group fit into the processor's cache while the key group
+    is processed. There are few ranges, since Spark needs a separate call for each range.
 
     A range is stored, compressed, as ``[version, {group: [state, next timer, keys, pending timers, flag for in-memory
     state, held events, retired names]}, run that stored the range]``.
@@ -85,7 +86,8 @@ class KeyRange:
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
     ) -> dict[int, ProcessedGroup]:
-        """Process one batch in the key groups that have events, or that must be processed without events.
+        """Process one batch in the key groups that have events in the batch, and in those that must be processed even
+        without events.
 
         :param events: the batch's events, as pairs of key group and chunk, in any order
         :param watermark: see `GroupBatch`

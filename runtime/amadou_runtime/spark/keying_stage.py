@@ -1,4 +1,4 @@
-"""The first stage: keys records in Spark's workers."""
+"""The first stage of a run on Spark: keys records in the workers."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,12 +20,12 @@ from amadou_runtime.spark.timeouts import batch_event_time
 from amadou_runtime.spark.worker_end import end_with_spark
 
 KEYED = "range int, event_time timestamp, chunk binary"
-"""Columns after keying. The event time is for Spark only; see `timeouts`."""
+"""Columns of the keying stage's output. Only Spark uses the event time; see `timeouts`."""
 
 BLOCK = 100_000
 """Maximum number of records in a block. The events of a block are packed into at most one row per key range."""
 REPORT_RANGE = -1
-"""Range number of rows with reports and errors. These rows are passed to the driver unchanged."""
+"""Range number of rows with reports and errors. The later stages pass these rows on to the driver."""
 
 
 @attrs.frozen
@@ -59,14 +59,14 @@ class KeyingStage:
             yield failed_rows(self.payload, time, error, batches)
 
     def _blocks(self, worker: Worker, cells: Any) -> Iterator[list[Any]]:
-        """Yield the records of the cells, in blocks of up to `BLOCK` records."""
+        """Convert cells to records, and yield the records in blocks of up to `BLOCK` records."""
         to_records = worker.job.sources[self.source].to_records
         records = iter((to_records or _as_they_are)(cells))
         while block := list(itertools.islice(records, BLOCK)):
             yield block
 
     def _key(self, worker: Worker, rows: "Rows", records: list[Any], place: tuple[str, int, int]) -> None:
-        """Key records.
+        """Key a block of records, and add the output to `rows`.
 
         :param place: partition and position of the records, and the sequence number of the block; see `order_of`
         """
@@ -93,7 +93,7 @@ class Rows:
             column.append(cell)
 
     def add_events(self, source: str, partition: str, ordering: bytes, records: list[Any], worker: Worker) -> list[Any]:
-        """Key records and add their events.
+        """Key records, and add rows with the resulting events and a report.
 
         :returns: encoded dead letters for records that could not be keyed
         """
@@ -155,7 +155,9 @@ def order_of(partition: str, position: int, number: int) -> bytes:
 
 
 def runs_of(batch: Any, task: int) -> Iterator[tuple[str, int, Any]]:
-    """Split an Arrow batch where partition or position changes. Yield each slice's partition, position and cells."""
+    """Split an Arrow batch wherever the partition or the position changes. Yield each slice's partition, position and
+    cells.
+    """
     import pyarrow.compute as pc
 
     cells = batch.column("record")

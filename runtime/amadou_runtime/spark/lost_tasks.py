@@ -14,7 +14,7 @@ _MANY = 10_000
 
 
 class LostTasks:
-    """Logs a warning for each task that failed and was retried, since the results do not show the failure."""
+    """Logs a warning for each task that Spark retried after a failure, because a run's results do not show failures."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -22,7 +22,7 @@ class LostTasks:
         self._looked_at = -1
 
     def warn(self, spark: Any, number: int) -> None:
-        """Log the tasks that failed since the last call. Called in the thread that processes the batch.
+        """Log the tasks that failed since the last call. Call this method in the thread that processes the batch.
 
         :param spark: the session of the batch's `DataFrame`
         :param number: the batch's number
@@ -61,10 +61,10 @@ def what_died(message: str) -> str:
 
 
 def died_error(job: str, number: int, message: str, master: str) -> RunError | None:
-    """Return the error for a batch in which a task lost its worker in every attempt; `None` for other failures.
+    """Return the error for a batch in which a task lost its Python worker in every attempt; `None` for other failures.
 
-    :param message: Spark's error message
-    :param master: Spark's master URL
+    :param message: the error message from Spark
+    :param master: the master URL of the Spark session
     """
     if _DIED not in message:
         return None

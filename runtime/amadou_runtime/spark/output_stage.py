@@ -17,7 +17,7 @@ from amadou_runtime.spark.worker_end import end_with_spark
 
 @attrs.frozen
 class OutputStage:
-    """Passes outputs to the sinks' writers, and merges the other results into one row for the driver.
+    """Passes outputs to the sinks' writers, and merges the other results of a task into one row for the driver.
 
     :param run: see `SinkBatch`
     """

@@ -23,7 +23,9 @@ from amadou_runtime.spark import modules as shipping
 
 
 class Worker:
-    """A job in a worker process: opened once, and reused for all batches of a run. Does not contain subjects' state."""
+    """A job in a worker process. A worker is opened once and reused for all batches of a run. A worker does not contain
+    subjects' state.
+    """
 
     def __init__(self, job: Job, run: str, groups: int) -> None:
         self.job = job
@@ -84,8 +86,8 @@ class Payload:
             job, types = shipping.loads(self.pickled, self.first)
         except Exception as error:
             raise RunError(
-                "the job cannot be loaded in a worker. Workers import a job's modules again: open files and "
-                f"connections in the handler's open(), not at import time ({type(error).__name__}: {error})\n"
+                "the job cannot be loaded in a worker. Workers import a job's modules again: install what they import, "
+                f"and open files and connections in the handler's open() ({type(error).__name__}: {error})\n"
                 f"{user_traceback(error)}"
             ) from error
         know_types(types)
@@ -100,8 +102,8 @@ _workers: dict[str, Worker] = {}
 
 
 def _rest_collector() -> None:
-    """Make Python's garbage collector run far less often. The objects of a batch are freed without it when the batch
-    ends. Only reference cycles that callbacks leave behind are freed later than by default.
+    """Make Python's garbage collector run far less often. The objects of a batch are freed without the collector
+    when the batch ends. Only reference cycles that callbacks leave behind are freed later than by default.
     """
     gc.collect()
     gc.freeze()
@@ -131,7 +133,7 @@ def payload_for(job: Job, *, groups: int, ranges: int, worker: type[Worker] = Wo
 
 
 def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
-    """Return the enums and the classes with fields that are sent by value, under the names that packed values use.
+    """Return the enums and the classes with fields that are sent by value, by the names that packed values use.
 
     :param modules: modules whose source code is sent
     """
@@ -145,7 +147,7 @@ def _carried_types(modules: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _data_types(holder: Any, module: str, within: str = "") -> Iterator[type]:
-    """Yield the enums and the classes with fields in a module, including nested classes."""
+    """Yield a module's enums, and its classes that have fields, including nested classes."""
     for name, found in list(vars(holder).items()):
         if isinstance(found, type) and (found.__module__, found.__qualname__) == (module, f"{within}{name}"):
             if _is_data(found):

@@ -56,19 +56,19 @@ def start(
     :param job: the job, with the values of its parameters
     :param spark: the `SparkSession`
     :param hooks: plugin hooks for the start of the run and for its batches
-    :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from there.
-        By default, the run starts without state, and the run's state is deleted when the program ends
+    :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from it. By
+        default, the run starts without state, and the run's state is deleted when the program ends
     :param trigger: `"available-now"` to end the run when the available input is processed, or the interval between
         batches, such as `"5 seconds"`. The default is `"available-now"` if all sources are bounded; otherwise, batches
         run back to back
     :param conf: Spark SQL settings for this run
-    :param flushes: run whose input has ended. The new run continues that run and retains its in-memory state. The
-        watermark advances to the maximum timestamp, so every timer fires
+    :param flushes: a run whose input has ended. The new run continues that run with the same in-memory state, and
+        advances the watermark to the maximum timestamp, so that every timer fires
     :param letters: dead letters to replay, all in one batch
     :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
-    :raises SinkError: a sink cannot be written
+    :raises SinkError: a sink cannot be written to
     :raises RunError: Spark cannot start a source or the query
     """
     kept = None if checkpoint is None else absolute(checkpoint)
@@ -119,7 +119,10 @@ def start(
 
 @contextmanager
 def _start_errors(what: str) -> Iterator[None]:
-    """Raise Spark's start-up errors as a `RunError`, without Spark's query plans."""
+    """Convert an error from Spark into a `RunError`, without Spark's query plans.
+
+    :param what: description of what Spark starts, for the error message
+    """
     try:
         yield
     except Exception as error:

@@ -1,9 +1,9 @@
 """Replays dead letters on Spark.
 
-The dead letters for one batch are written to a file in the checkpoint. A separate stream reads these files, and Spark
-stores the stream's offset in the checkpoint like any other offset. Each dead letter therefore takes effect exactly
-once, even if runs are killed. Every later run from the checkpoint also reads the stream, and replays the remaining dead
-letters.
+At its start, a run stores the dead letters to replay as one file in the checkpoint. A separate stream reads these
+files, and Spark stores the stream's offset in the checkpoint like any other offset. Each dead letter therefore takes
+effect exactly once, even if runs are killed. Every later run with the same checkpoint also reads the stream, and
+replays the remaining dead letters.
 """
 
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from amadou_runtime.spark.summary import Summary
 _DIRECTORY = "replay"
 _SUFFIX = ".txt"
 _STREAM = "amadou__replay"
-"""Spark's name for the stream. No source's stream has this name."""
+"""Name of the stream in Spark. No source's stream has this name."""
 
 
 def recorded_letters(spark: Any, checkpoint: str) -> set[str]:

@@ -31,7 +31,7 @@ from amadou_runtime.spark.summary import Summary, error_from
 _logger = logging.getLogger("amadou")
 _POLL = 0.05
 _LOSSES = {
-    LOST: "job %s: %s lost its in-memory state of %s keys (in-memory state does not survive a restart)",
+    LOST: "job %s: %s lost its in-memory state for %s keys (in-memory state does not survive a restart)",
     DROPPED: "job %s: dropped the state of the retired spec %s (%s keys)",
 }
 """Warnings for counters that report lost state, by the suffix of the counter's name."""
@@ -40,7 +40,7 @@ _LOSSES = {
 class RunningJob:
     """A job that runs on Spark.
 
-    :ivar query: Spark's `StreamingQuery`
+    :ivar query: the Spark `StreamingQuery`
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class RunningJob:
         """Numbers of the last completed batch, and of the last batch whose Spark progress was reported."""
         self._itself = [self]
         """Spark's reference to the run, cleared when the run ends. Java keeps Python callbacks alive, and Python keeps
-        Java objects alive: a permanent reference would leak memory."""
+        Java objects alive, so a permanent reference would leak memory."""
         self._error: AmadouError | None = None
         self._stopping = self._stopped = False
         self._started = time.monotonic()
@@ -83,7 +83,7 @@ class RunningJob:
         self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
         self.failed: Summary | None = None
-        """Results of the batch that failed and ended the run."""
+        """Results of the batch that failed and ended the run; `None` if there is no such batch."""
 
     def __repr__(self) -> str:
         done = f"{self._summary.batches:,} batches, watermark {shown_watermark(self._summary.watermark)}"
@@ -132,7 +132,7 @@ class RunningJob:
                 seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
                 ended = bool(self.query.awaitTermination(seconds))
             self._report_spark_progress()
-        except Exception as error:  # StreamingQueryException, or an error of py4j if the JVM has ended
+        except Exception as error:  # StreamingQueryException, or a py4j error if the JVM has ended
             cause = error
         if ended or cause is not None:
             self._itself.clear()
@@ -186,8 +186,8 @@ class RunningJob:
         :returns: the reason why the batch was not committed; `None` if it was committed
         """
         if self._stopping:
-            # This batch has not begun, and the next run processes it. Interrupting the batch halfway would print a
-            # stack overflow on the console, because of the way Spark reads errors.
+            # This batch has not begun, and the next run processes it. Interrupting a batch halfway would print a stack
+            # overflow on the console, because of the way Spark reads errors.
             self._stopped = True
             return "the run was stopped"
         self._report_spark_progress()
@@ -260,12 +260,12 @@ class RunningJob:
         """Report Spark's progress for the completed batches that have not been reported yet."""
         if self.query is None or self._on_spark_progress is None or self._reported == self._done:
             return
-        with self._reporting:  # called by the next batch, or by the thread that waits for the run
+        with self._reporting:  # batches, await_termination and stop can call this method at the same time
             recent, unreported = self.query._jsq.recentProgress(), []
             for position in reversed(range(len(recent))):
                 if recent[position].batchId() <= self._reported:
                     break
-                # When there is no data, Spark reports a batch that has not begun.
+                # When there is no data, Spark also reports progress for a batch that has not begun.
                 if recent[position].durationMs().containsKey("addBatch"):
                     unreported.append(recent[position])
             for progress in reversed(unreported):
@@ -302,8 +302,8 @@ class RunningJob:
 
 
 def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:
-    """Process and commit a batch, for Spark. Spark retains a raised error, so the error's frames must not refer to
-    the run.
+    """Process and commit a batch; Spark calls this function. Spark retains a raised error, so the error's frames must
+    not refer to the run.
     """
     failure = itself[0]._commit_batch(identity, frame, number)
     if failure is not None:

@@ -1,4 +1,4 @@
-"""Spark sessions, with the settings that amadou's pipeline needs."""
+"""Creates Spark sessions with the settings that amadou needs."""
 
 import importlib.util
 import os
@@ -32,7 +32,7 @@ _SQL_SETTINGS = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     # Each Arrow batch costs one pass of the keying loop and one row per key range: fewer batches are cheaper.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
-    # Spark's operators process few but large rows here; generating code for them took 20 ms of every batch.
+    # Spark's operators process few but large rows here; generating code for these operators took 20 ms of every batch.
     "spark.sql.codegen.wholeStage": "false",
     # Splits a batch's files evenly across the cores. With Spark's default, one of two cores got two thirds of 16 MB;
     # with zero, a single leftover byte became a separate task.
@@ -56,7 +56,7 @@ def session(app_name: str, *, master: str | None = None, conf: Mapping[str, str]
     """Return the running `SparkSession`, or create one with amadou's settings.
 
     :param app_name: the application's name
-    :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]`
+    :param master: Spark's master URL; by default the URL that `spark-submit` sets, or `local[*]` without `spark-submit`
     :param conf: additional Spark settings, which override amadou's settings
     :raises PlatformError: pyspark, pandas or pyarrow is not installed, no Java that Spark supports was found,
         or Spark cannot start
@@ -99,7 +99,9 @@ def _with_retries(master: str, tries: str) -> str:
 
 
 def _import_wheels(context: Any) -> None:
-    """Let workers import from wheels in `--py-files`. Spark sends wheels, but does not add them to the import path."""
+    """Let workers import modules from the wheels in `--py-files`. Spark sends wheels to the workers, but does not add
+    them to the import path.
+    """
     for path in context.getConf().get("spark.submit.pyFiles", "").split(","):
         name = path.rpartition("/")[2]
         if name.endswith(".whl") and name not in context._python_includes:
@@ -113,7 +115,8 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     """
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
-    # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
+    # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number of
+    # partitions.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
     if Files(own, checkpoint).is_local():

@@ -1,4 +1,4 @@
-"""Turns Spark's errors into readable messages."""
+"""Turns Spark errors into readable messages."""
 
 import re
 from typing import Any

@@ -1,4 +1,4 @@
-"""Assigns numbers to the key ranges, so that Spark spreads the ranges evenly across partitions."""
+"""Assigns numbers to key ranges, so that Spark spreads the ranges across shuffle partitions."""
 
 from functools import lru_cache
 
@@ -7,11 +7,11 @@ _MASK = 0xFFFFFFFF
 
 @lru_cache(maxsize=8)
 def range_numbers(ranges: int) -> tuple[int, ...]:
-    """Return Spark's number for each key range.
+    """Return the number by which Spark identifies each key range.
 
     Spark puts the rows with range number `n` into partition `murmur3(n) mod partitions`. The numbers are chosen so that
-    the hash of range `r`'s number, modulo `ranges`, is `r`. If the number of partitions divides `ranges`, each
-    partition therefore gets the same number of ranges. Otherwise, the partitions get nearly the same number.
+    the hash of range `r`'s number, modulo `ranges`, is `r`. So if `ranges` is a multiple of the number of partitions,
+    each partition gets the same number of ranges. Otherwise, some partitions get more ranges than others.
     """
     found: dict[int, int] = {}
     number = 0

@@ -1,7 +1,7 @@
 """The second stage: processes a key range's events and timers in Spark's workers.
 
-A failing callback does not fail its task: the error is sent to the driver as a row, and the driver reports the error to
-the user. Spark therefore does not retry the task; a retry would fail, too.
+A failing callback does not fail its task: the stage sends the error to the driver as a row, and the driver reports the
+error to the user. Spark therefore does not retry the task; a retry would fail, too.
 """
 
 from collections.abc import Iterator
@@ -118,7 +118,7 @@ def _unpacked(
     newest: dict[str, int] = {}
     oldest: dict[str, int] = {}
     again: dict[int, ReplayedGroup] = {}
-    for row in filter(None, packed):  # an empty row only makes Spark call the range
+    for row in filter(None, packed):  # an empty row only makes Spark call this stage for the range
         source, first, second = unpack_compressed(row)
         if source is None:
             for group, (replayed, timers, calls) in second.items():

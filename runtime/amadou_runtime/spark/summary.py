@@ -20,9 +20,9 @@ class Summary:
     outputs: dict[str, list[Any]] = attrs.field(factory=dict)
     """Encoded values by port, for the output stage."""
     parts: dict[str, list[Any]] = attrs.field(factory=dict)
-    """Results of the writers' `finish`, as pairs of part and message, by port."""
+    """Results of the writers' `finish` by port. Each result is a pair of the part's name and the returned value."""
     counts: Counts = attrs.field(factory=Counts)
-    """The batch's counts, except for the totals of key ranges, which are in `ranges`."""
+    """The batch's counts. Current totals, such as the number of keys, are in `ranges` instead."""
     stage_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_seconds: dict[str, float] = attrs.field(factory=dict)
     callback_calls: dict[str, int] = attrs.field(factory=dict)
@@ -33,7 +33,7 @@ class Summary:
     oldest: dict[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
     letters: list[Any] = attrs.field(factory=list)
-    """Dead letters of records that could not be keyed, for test runs."""
+    """Dead letters for records on which `key_event` failed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
     """Raw trace entries as lists, for test runs."""
     states: dict[int, bytes | None] = attrs.field(factory=dict)
@@ -54,7 +54,7 @@ class Summary:
         return cls(counts=counts, ranges=ranges, **fields)
 
     def merge(self, other: "Summary") -> None:
-        """Merge other results of the same batch, except for the outputs."""
+        """Add other results of the same batch to this summary. Outputs are not added."""
         for port, parts in other.parts.items():
             self.parts[port] = sorted([*self.parts.get(port, []), *parts])
         self.counts = Counts.total((self.counts, other.counts))

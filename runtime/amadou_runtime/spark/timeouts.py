@@ -7,14 +7,15 @@ that has timers, in every batch. amadou therefore uses Spark's event time to cou
 1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances by
    one millisecond with each batch that has data, regardless of the events' times.
 2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). In the next batch with a higher
-   watermark, Spark calls the range, with or without rows.
+   Spark watermark, Spark calls the range, with or without rows.
 3. After a batch with data, Spark plans a no-data batch, since Spark's watermark has advanced. The no-data batch fires
-   the timers that have become due. If a run ends before its no-data batch, Spark would skip this batch after a restart.
-   `plan_due_batch` therefore writes the batch's offsets, as Spark does before it begins a batch.
-4. If no data arrives for a long time and the job has an `idle_timeout`, the job's watermark advances with processing
-   time. The driver writes the due time of the next timer to a file (`WakeUp`). A separate source (`wake_source`) reads
-   the file and, at the due time, adds an empty row for each range. These rows have no event time: they only make Spark
-   call the ranges.
+   the timers that have become due. If a run ended before its no-data batch, Spark would skip this batch after a
+   restart. To prevent this, a new run calls `plan_due_batch`, which writes the offsets of the no-data batch, as Spark
+   does before a batch begins.
+4. If no data arrives for longer than the job's `idle_timeout`, the job's watermark advances with processing time. The
+   driver writes a file with the processing time at which the next timer will be due (`WakeUp`). A separate source
+   (`wake_source`) reads the file and, at that time, adds an empty row for each key range. These rows do not have an
+   event time: they only make Spark call the ranges.
 """
 
 import json
@@ -56,7 +57,7 @@ class WakeUp(NamedTuple):
 
     @classmethod
     def read(cls, path: Path) -> "WakeUp | None":
-        """Return the last planned call; `None` if there is none."""
+        """Return the last planned call from a file; `None` if no call has been planned."""
         try:
             return cls(*json.loads(path.read_text()))
         except FileNotFoundError:
@@ -73,7 +74,7 @@ def write_json(path: Path, value: Any) -> None:
 def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> None:
     """Plan the no-data batch that was due when the last run ended, if any.
 
-    Spark processes the planned batch as the first batch of the run.
+    Spark processes the planned batch as the first batch of the new run.
 
     :param last: number of the last planned batch; `None` if there is none
     :param anyway: `True` to plan a batch even if none is due

@@ -1,7 +1,7 @@
 """A streaming source that adds an empty row for each key range when a `WakeUp` is due; see `timeouts`.
 
-Spark plans a batch when a source has a new offset. To find new data, Spark asks this source for the latest offset,
-in a separate process.
+Spark plans a batch when a source has a new offset. To find new data, Spark calls this source in a separate Python
+process and asks for the latest offset.
 """
 
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
 """Ends Spark's Python processes silently.
 
-Spark closes its connection to a process that is no longer needed: after the process has been idle for a minute, or when
-the program ends. pyspark treats the closed connection as an error. Unable to report this error to Spark, pyspark prints
-a broken-pipe traceback on the console.
+Spark closes its connection to a Python process that is no longer needed: after the process has been idle for a minute,
+or when the program ends. pyspark treats the closed connection as an error. Unable to report this error to Spark,
+pyspark prints a broken-pipe traceback on the console.
 """
 
 import os
@@ -29,14 +29,14 @@ def end_with_spark() -> None:
 
 
 def end_like_a_filter() -> None:
-    """Make this process end silently when it writes to a closed connection, as programs in a pipeline do. Only for
-    processes that answer Spark's requests about a data source.
+    """Make this process end silently when it writes to a closed connection, as programs in a pipeline do. Call this
+    function only in processes that answer Spark's requests about a data source.
     """
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 
 
 def end_lookup(spark: Any) -> None:
-    """End the process in which Spark looked up the installed data sources: Spark looks them up only once."""
+    """End the process in which Spark looked up the installed data sources. Spark does this only once per program."""
     for child in spark._jvm.java.lang.ProcessHandle.current().children().toList():
         if _LOOKUP in child.info().commandLine().orElse(""):
             child.destroy()

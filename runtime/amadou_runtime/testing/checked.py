@@ -1,4 +1,4 @@
-"""Checks vectorised handlers in test runs: compares the vectorised path of real runs with the per-event path.
+"""Checks vectorised handlers in test runs: compares the vectorised path, which real runs use, with the per-event path.
 
 The per-event path is the reference, and provides the results and traces. A difference between the paths is a bug in
 amadou or in the component: the test run raises a `VectorizedPathError`.
@@ -32,7 +32,7 @@ class CheckedKeying(Keying):
 
     def pack(self, records: list[Any], now: int) -> KeyedRecords:
         in_runs = self._in_runs
-        if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # not in real runs
+        if in_runs is None or any(type(record) is ScriptedEvent for record in records):  # only in test runs
             return self.per_record(records, now)
         reference = _outcome(lambda: self.per_record(records, now))
         vectorized = _outcome(lambda: in_runs.vectorized(records, now))

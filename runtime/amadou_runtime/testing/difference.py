@@ -12,7 +12,9 @@ from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300
 _BEFORE: Final = 60
-"""Maximum length of the common text before the first difference; `_SHOWN` is the maximum length of the entire text."""
+"""Maximum length of the common text that an error shows before the first difference. The entire text shown for a value
+has at most `_SHOWN` characters.
+"""
 _NOTHING: Any = type("Nothing", (), {"__repr__": lambda self: "nothing"})()
 
 
@@ -40,7 +42,7 @@ def first_difference(
     """Return the position of the first difference between two values, and both values at this position, as text.
     Return `None` if the values are equal.
 
-    :param entries: format string for the number of entries in each value
+    :param entries: format string that shows the number of entries in each value
     """
     if _same(ours, theirs):
         return None

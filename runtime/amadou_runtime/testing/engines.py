@@ -1,4 +1,4 @@
-"""Engines of test runs. An engine processes a script batch by batch."""
+"""Engines for test runs. An engine processes a script batch by batch."""
 
 import copy
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class ScriptedBatch:
     :param records: records and `ScriptedEvent`s by source and partition
     :param watermark: the batch's watermark in microseconds
     :param now: processing time in microseconds
-    :param crash_after: number of callbacks before the crash; if the batch has fewer callbacks, the crash is at the end.
+    :param crash_after: number of callbacks before the crash; if the batch has fewer callbacks, the crash is at its end.
         After the crash, the batch is reprocessed. `None` for no crash
     :param put: key group state that replaces the stored state. Empty bytes remove the stored state; `None` keeps it
     :param number: the batch's number
@@ -53,7 +53,7 @@ class ScriptedBatch:
 
 
 def next_run(run: str) -> str:
-    """Return the name of the run after a restart or a crash."""
+    """Return the name of the run that follows the given run after a restart or a crash."""
     script, _, number = run.partition("/")
     return f"{script}/{int(number) + 1}"
 
@@ -62,13 +62,13 @@ def next_run(run: str) -> str:
 class ScriptedResult:
     """Result of a scripted batch.
 
-    :param letters: encoded dead letters of records on which `key_event` failed
+    :param letters: encoded dead letters for records on which `key_event` failed
     :param counts: counters of callbacks and components
     :param dropped: number of late events that were dropped
-    :param trace: raw entries of the callbacks
-    :param newest: the newest event times of the batch
+    :param trace: raw trace entries of the callbacks
+    :param newest: the newest event times in the batch, by source and partition
     :param state: the key group's state after the batch
-    :param held: number of events held after the batch and their oldest time, by source
+    :param held: number of events held after the batch, and the oldest event time among them, by source
     :param dependency_state: see `Decision.state`
     :param letter_count: counts of callback calls and failures after the batch
     """
@@ -97,7 +97,7 @@ class ScriptEngine(Protocol):
         """
 
     def failed(self) -> list[RawEntry]:
-        """Return the raw entries of the callbacks in the last failed batch, if they are known."""
+        """Return the raw trace entries of the callbacks in the last failed batch, if the engine has recorded them."""
 
     def close(self) -> None:
         """Release the engine's resources."""
@@ -224,8 +224,8 @@ def _level_detail(embedded: list[RawEntry], spark: list[RawEntry]) -> None:
 
 
 def _for_worker(job: Job) -> Job:
-    """Return the job with copies of the handler and the sources, as in a worker. Objects are copied through pickle's
-    protocol.
+    """Return the job with copies of the handler and the sources, as in a worker. Objects are copied as if they were
+    pickled.
 
     Unlike on Spark, classes and functions are not copied, so that a test can compare results with objects of the test's
     classes.

@@ -1,4 +1,4 @@
-"""The pytest plugin: fixtures, the `--amadou-engine` option and traces of failing tests. pytest loads it
+"""The pytest plugin: fixtures, the `--amadou-engine` option and traces of failing tests. pytest loads the plugin
 automatically.
 """
 
@@ -79,7 +79,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture
 def test_run() -> Callable[..., TestRun]:
-    """Function that creates a `TestRun` of a job; accepts the same arguments as `TestRun`."""
+    """Function that creates a `TestRun` for a job; it takes the same arguments as `TestRun`."""
     return TestRun
 
 

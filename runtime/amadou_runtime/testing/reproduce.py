@@ -36,7 +36,9 @@ class Case:
 
 
 def cases_of(letters: Iterable[Letter]) -> list[Case]:
-    """Group dead letters by kind: errors of the same type, raised by the same line in the same callback."""
+    """Group dead letters by kind: errors of the same type, raised by the same line in the same callback of one
+    handler.
+    """
     found: dict[tuple[str, ...], Case] = {}
     for letter in letters:
         fields = letter.fields
@@ -49,9 +51,10 @@ def cases_of(letters: Iterable[Letter]) -> list[Case]:
 
 
 def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
-    """Load a dead letter's job. Do this before unpacking the letter, which can contain objects of the job's classes.
+    """Load the job that wrote a dead letter. Call this function before you unpack the dead letter, which can contain
+    objects of the job's classes.
 
-    :param target: `amadou run` target of the job; by default the job is looked up in the module of its handler
+    :param target: the job's target for `amadou run`; by default, the job is looked up in the module of its handler
     :param fields: the fields of the dead letter
     :raises LoadError: the job cannot be loaded
     """
@@ -59,7 +62,7 @@ def load_named(target: str | None, fields: Mapping[str, Any]) -> None:
 
 
 def find_job(fields: Mapping[str, Any]) -> str:
-    """Return the `amadou run` target of a dead letter's job, found in the module of the job's handler.
+    """Return the `amadou run` target of the job that wrote a dead letter. The job is looked up in its handler's module.
 
     :param fields: the fields of the dead letter
     :raises LoadError: the module cannot be imported, or does not contain the job
@@ -67,7 +70,7 @@ def find_job(fields: Mapping[str, Any]) -> str:
     module, job = fields["handler"].partition(":")[0], fields["job"]
     advice = "use --job FILE:name"
     if module == "__main__":
-        raise LoadError(job, f"the job ran as __main__, so the dead letter does not name its file: {advice}")
+        raise LoadError(job, f"the job ran as __main__, so the dead letter does not name the job's file: {advice}")
     place = f"{module}.py" if Path(f"{module}.py").is_file() else module
     try:
         load_job(place)
@@ -76,7 +79,7 @@ def find_job(fields: Mapping[str, Any]) -> str:
             raise
     names = [name for name, value in vars(sys.modules[module]).items() if isinstance(value, Job) and value.name == job]
     if not names:
-        raise LoadError(place, f"it does not contain the job {job!r}: {advice}")
+        raise LoadError(place, f"the module does not contain the job {job!r}: {advice}")
     return f"{place}:{names[0]}"
 
 
@@ -86,7 +89,7 @@ def tests_of(cases: list[Case], target: str, params: Mapping[str, str], output: 
     :param target: `amadou run` target of the job
     :param params: values of the job's parameters
     :param output: path of the file to write
-    :param origin: the dead-letter files, for the heading of the pytest file
+    :param origin: paths of the dead-letter files, for the heading of the pytest file
     :raises LoadError: the job cannot be loaded
     """
     job = load_job(target)

@@ -17,5 +17,5 @@ class ScriptedEvent:
 
 
 def scripted(key_event: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Wrap a `key_event` so that it returns the event of a `ScriptedEvent` unchanged."""
+    """Wrap a `key_event` function so that, for a `ScriptedEvent`, it returns the event unchanged."""
     return lambda record: record.event if type(record) is ScriptedEvent else key_event(record)

@@ -37,7 +37,7 @@ class SourceCode:
         return list(self._helpers)
 
     def of(self, value: Any) -> str:
-        """Return an expression for a value: by default, the `repr` of the value."""
+        """Return an expression that creates a value. Types that need no special treatment are written with `repr`."""
         kind = type(value)
         if isinstance(value, Enum):
             return self._enum(value)

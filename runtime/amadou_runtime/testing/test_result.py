@@ -54,7 +54,7 @@ class TestResult:
 
     @property
     def trace(self) -> list[TraceEntry]:
-        """The callbacks, in order. `print(*result.trace, sep="\\n")` prints them."""
+        """The callbacks, in the order in which they ran. `print(*result.trace, sep="\\n")` prints them."""
         decoders = {port: codec.decode for port, codec in self._codecs.items()}
         return [trace_entry(raw, decoders, self._job.specs) for raw in self._raw]
 
@@ -65,11 +65,12 @@ class TestResult:
 
     @property
     def dead_letters(self) -> list[DeadLetter]:
-        """Dead letters of callbacks that failed and were undone, with `on_error="dead_letter"` (`semantics.md` 19)."""
+        """Dead letters for callbacks that failed and were undone, with `on_error="dead_letter"` (`semantics.md` 19)."""
         return self.records(DEAD_LETTERS) if DEAD_LETTERS in self._codecs else []
 
     def held(self, source: str | None = None) -> list[KeyedEvent[Any]]:
-        """Return the events from a dependent source (`DependsOn`) that are still held after the last batch, in order.
+        """Return the events from a dependent source (`DependsOn`) that are still held after the last batch, in
+        source order.
 
         :param source: the source's name; by default the only dependent source (`DependsOn.dependent`)
         :raises ValueError: the job has no such source, or `source` is omitted and the job does not have exactly one
@@ -90,7 +91,8 @@ class TestResult:
         return self._group.keys()
 
     def state(self, spec: Any, key: Key) -> Any:
-        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`, a `list` for a `ListSpec`.
+        """Return the state of a key: the value of a `ValueSpec`, a `dict` for a `MapSpec`, a `list` for a `ListSpec`,
+        or the readable form of a component's state (`Component.shown_value`).
 
         :param spec: the spec (`MyHandler.counts`) or its name
         """
@@ -114,7 +116,7 @@ def named_spec(job: Job, spec: Any) -> Any:
 
 
 def subject_of(group: KeyGroup, key: Key) -> Subject:
-    """Return a subject that does not belong to any batch."""
+    """Return a subject for reading a key's state outside a batch."""
     subject = Subject(Batch(None, True, {}, None, group.tables, group.timers, touched=[key], keeper=group))
     subject.key = key
     return subject

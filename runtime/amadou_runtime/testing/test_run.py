@@ -52,15 +52,16 @@ _SNAPSHOT = 4
 class TestRun:
     """Runs a job on scripted records, on the embedded engine or on Spark, and returns the results.
 
-    A script is a sequence of batches. Records are added to the current batch. Methods such as `add_watermark`,
-    `end_batch` and `advance_processing_time` end this batch. Each batch first fires the timers up to its watermark, and
-    then processes its events (`semantics.md` 2–7). Only `advance_processing_time` advances the processing-time clock.
+    A script is a sequence of batches. `add_record` and `add_event` add to the current batch. Methods such as
+    `add_watermark`, `end_batch` and `advance_processing_time` end this batch. Each batch first fires the timers up to
+    its watermark, and then processes its events (`semantics.md` 2–7). Only `advance_processing_time` advances the
+    processing-time clock.
 
-    A test run uses a copy of the handler, as a worker does. The job's sources and sinks are not used, except that each
-    `MemorySink` receives the collected values.
+    A test run uses a copy of the handler, as a worker does. A test run does not read from the job's sources, and does
+    not write to the job's sinks. The only exception is `MemorySink`, which receives the collected values.
 
-    If a real run would use the vectorised path (`windowed`), a test run processes the events on both the vectorised
-    and the per-event path. If the results differ, the test run raises a `VectorizedPathError`.
+    If a real run would use a vectorised path, as `windowed` does, a test run processes the events on both the
+    vectorised and the per-event path. If the results differ, the test run raises a `VectorizedPathError`.
 
     ::
 
@@ -71,13 +72,13 @@ class TestRun:
 
     :param job: the job
     :param engine: `"embedded"` does not need Java and takes milliseconds; `"spark"` runs the script on real Spark;
-        `"both"` runs the script on both engines and fails if the results differ. The default is pytest's option
+        `"both"` runs the script on both engines and fails if the results differ. The default is the pytest option
         `--amadou-engine`, or `"embedded"` if the option is not set
     :param handler: handler or handler class that replaces the job's handler, for example a fake
     :param params: values of the job's parameters, by name; parameters that only sources and sinks use can be omitted
     :param spark: session for the Spark engine; by default a local session is created or reused
-    :param processing_time: initial processing time, as an aware datetime; by default the processing time of the
-        snapshot or, without a snapshot, the current time
+    :param processing_time: initial processing time, as an aware datetime; by default the snapshot's processing time, or
+        the current time if there is no snapshot
     :param snapshot: result of another test run's `snapshot`, to continue from. That test run may have used an older
         release of the handler
     :raises ParamError: a parameter has no value
@@ -168,7 +169,7 @@ class TestRun:
         """End the batch and advance the watermark to a time, regardless of the job's watermark delay. The watermark
         never moves backwards.
 
-        :param timestamp: an aware datetime; by default the newest event time of all batches up to this one
+        :param timestamp: an aware datetime; by default the newest event time in this batch and all earlier batches
         :param source: the source that has reached this time; the job's watermark is the minimum of the watermarks
             of its sources (`semantics.md` 2)
         :param partition: the partition that has reached this time; by default all partitions of the source
@@ -189,7 +190,7 @@ class TestRun:
         return self._end_batch(reach)
 
     def end_batch(self) -> "TestRun":
-        """End the batch. As in a real run, the watermark follows the newest event time, minus the job's delay."""
+        """End the batch. As in a real run, the watermark follows the newest event time minus the `watermark_delay`."""
         return self._end_batch(lambda: None)
 
     def advance_processing_time(self, by: timedelta) -> "TestRun":
@@ -241,7 +242,7 @@ class TestRun:
         """End the batch, if there is one, and set a key's state.
 
         :param spec: the spec (`MyHandler.counts`) or its name
-        :param value: the value of a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
+        :param value: the value for a `ValueSpec`, a mapping for a `MapSpec`, a list for a `ListSpec`; for a component,
             such as a window, the component's stored state
         :param written: time of the state's last write; required for a spec with a `ttl`
         :param next_timer: time of the component's next timer for this key
@@ -272,8 +273,8 @@ class TestRun:
 
         :param flush: `True` to advance the watermark to the end of time after the last batch, so that every timer fires
             (`semantics.md` 12)
-        :raises CallbackError: a callback of the handler failed; the results of its batch are discarded
-        :raises EngineDifferenceError: the results of the engines differ, with `engine="both"`
+        :raises CallbackError: a callback of the handler failed; the results of the callback's batch are discarded
+        :raises EngineDifferenceError: with `engine="both"`, the results of the two engines differ
         :raises VectorizedPathError: the results of vectorised and per-event processing differ
         """
         engine = self._running = self._running or self._new_engine()
@@ -294,8 +295,8 @@ class TestRun:
         return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
 
     def snapshot(self) -> bytes:
-        """Return state, timers, watermark, processing time and dead-letter count after the processed batches, for
-        `TestRun(snapshot=…)`.
+        """Return a snapshot for `TestRun(snapshot=…)`: the state, timers, watermark, processing time and dead-letter
+        count after the processed batches.
 
         Multiple test runs can continue from the same snapshot. To test that a new release of a handler can read the
         state of an older release, store a snapshot created with the older release.
@@ -379,13 +380,13 @@ class TestRun:
         try:
             version, *rest = unpack(snapshot)
             if version != _SNAPSHOT:
-                raise ValueError(f"it has version {version}, not {_SNAPSHOT}: create a new snapshot with this release")
+                raise ValueError(f"the snapshot has version {version}, not {_SNAPSHOT}")
             self._state, watermark, self._now, self._dependency_state, letters, *others = rest
             read, self._last_sources, name, known = others
             self._watermark.load(watermark)
             self._letters, self._read = LetterCount(**letters), set(read)
         except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"the snapshot cannot be read: {error}") from error
+            raise ValueError(f"the snapshot cannot be read: create it again with this release ({error})") from error
         if name != self._job.name:
             raise CheckpointError("of the snapshot", f"it belongs to the job {name!r}, not to {self._job.name!r}")
         self._take_over("of the snapshot", self._job, known)
@@ -453,7 +454,7 @@ class TestRun:
             self._run = next_run(self._run)
 
     def _undeliverable(self, encoded: Any) -> RawEntry:
-        """Return the trace entry of a record that could not be keyed."""
+        """Return the trace entry for a record on which `key_event` failed."""
         letter: DeadLetter = self._codecs[DEAD_LETTERS].decode(encoded)
         return RawEntry(
             "key_event",

@@ -71,7 +71,7 @@ class TraceEntry:
         :raises ValueError: the entry is for a timer, a record or a dependency change
         """
         if self.source is None or self.timestamp is None or self.key is None:
-            raise ValueError(f"an entry for {self.callback} has no event")
+            raise ValueError(f"an entry for {self.callback} has no event: read its other attributes")
         return KeyedEvent(self.key, self.timestamp, self.value)
 
     @property
@@ -125,7 +125,7 @@ def _shown(value: Any) -> str:
 
 
 class SimulatedCrash(BaseException):
-    """Ends a worker in the middle of a batch. Not an `Exception`, so error handlers do not catch it."""
+    """Ends a worker in the middle of a batch. This class is not an `Exception`, so error handlers do not catch it."""
 
 
 @attrs.define
@@ -150,7 +150,7 @@ class RawEntry:
     error: str | None = None
 
     def parts(self) -> list[Any]:
-        """Return the entry as nested lists. An object or a tuple around a value would add a level of nesting."""
+        """Return the entry as nested lists. Unlike objects and tuples, lists do not count toward `MAX_NESTING`."""
         *parts, outputs, error = attrs.astuple(self, recurse=False)
         return [*parts, [[*pair] for pair in outputs], error]
 

@@ -86,7 +86,9 @@ class ScriptedKeyingStage(KeyingStage):
 
 
 class TracedKeyRange(KeyRange):
-    """A key range with a single key group. The group is processed in every batch that has a watermark."""
+    """A key range with a single key group. In every batch that has a watermark, the key group is processed even without
+    events.
+    """
 
     @classmethod
     def of_group(cls, state: bytes) -> "TracedKeyRange":

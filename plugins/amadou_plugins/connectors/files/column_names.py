@@ -1,4 +1,4 @@
-"""Checks the column names of files."""
+"""Checks column names in settings and in files."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def column_names(
         return names
     given = names.split(",") if isinstance(names, str) and names else names
     if isinstance(given, str) or not isinstance(given, Sequence) or not given:
-        raise error(f'{setting} must be a list of names, such as ["channel", "views"], not {names!r}')
+        raise error(f'{setting} must be a non-empty list of names, such as ["channel", "views"], not {names!r}')
     check_twice(setting, given, error)
     return tuple(given)
 

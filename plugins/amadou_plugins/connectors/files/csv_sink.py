@@ -20,17 +20,17 @@ _QUOTED = re.compile(r'[",\r\n]')
 
 @attrs.frozen
 class CsvSink(FileSink):
-    """Writes CSV files to a directory, in UTF-8 and with a header line. The files follow RFC 4180, but lines end with
-    ``\\n``. Exactly-once, like `JsonLinesSink`.
+    """Writes CSV files to a directory. The files are in UTF-8 and begin with a header line. The format follows RFC
+    4180, except that lines end with ``\\n``. Exactly-once, like `JsonLinesSink`.
 
     The fields of an attrs class, dataclass or named tuple become columns. Values of any other type, and values of a
-    port with a custom codec, are written to a single column, `value`. A string is written as it is, in quotes only if
-    CSV requires them. `None` becomes an empty cell, and an empty string becomes ``""``. Other values are written as in
-    `JsonLinesSink`, but a value that becomes a JSON string there, such as a timestamp, is written like a string. Nested
-    values are written as JSON. Non-finite floats become ``nan``, ``inf`` and ``-inf``.
+    port with a custom codec, are written to a single column named `value`. Strings are written as is, and quoted only
+    if CSV requires it. `None` becomes an empty cell, and an empty string becomes ``""``. Other values, including nested
+    values, are written as JSON, as in `JsonLinesSink`, with two exceptions. A value that JSON represents as a string,
+    such as a timestamp, is written like a string. A non-finite float in a cell becomes ``nan``, ``inf`` or ``-inf``.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
-        must be shared by all machines
+    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
+        directory if it is missing. On a cluster, all machines must share the directory
     :raises SinkError: the path is empty or invalid
     """
 
@@ -112,7 +112,7 @@ def _quoted(text: str) -> str:
 
 
 def _line(cells: list[str]) -> bytes:
-    # Most CSV readers skip empty lines.
+    # Most CSV readers skip empty lines, so a line with only an empty cell is written as two quotes.
     return (",".join(cells) or '""').encode() + b"\n"
 
 

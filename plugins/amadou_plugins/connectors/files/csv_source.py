@@ -17,7 +17,8 @@ _LARGEST_CELL = 2**31 - 1
 
 @attrs.frozen
 class MalformedRow:
-    """A CSV row that cannot be read. The `MalformedRow` becomes the record of the row's dead letter.
+    """A CSV row that cannot be read. With `on_error="dead_letter"`, the `MalformedRow` becomes the record of the row's
+    dead letter.
 
     :param file: path of the file
     :param line: number of the row's first line, counted from 1
@@ -35,27 +36,29 @@ class MalformedRow:
 class CsvSource(FileSource):
     """Reads the rows of CSV files as `dict`s that map column names to strings.
 
-    Files follow RFC 4180: a cell that contains a delimiter, a quote or a line ending is enclosed in ``"``, and a quote
-    inside the cell is doubled. Blank lines are skipped, a byte order mark is dropped, and spaces are part of the cells.
+    Files must follow RFC 4180: a cell that contains a delimiter, a quote or a line ending is enclosed in ``"``, and a
+    quote inside the cell is doubled. Blank lines are skipped, a byte order mark is dropped, and spaces are part of the
+    cells.
+
     A row is malformed if it has too few or too many cells, misplaced quotes, or bytes that are invalid in the
     `encoding`. Depending on the job's `on_error`, a malformed row ends the run, or becomes a dead letter whose record
     is a `MalformedRow`. A malformed header ends the run.
 
-    Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. Each file is read by
-    a single task.
+    Files are found and ordered as in `LinesSource`; ``*.gz`` and ``*.bz2`` files are decompressed. On Spark, a single
+    task reads each file.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. If the path is a URI such as ``s3://bucket/views/``, Spark loads each file as a whole, and the
-        maximum file size is 2 GB
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``, as an absolute path or relative to the
+        program's working directory; or a URI such as ``s3://bucket/views/``, which only Spark can read. For a URI,
+        Spark loads each file as a whole, and the maximum file size is 2 GB
     :param columns: column names for files without a header line, as a list or a comma-separated string
     :param delimiter: the character between cells
-    :param encoding: encoding of the files, by its Python name
+    :param encoding: Python name of the files' encoding
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
-    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
-        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
-        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
-        default, there is only one partition
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. A
+        regular expression is searched for in a file's path; the partition is named after the first group, or after the
+        entire match if there are no groups. An integer is the number of partitions; a hash of the path determines a
+        file's partition. By default, there is only one partition
     :param key_event: function that converts rows into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
@@ -82,13 +85,13 @@ class CsvSource(FileSource):
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
-        """Yield the rows of the files in Spark's cells."""
+        """Yield the rows of the files. A cell from Spark contains a file's path and, for a URI, the file's content."""
         for file in cells.to_pylist():
             yield from self._records_of(local_path(file["path"]), file.get("content"))
 
     @staticmethod
     def decode(record: Any) -> Any:
-        """Return a row, unless it is malformed.
+        """Return a row unchanged, unless it is a `MalformedRow`.
 
         :raises SourceError: the row is malformed
         """
@@ -111,7 +114,7 @@ class CsvSource(FileSource):
                     yield dict(zip(columns, cells, strict=True))
                 else:
                     yield rows.malformed(
-                        f"expected {len(columns)} cells, got {len(cells)}: correct the row or quote delimiters in cells"
+                        f"expected {len(columns)} cells, got {len(cells)}: correct the row, or quote its cells"
                     )
 
 
@@ -121,7 +124,7 @@ class _Rows:
     def __init__(self, path: str, file: Any, encoding: str, delimiter: str) -> None:
         self._path = path
         self._encoding = encoding
-        # Bytes that are invalid in the encoding become surrogates, which are detected later.
+        # Bytes that are invalid in the encoding become surrogates, which `__iter__` and `malformed` detect.
         self._file = io.TextIOWrapper(file, encoding, "surrogateescape", newline="")
         self._delimiter = delimiter
         self._lines: list[str] = []
@@ -137,7 +140,7 @@ class _Rows:
             try:
                 cells = next(reader, None)
             except csv.Error as error:
-                yield self.malformed(f"the row has misplaced quotes: double the quotes inside a quoted cell ({error})")
+                yield self.malformed(f"quotes are misplaced: close quoted cells, and double quotes in them ({error})")
                 continue
             if cells is None:
                 return

@@ -1,4 +1,4 @@
-"""Counts the read and unread files of a source, based on the log of Spark's file source."""
+"""Counts a source's read and unread files, based on the log that Spark's file source writes."""
 
 import json
 from collections import Counter
@@ -33,7 +33,7 @@ def files_read(
 ) -> dict[str, PartitionOffset]:
     """Return each partition's offset at the end of a batch: the number of files read, and the total number of files.
 
-    :param directory: directory of the log that Spark's source writes
+    :param directory: directory of the log that Spark's file source writes
     :param batch: number of the batch; later log entries are ignored
     """
     log = _logs.setdefault(directory, _Log())

@@ -11,7 +11,7 @@ from amadou_plugins.connectors.files.path import is_remote, local_path
 
 
 def check_partition_by(given: Any) -> None:
-    """Check the rule that assigns files to partitions.
+    """Check a source's `partition_by` setting, the rule that assigns files to partitions.
 
     :raises SourceError: the rule is neither a valid regular expression nor a positive integer
     """
@@ -31,7 +31,7 @@ def partition_of_file(source: str, by: str | int, path: str) -> str:
 
     :param source: name of the source's class, for error messages
     :param by: a regular expression or the number of partitions; see `partition_by` in `LinesSource`
-    :param path: path of the file, as the operating system or Spark writes it
+    :param path: path of the file, in the form that the operating system or Spark uses
     :raises SourceError: the regular expression does not match the path
     """
     path = plain_path(path)
@@ -44,5 +44,5 @@ def partition_of_file(source: str, by: str | int, path: str) -> str:
 
 
 def plain_path(path: str) -> str:
-    """Return a file's path without the prefix ``file:`` and the percent-encoding that Spark adds to local paths."""
+    """Return a file's path without the ``file:`` prefix and the percent-encoding that Spark adds to local paths."""
     return path if is_remote(path) or not path.startswith("file:") else unquote(local_path(path))

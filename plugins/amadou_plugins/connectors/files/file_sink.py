@@ -18,8 +18,8 @@ class FileSink(Sink):
     """Writes files to a directory, one per part of a batch. Exactly-once. Subclasses define `suffix`, `codec` and
     `content`.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
-        must be shared by all machines
+    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
+        directory if it is missing. On a cluster, all machines must share the directory
     :raises SinkError: the path is empty or invalid
     """
 

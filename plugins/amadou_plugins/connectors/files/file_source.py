@@ -18,7 +18,7 @@ from amadou_plugins.connectors.files.path import check_path, path_text
 
 @attrs.frozen
 class FileSource(Source):
-    """Reads records from files. Subclasses define `_records_of`, which reads a local file."""
+    """Reads records from files. Each subclass defines `_records_of`, which reads one local file."""
 
     path: str | Path | Param = attrs.field(converter=path_text)
     max_files_per_batch: int | Param | None = attrs.field(default=None, kw_only=True)
@@ -47,7 +47,7 @@ class FileSource(Source):
 
     @property
     def partition_of(self) -> Callable[[str], str] | None:  # type: ignore[override]
-        """Function that maps a file's path to the name of the file's partition; `None` without `partition_by`."""
+        """Function that maps a file's path to the name of the file's partition; `None` if `partition_by` is not set."""
         if self.partition_by is None:
             return None
         assert not isinstance(self.partition_by, Param)
@@ -55,7 +55,7 @@ class FileSource(Source):
 
     def partition_offsets(self, offset: Any, log: str) -> Mapping[str, PartitionOffset] | None:
         """Return each partition's offset at the end of a batch: the number of files read, and the total number of
-        files. `None` without `partition_by`.
+        files. Return `None` if `partition_by` is not set.
         """
         name = self.partition_of
         if name is None:

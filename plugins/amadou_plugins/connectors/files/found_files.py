@@ -80,7 +80,7 @@ class FoundFiles:
             _logger.warning("%s: use %s(%r) to read them", label, self.source, deeper)
 
     def paths(self) -> list[str]:
-        """Return the files that currently exist on this machine, ordered by path.
+        """Return the paths of the source's files that currently exist on this machine, in sorted order.
 
         :raises SourceError: only Spark can access the files
         """
@@ -97,14 +97,14 @@ class FoundFiles:
         return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
 
     def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return the DataFrame for `Source.read_stream`, with one record per file: a single task reads each file."""
+        """Return the DataFrame for `Source.read_stream`, with one row per file. A single task reads each file."""
         files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
         cell = "struct(path, content)" if self.is_remote else "struct(path)"
         return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")
 
     def for_spark(self, reader: Any, max_files_per_batch: Any) -> tuple[Any, str]:
-        """Return a `DataStreamReader` with the options that Spark needs for these files, and the path to load."""
-        # By default, Spark ignores files more than a week older than the newest one, even if they are unread.
+        """Set the options that Spark needs for these files. Return the `DataStreamReader` and the path to load."""
+        # By default, Spark ignores files more than a week older than the newest file, even if they are unread.
         reader = reader.option("maxFileAge", "36500d")
         if max_files_per_batch is not None:
             reader = reader.option("maxFilesPerTrigger", max_files_per_batch)
@@ -128,7 +128,7 @@ class FoundFiles:
         if ":" in os.path.basename(file):
             raise SourceError(f"{label}: Spark cannot read {file} because of the ':' in its name: rename the file")
         if not self.bounded and _SPARK_GLOB.search(file):
-            # Seen on Spark 4.3.0: if a batch has a file with such a name, all other files of the batch are read twice.
+            # Seen on Spark 4.3.0: if a batch has a file with such a name, Spark reads the batch's other files twice.
             raise SourceError(
                 f"{label}: Spark treats the characters *?[]{{}}\\ in {file} as a pattern, and would read other "
                 "files twice: rename the file or its directory"
@@ -176,7 +176,7 @@ def reading(source: str, path: str, *errors: type[Exception]) -> Iterator[None]:
     try:
         yield
     except expected as error:
-        raise SourceError(f"{source}: {path} cannot be read: {error}") from error
+        raise SourceError(f"{source}: {path} cannot be read: check the file and its permissions ({error})") from error
 
 
 def opened(path: str, content: bytes | None = None) -> IO[bytes]:

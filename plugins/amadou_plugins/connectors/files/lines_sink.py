@@ -13,15 +13,15 @@ from amadou_plugins.connectors.files.part_files import Content, LinesContent
 
 @attrs.frozen
 class LinesSink(FileSink):
-    """Writes text files with one value per line to a directory. `LinesSource` can read these files. Exactly-once, like
-    `JsonLinesSink`.
+    """Writes text files with one value per line to a directory. `LinesSource` can read these files. `LinesSink` is
+    exactly-once, like `JsonLinesSink`.
 
-    Strings are written in UTF-8, and `bytes` unchanged; a string or `bytes` value that contains a line ending is
-    rejected. Other values are written as JSON, as in `JsonLinesSink`.
+    The sink writes strings in UTF-8 and `bytes` unchanged, and rejects a string or `bytes` value that contains a line
+    ending. The sink writes any other value as JSON, like `JsonLinesSink`.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, the directory
-        must be shared by all machines
-    :raises SinkError: the path is empty or invalid
+    :param path: directory, relative to the program's working directory; created if missing. On a cluster, all machines
+        must share the directory
+    :raises SinkError: the path is empty, or is not a string or a `Path`
     """
 
     suffix = ".txt"
@@ -60,7 +60,7 @@ class _Lines(LinesContent):
     def write(self, encoded_values: Sequence[Any]) -> None:
         lines = encoded_values if isinstance(self._batch.codec, _LineCodec) else self._encoded(encoded_values)
         if self._file.tell() == 0 and lines[0].startswith(BYTE_ORDER_MARK):
-            self._file.write(BYTE_ORDER_MARK)  # a second mark, because readers drop a file's first mark
+            self._file.write(BYTE_ORDER_MARK)  # a second mark, because readers drop the first one
         self._file.write(b"\n".join([*lines, b""]))
 
     def _encoded(self, encoded_values: Sequence[Any]) -> list[bytes]:

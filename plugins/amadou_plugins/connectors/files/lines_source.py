@@ -18,15 +18,15 @@ _LARGEST_PART = 64 << 20
 
 @attrs.frozen
 class LinesSource(FileSource):
-    """Reads the lines of text files, as `bytes` without line endings. Blank lines are records, too.
+    """Reads the lines of text files as `bytes`, without line endings. Blank lines are records, too.
 
     A line ends with ``\\n``, ``\\r\\n`` or ``\\r``. Bytes that are not valid UTF-8 remain unchanged; a byte order mark
     at the beginning of a file is dropped. ``*.gz`` and ``*.bz2`` files are decompressed. Files whose names begin with
     ``.`` or ``_`` are ignored, and so are files in subdirectories.
 
-    A single file is bounded. A directory or a glob is unbounded: files that arrive during a run are read as well. Each
-    file is read only once: lines that are appended later are not read. So write a new file in a different directory.
-    When the file is complete, rename it into the source's directory.
+    A single file is bounded input. A directory or a glob is unbounded: files that arrive during a run are read as well.
+    Each file is read only once: lines that are appended later are not read. So write each new file to a different
+    directory on the same file system. When the file is complete, move the file into the source's directory.
 
     The embedded engine reads files in the order of their paths. Spark uses this order within a batch; which batch reads
     a file depends on when the file arrived.
@@ -35,10 +35,10 @@ class LinesSource(FileSource):
         program's working directory; or a URI such as ``s3://bucket/views/``, which only Spark can read
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
-    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. The
-        expression is searched for in a file's path, and its first group (or, without groups, the entire match) is the
-        partition's name. An integer is the number of partitions; a hash of the path determines a file's partition. By
-        default, there is only one partition
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. A
+        regular expression is searched for in a file's path; the partition is named after the first group, or after the
+        entire match if there are no groups. An integer is the number of partitions; a hash of a file's path determines
+        the file's partition. By default, there is only one partition
     :param key_event: function that converts lines into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
@@ -83,8 +83,8 @@ def lines_of_cells(source: str, cells: Any) -> Iterable[bytes]:
 
 
 def _parts(cores: int) -> str:
-    """Return SQL that divides a file into parts: one per core, fewer for a small file, and more for a large file. A
-    compressed file is not divided.
+    """Return an SQL expression that divides a file into parts: one per core, fewer for a small file, and more for a
+    large file. A compressed file is not divided.
     """
     packed = " OR ".join(f"endswith(path, '{suffix}')" for suffix in PACKED)
     even = f"least({cores}L, length div {_SMALLEST_PART})"
@@ -100,8 +100,8 @@ def _lines_of_part(source: str, part: Mapping[str, Any]) -> Iterator[list[bytes]
 
 
 def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[bytes]]:
-    """Yield lists of a file's lines: those that begin at or after byte `start` and before byte `end`. For a compressed
-    file, which is never divided, `end` is ignored.
+    """Yield a file's lines, in lists: the lines that begin at or after byte `start` and before byte `end`. For a
+    compressed file, which is never divided, `end` is ignored.
     """
     packed = path.endswith(tuple(PACKED))
     with opened(path) as file:
@@ -117,7 +117,7 @@ def _lines(path: str, start: int = 0, end: int | None = None) -> Iterator[list[b
 
 
 def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
-    """Yield the next `size` bytes of a file, and then the remaining bytes of the last line.
+    """Yield the next `size` bytes of a file, and then the rest of the line in which these bytes end.
 
     :param size: number of bytes; `None` for all remaining bytes
     """
@@ -138,7 +138,7 @@ def _pieces(file: IO[bytes], size: int | None) -> Iterator[bytes]:
 
 
 def _split(pieces: Iterator[bytes]) -> Iterator[list[bytes]]:
-    """Yield one list per piece of a file: the lines that are complete after this piece. Finally, yield the remaining
+    """Yield one list of lines per piece of a file: the lines that this piece completes. Finally, yield the remaining
     line, if any, in a list.
     """
     rest = b""

@@ -13,7 +13,7 @@ _MOST_OPEN = 100
 """Maximum number of open files per part of a batch."""
 _NONE = "__HIVE_DEFAULT_PARTITION__"
 _SPECIAL = re.compile(r"[\x00-\x1f\x7f\"#%'*/:=?\\{\[\]^]")
-"""Characters to escape, the same as in Spark."""
+"""The characters that are escaped in directory names, the same as in Spark."""
 
 
 class Partitions:
@@ -21,8 +21,8 @@ class Partitions:
 
     :param names: fields to partition by
     :param schema: the `pyarrow.Schema` of the rows
-    :raises SinkError: a field does not exist, its type cannot be used for directory names, or no field is left for the
-        files
+    :raises SinkError: a field does not exist or has a type that cannot be used for directory names, or no field is left
+        for the files
     """
 
     def __init__(self, names: Sequence[str], schema: Any) -> None:
@@ -40,7 +40,7 @@ class Partitions:
                     "field that is a string, an integer, a date or a boolean"
                 )
         if names and len(names) == len(schema.names):
-            raise SinkError("partition_by lists all fields, so files would have no columns: remove a field from it")
+            raise SinkError("partition_by lists all fields, so files would have no columns: remove at least one")
         self._cells = [(name, schema.names.index(name)) for name in names]
 
     def directory(self, row: Sequence[Any]) -> str:
@@ -63,15 +63,15 @@ class PartitionedCodec(ArrowCodec):
         for name, index in self._by:
             if row[index] in ("", _NONE):
                 why = f"{name} is {row[index]!r}: with partition_by, this value would be read back as null"
-                raise EncodeError(value, self.type, f"{why}; use another value, or None")
+                raise EncodeError(value, self.type, f"{why}; use a different value, or None")
         return row
 
 
 class PartitionedWriter(SinkWriter):
     """Writes a part of a batch to one file per partition directory. If the part has more than `_MOST_OPEN` directories,
-    it can write multiple files to a directory.
+    the writer can write multiple files to a directory.
 
-    :param open_file: function that receives a directory and the `part` for the file's name, and returns the writer of
+    :param open_file: function that receives a directory and the `part` for the file's name, and returns the writer for
         the file
     """
 

@@ -1,4 +1,4 @@
-"""Merges Parquet files into fewer, larger files."""
+"""Rewrites Parquet files so that each file has a given number of rows."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +15,7 @@ def joined(files: PartFiles, batch: SinkBatch, parts: Sequence[Any], suffix: str
     the parts.
 
     :param parts: values that the writers' `finish` returned
-    :param rows: number of rows per file; the last file of a directory has the remaining rows
+    :param rows: number of rows per file; the last file in each directory contains the remaining rows
     :returns: values that the new writers' `finish` returned
     """
     by_directory: dict[str, list[str]] = {}
@@ -48,7 +48,7 @@ def _tables(paths: Sequence[str]) -> Iterator[Any]:
 
 
 def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
-    """Split tables after every `rows` rows. Yield pairs: a table, and `True` if the table ends at a split."""
+    """Split tables after every `rows` rows. Yield each piece with a flag: `True` if the piece ends at a split."""
     left = rows
     for table in tables:
         rest = table
@@ -60,7 +60,7 @@ def _cut(tables: Iterable[Any], rows: int) -> Iterator[tuple[Any, bool]]:
 
 
 class _Tables:
-    """Writes tables to a file."""
+    """Writes Arrow tables to a Parquet file."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file

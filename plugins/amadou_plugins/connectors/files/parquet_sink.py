@@ -32,15 +32,16 @@ class ParquetSink(FileSink):
     classes become structs. Tuples of fixed size become structs with the fields ``_1``, ``_2`` and so on. `Any`,
     containers without element types such as a bare `dict`, and unions of multiple types become JSON strings.
 
-    :param path: directory, relative to the program's working directory; created if missing. On a cluster, all machines
-        must share the directory
-    :param partition_by: fields to partition by, as a list or a comma-separated string. Their values determine the
-        subdirectory, such as ``day=2025-01-01/channel=a/``, in the layout of Hive and Spark. The files themselves do
-        not contain these fields. A field can be a string, an integer, a date or a boolean, or have a type that becomes
-        a string. Collecting an empty string in such a field is an error in the callback, because readers would see
-        null instead
-    :param rows_per_file: number of rows per file; the last file of a batch in a directory can have fewer rows. The
-        commit merges the parts of a batch on the driver. By default, each part of a batch becomes a file
+    :param path: path of the directory; a relative path starts at the program's working directory. amadou creates the
+        directory if it is missing. On a cluster, all machines must share the directory
+    :param partition_by: fields to partition by, as a list or a comma-separated string. The values of these fields
+        determine a file's subdirectory, such as ``day=2025-01-01/channel=a/``, in the layout that Hive and Spark use.
+        The files themselves do not contain these fields. A field can be a string, an integer, a date or a boolean, or
+        have a type that becomes a string. Collecting a value with an empty string in one of these fields is an error in
+        the callback, because readers would see null instead
+    :param rows_per_file: number of rows per file; in each directory, the last file of a batch can have fewer rows. With
+        this setting, the commit merges the parts of a batch on the driver. By default, each part of a batch is written
+        to separate files
     :raises SinkError: a setting is invalid
     """
 
@@ -98,7 +99,7 @@ class ParquetSink(FileSink):
 
 
 class _RowGroups:
-    """Writes rows to a file, in row groups.
+    """Writes rows to a Parquet file in row groups.
 
     :param partition_columns: columns to leave out of the file
     """

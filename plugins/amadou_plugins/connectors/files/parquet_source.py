@@ -15,23 +15,24 @@ from amadou_plugins.connectors.files.path import local_path
 
 @attrs.frozen
 class ParquetSource(FileSource):
-    """Reads the rows of Parquet files, as `dict`s by column name.
+    """Reads the rows of Parquet files as `dict`s that map column names to values.
 
-    Cells become Python values, with times in microseconds. Timestamps with a time zone become `datetime`s in UTC, and
-    timestamps without one become naive `datetime`s. Structs and maps become `dict`s; nulls become `None`.
+    Cells become Python values; times are truncated to microseconds. Timestamps with a time zone become `datetime`s in
+    UTC, and timestamps without a time zone become naive `datetime`s. Structs and maps become `dict`s; nulls become
+    `None`.
 
-    Files are found and ordered as in `LinesSource`. Each file is read by a single task.
+    Files are found and ordered as in `LinesSource`. On Spark, a single task reads each file.
 
-    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``; relative to the program's working
-        directory. A URI such as ``s3://bucket/views/`` is read by Spark, which loads each file as a whole; the maximum
-        file size is then 2 GB
+    :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``, as an absolute path or relative to the
+        program's working directory; or a URI such as ``s3://bucket/views/``, which only Spark can read. For a URI,
+        Spark loads each file as a whole, and the maximum file size is 2 GB
     :param columns: names of the columns to read, as a list or a comma-separated string; by default all columns
     :param max_files_per_batch: maximum number of files in a batch on Spark; by default, a batch reads all files that
         have arrived
-    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. With
-        an expression, the match of its first group in a file's path (or, without groups, the entire match) is the name
-        of the file's partition. An integer is the number of partitions; a hash of the path determines a file's
-        partition. By default, there is only one partition
+    :param partition_by: rule that assigns files to partitions (see `Source`): a regular expression or an integer. A
+        regular expression is searched for in a file's path; the partition is named after the first group, or after the
+        entire match if there are no groups. An integer is the number of partitions; a hash of a file's path determines
+        the file's partition. By default, there is only one partition
     :param key_event: function that converts rows into events; by default, the handler's `key_event`
     :raises SourceError: a setting is invalid
     """
@@ -47,7 +48,7 @@ class ParquetSource(FileSource):
         return self._files.whole_stream(spark, reader, self.max_files_per_batch)
 
     def to_records(self, cells: Any) -> Iterator[Any]:
-        """Yield the rows of files."""
+        """Yield the rows of the files in Spark's cells."""
         for file in cells.to_pylist():
             yield from self._records_of(local_path(file["path"]), file.get("content"))
 
@@ -84,7 +85,7 @@ def _values(column: Any) -> list[Any]:
 
 
 def _in_micros(type_: Any) -> Any:
-    """Return a type with all times in microseconds, Python's precision: nanoseconds would become pandas types."""
+    """Return a type with all its times in microseconds. Arrow would convert nanoseconds to pandas types."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(type_):

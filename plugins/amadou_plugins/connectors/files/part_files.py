@@ -24,7 +24,7 @@ class Content(Protocol):
         """Write one or more values that the sink's codec has encoded."""
 
     def end(self) -> None:
-        """Write the remaining values, but leave the file open. After a failure, this method is called again."""
+        """Write the remaining values, but leave the file open. After a failure, this method can be called again."""
 
 
 class LinesContent:
@@ -56,7 +56,7 @@ class PartFiles:
 
     @property
     def sent(self) -> Any:
-        """Path to send to workers, whose working directory differs."""
+        """The path to send to workers, whose working directory can differ from the driver's."""
         return self.path if isinstance(self.path, Param) else self.directory
 
     def check(self) -> None:
@@ -78,7 +78,7 @@ class PartFiles:
         """Return a writer for the file ``<port>-<run>-<batch>-<part><suffix>``, which is hidden until the commit.
 
         :param content: function that creates the `Content` of an open file
-        :param below: subdirectory of the file
+        :param below: the file's subdirectory, relative to the sink's directory
         """
         name = f"{_stem(batch)}-{part}{suffix}"
         # Attempts at the same part may overlap, so each attempt writes a separate file.
@@ -171,7 +171,7 @@ class PartFiles:
             message = f"no permission to write to {directory}: give the user who runs the job write access"
             raise SinkError(message) from error
         except OSError as error:
-            raise SinkError(f"cannot write to the directory {directory}: {error}") from error
+            raise SinkError(f"cannot write to the directory {directory}: check its disk ({error})") from error
 
 
 class PartWriter(SinkWriter):
@@ -226,7 +226,12 @@ def _stem(batch: SinkBatch) -> str:
 
 
 def _sync_directories(directory: str, below: str) -> None:
-    """Flush directories to disk, so that the renames of a committed batch survive a power failure."""
+    """Flush a directory and its parents, up to the sink's directory, to disk. The renames of a committed batch then
+    survive a power failure.
+
+    :param directory: the sink's directory
+    :param below: the directory to flush, relative to the sink's directory
+    """
     while True:
         descriptor = os.open(os.path.join(directory, below), os.O_RDONLY)
         try:

@@ -17,7 +17,7 @@ def path_text(path: str | Path | Param) -> Any:
 
 
 def check_path(error: type[AmadouError], connector: str, path: Any) -> None:
-    """Raise an error if a path is not a string or is empty. An empty path would mean the working directory.
+    """Raise an error unless a path is a non-empty string or a `Param`. An empty path would mean the working directory.
 
     :param connector: name of the connector's class, for the error message
     """

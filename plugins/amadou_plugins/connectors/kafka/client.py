@@ -33,7 +33,8 @@ class Cluster:
     :param mechanism: SASL mechanism of the login
     :param tls: `True` to encrypt connections
     :param options: additional librdkafka settings, which override all other settings
-    :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, an error is raised
+    :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, amadou raises an
+        error
     :param error: class of the errors to raise
     """
 
@@ -48,7 +49,7 @@ class Cluster:
     error: type[AmadouError]
 
     def settings(self, own: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the settings of a client.
+        """Return the settings for a librdkafka client.
 
         :param own: settings specific to this type of client
         """
@@ -78,9 +79,9 @@ class Cluster:
         try:
             return make(self.settings(own))
         except KafkaException as error:
-            raise self.error(f"{self.label}: librdkafka rejects a setting ({error.args[0].str()}): fix it") from None
+            raise self.error(f"{self.label}: librdkafka rejects a setting: fix it ({error.args[0].str()})") from None
         except (TypeError, ValueError) as error:
-            raise self.error(f"{self.label}: librdkafka rejects a setting ({error}): fix it") from None
+            raise self.error(f"{self.label}: librdkafka rejects a setting: fix it ({error})") from None
 
     def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return the key under which a client is cached, so that later batches can reuse the client."""
@@ -105,7 +106,7 @@ class Patience:
         self._has_warned = False
 
     def note(self, error: Any) -> None:
-        """Record a client's error. The client recovers from most errors on its own."""
+        """Record an error that a client reports. The client recovers from most errors on its own."""
         self._last = error.str()
         self._look_for_refusal(error)
 
@@ -117,7 +118,7 @@ class Patience:
         """Record that the cluster has not answered yet.
 
         :param error: error that was returned instead of an answer
-        :raises AmadouError: the cluster has not answered within `give_up_after`, or refuses the request
+        :raises AmadouError: the cluster has not answered within `give_up_after`, or refuses the login or the request
         """
         cluster, last = self._cluster, self._last or ("no progress" if error is None else error.str())
         if error is not None:
@@ -132,7 +133,7 @@ class Patience:
             self._last = self._since = None
             raise cluster.error(
                 f"{cluster.label}: Kafka at {cluster.servers} did not answer for {limit:g} s: check that Kafka is "
-                f"running and reachable from here, and that tls= is correct ({last})"
+                f"running and reachable from this machine, and that tls= is correct ({last})"
             )
         if waited >= _QUIET and not self._has_warned:
             _logger.warning("Kafka at %s does not answer; waiting for up to %g s (%s)", cluster.servers, limit, last)

@@ -15,8 +15,9 @@ from amadou_plugins.connectors.kafka.offsets import Offsets
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    # One request at a time, so that retries do not change the order of records. Idempotent producers are not used: each
-    # worker would wait half a second for a producer id, and readers can drop duplicates by the records' ids anyway.
+    # Only one request at a time is sent on a connection, so that retries do not change the order of records. Idempotent
+    # producers are not used: each worker would wait half a second for a producer id, and readers can drop duplicates by
+    # the records' ids anyway.
     "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,
     "compression.type": "lz4",
@@ -60,16 +61,18 @@ def _key_bytes(key: Any) -> bytes | None:
 
 @attrs.frozen
 class KafkaSink(ClusterSettings, Sink):
-    """Writes each value as a record to a Kafka topic, as JSON or as the bytes of the port's codec. At-least-once.
+    """Writes each value as a record to a Kafka topic: as JSON, or as the bytes that the port's codec returns.
+    At-least-once.
 
     Each record has an ``amadou-id`` header that identifies the run, the port, the batch and the value. After a crash,
-    the reprocessed batch writes its records again with the same ids, so readers can drop duplicates. Records are
-    written while their batch is being processed, so the topic can also contain records of a failed batch.
+    the sink writes the records of the reprocessed batch again with the same ids, so readers can drop duplicates. The
+    sink writes records while their batch is being processed, so the topic can also contain records from a failed batch.
 
     :param topic: the topic, which must exist
     :param servers: bootstrap servers, as a comma-separated list of ``host:port``
     :param key: field whose value becomes the record's key; `bytes` are written unchanged, and other values as text.
-        Records with the same key are written to the same partition, in order. By default, records have no key
+        Records with the same key go to the same partition, in the order in which each worker writes them. By default,
+        records have no key
     :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
@@ -165,9 +168,9 @@ class _Producer:
         self._client = cluster.client(Producer, own)
 
     def produce(self, topic: str, value: bytes, key: bytes | None, identity: str) -> None:
-        """Queue a record to be sent in the background.
+        """Queue a record, which the producer sends in the background.
 
-        :param identity: id by which readers detect duplicates of the record
+        :param identity: id by which readers can recognize duplicates of the record
         :raises SinkError: Kafka does not accept a record, or does not answer in time
         """
         while True:

@@ -19,7 +19,7 @@ from amadou_plugins.connectors.kafka.planned_offsets import Planned
 _AT_ONCE = 2_000
 _WAIT = 0.1
 _READING = {
-    "group.id": "amadou",  # librdkafka requires a group; no offset is committed to this group
+    "group.id": "amadou",  # librdkafka requires a group; amadou commits no offsets to it
     "enable.auto.commit": False,
     "enable.partition.eof": True,
     # A new assignment waits for the current fetch, which takes half a second by default.
@@ -67,7 +67,7 @@ class _Fields(NamedTuple):
 
 
 class KafkaRecord(_Fields):
-    """A Kafka record, as passed to `key_event`. A named tuple.
+    """A Kafka record as passed to `key_event`: a named tuple.
 
     :param value: value of the record; `None` for a tombstone
     :param key: key of the record; `None` if there is no key
@@ -101,26 +101,26 @@ def _names(topics: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class KafkaSource(ClusterSettings, Source):
-    """Reads records from Kafka topics as `KafkaRecord`s: each record once, and in order within its partition.
+    """Reads records from Kafka topics as `KafkaRecord`s: each record once, and in offset order within a partition.
 
-    The run's checkpoint stores the offset of each partition; no consumer group is used. Partitions and topics that are
-    created after the start of the first run are read from the beginning. Records of a transaction are read after the
-    transaction is committed. The workers read from the cluster directly, through confluent-kafka (``pip install
-    'amadou[kafka]'``), so Spark needs no extra package. On the embedded engine, a run reads the records that exist when
-    the run starts, and then ends.
+    The run's checkpoint stores the offset for each partition; amadou does not commit offsets to a consumer group.
+    Partitions and topics that are created after the start of the first run are read from the beginning. Records written
+    in a transaction are read only after the transaction is committed. The workers read from the cluster directly,
+    through confluent-kafka (``pip install 'amadou[kafka]'``), so Spark needs no extra package. On the embedded engine,
+    a run reads the records that exist when the run starts, and then ends.
 
     :param topics: one or more topics, as a comma-separated string or a sequence; a name that begins with ``^`` is a
         regular expression for topic names
     :param servers: bootstrap servers, as a comma-separated list of ``host:port``
     :param start: where to start reading with a new checkpoint: ``"earliest"``, ``"latest"``, or a time, as an aware
-        `datetime` or an ISO string
+        `datetime` or an ISO string with a time zone
     :param max_records_per_batch: maximum number of records in a batch on Spark; by default, a batch reads all records
         that have arrived
     :param username: user to log in as, through SASL
     :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param mechanism: SASL mechanism: ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"``
     :param tls: `True` to encrypt connections
-    :param options: additional librdkafka settings, under librdkafka's names, such as ``ssl.ca.location``
+    :param options: additional librdkafka settings, by their librdkafka names, such as ``ssl.ca.location``
     :param give_up_after: maximum time to wait for a cluster that does not answer; after this time, the run fails
     :param skip_lost: `True` to continue if records were deleted before they were read; by default, the run fails
     :param key_event: function that converts records into events; by default, the handler's `key_event`
@@ -179,7 +179,7 @@ class KafkaSource(ClusterSettings, Source):
         return Planned.of_json(offset).offsets()
 
     def to_records(self, cells: Any) -> Iterator[KafkaRecord]:
-        """Yield the records in offset ranges.
+        """Yield the records in the given offset ranges.
 
         :param cells: an Arrow array with the ranges
         """
@@ -192,7 +192,7 @@ class KafkaSource(ClusterSettings, Source):
         return self._cluster(",".join(self.topics))
 
     def offsets(self) -> Offsets:
-        """Return the `Offsets` of the source's topics."""
+        """Return the `Offsets` for the source's topics."""
         assert isinstance(self.topics, tuple)
         return Offsets(self.cluster, self.topics)
 
@@ -202,7 +202,7 @@ class KafkaSource(ClusterSettings, Source):
 
 
 def _messages(cluster: Cluster, wanted: Range, skip_lost: bool) -> Iterator[list[Any]]:
-    """Yield the messages of a range, in lists."""
+    """Yield lists of the messages in an offset range."""
     from confluent_kafka import KafkaError, TopicPartition
 
     consumer, patience = _consumer(cluster, skip_lost)
@@ -257,7 +257,7 @@ def _time(millis: int) -> datetime | int | None:
 
 
 def _records(wanted: Range, messages: list[Any]) -> Iterator[KafkaRecord]:
-    # In columnar form: calling the class for each record takes twice as long.
+    # The records are built from columns: calling the class for each record takes twice as long.
     from confluent_kafka import Message
 
     millis = [message.timestamp()[1] for message in messages]

@@ -44,13 +44,13 @@ class Offsets:
 
     @property
     def back(self) -> datetime | None:
-        """Time at which the cluster answered again after an outage; `None` if there was no outage."""
+        """Time at which the cluster answered again after the latest outage; `None` if there was no outage."""
         return self._admin.back
 
     def partitions(self) -> list[tuple[str, int]]:
         """Return the existing partitions of the topics, as pairs of topic and partition number.
 
-        :raises AmadouError: a topic does not exist, or the cluster does not answer
+        :raises AmadouError: a topic does not exist, or the cluster does not answer or refuses the request
         """
         known = self._admin.partitions()
         chosen: dict[str, None] = {}
@@ -66,7 +66,7 @@ class Offsets:
         return [(name, partition) for name in chosen for partition in known[name]]
 
     def at(self, start: str | datetime, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        """Return the offset at which to start reading each partition, for a `start` as in `KafkaSource`."""
+        """Return the offset at which to start reading each partition, for a `start` setting as in `KafkaSource`."""
         from confluent_kafka.admin import OffsetSpec
 
         partitions = list(partitions)
@@ -124,7 +124,7 @@ class Offsets:
 
 
 def check_start(start: Any) -> None:
-    """Raise a `SourceError` if the `start` of a source is invalid."""
+    """Raise a `SourceError` if a source's `start` setting is invalid."""
     if start in (EARLIEST, LATEST):
         return
     try:
@@ -136,12 +136,12 @@ def check_start(start: Any) -> None:
 
 
 def furthest_behind(ranges: list[Range], newest: Mapping[str, int]) -> list[Range]:
-    """Return the ranges to read first: those in partitions that were never read or are behind. A partition is behind if
-    its newest event time is not after the midpoint between the earliest and the latest of these times. If every batch
-    read all partitions, some partitions could get far ahead of others, and their events would stay in the state for a
-    long time.
+    """Return the ranges to read first: those in partitions that were never read or are behind. The newest event times
+    of the partitions that were read span a range. A partition is behind if its time is in the lower half of this range.
+    If every batch read all partitions, some partitions could get far ahead of others. The events from the partitions
+    that are ahead would then stay in the state for a long time.
 
-    :param newest: newest event time of each partition that was read, by the partition's name
+    :param newest: newest event time of each partition that was read, by partition name
     """
     times = [newest[each.name] for each in ranges if each.name in newest]
     middle = (min(times) + max(times)) / 2 if times else 0

@@ -43,7 +43,7 @@ class Planned:
         ids: dict[str, str],
         back: datetime | None = None,
     ) -> "Planned":
-        """Return the plan of the next batch.
+        """Return the plan for the next batch.
 
         :param there: ranges that are available to read
         :param chosen: ranges that the batch reads: some or all of the available ranges, possibly with earlier ends

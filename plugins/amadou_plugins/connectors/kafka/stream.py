@@ -1,5 +1,5 @@
 """Spark data source behind `KafkaSource`: provides the offset ranges of a batch. The records themselves do not pass
-through Spark. The offsets are planned in a separate process, next to the driver.
+through Spark. Spark plans the batches in a separate Python process on the driver's machine.
 """
 
 import json
@@ -25,10 +25,10 @@ _COLUMNS = "record struct<topic string, partition int, start bigint, end bigint>
 
 
 def kafka_stream(source: "KafkaSource", spark: Any, reader: Any, name: str) -> Any:
-    """Return the offset ranges of a source as a streaming DataFrame; see `Source.read_stream`."""
+    """Return a streaming DataFrame of a source's offset ranges; see `Source.read_stream`."""
     cores = spark.sparkContext.defaultParallelism
 
-    class KafkaRanges(DataSource):  # one class per source, because options passed to Spark would show the password
+    class KafkaRanges(DataSource):  # one class per source: Spark would show a password that is passed as an option
         @classmethod
         def name(cls) -> str:
             return f"amadou_kafka_{name}"
@@ -120,7 +120,7 @@ class _RangeReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the known ids of topics, updated with the current ids.
 
         :param known: ids of topics that were read earlier
-        :raises SourceError: the id of a topic has changed
+        :raises SourceError: the id of a topic has changed, because the topic was re-created
         """
         self._has_looked = True
         return known | self._offsets.ids({topic for topic, _ in offsets}, known)

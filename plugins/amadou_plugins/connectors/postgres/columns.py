@@ -40,12 +40,12 @@ _SCALARS: dict[type, tuple[str, ...]] = {
     bytes: ("bytea",),
     str: ("text",),
 }
-"""The column types that can store each Python type; the preferred type is first. Text and JSON columns can store any
-type. A subclass is listed before its base class.
+"""The column types that can store each Python type; the preferred column type comes first. Text and JSON columns can
+store any type. A Python class is listed before its base class.
 """
 _NO_TEXT = "NBA"
-"""PostgreSQL's categories of types that do not accept strings: numbers, booleans and arrays. Other types, such as
-dates, enums and network addresses, may accept a string.
+"""The PostgreSQL type categories that do not accept strings: numbers, booleans and arrays. Other types, such as dates,
+enums and network addresses, may accept a string.
 """
 _ARRAYS = (Sequence, Set)
 
@@ -86,7 +86,7 @@ class Column:
 
 
 def columns_of(connection: Any, table: str) -> dict[str, Column]:
-    """Return the columns of a table by name; a table that does not exist has no columns.
+    """Return the columns of a table by name; an empty `dict` if the table does not exist.
 
     :param table: quoted name of the table
     """
@@ -94,7 +94,7 @@ def columns_of(connection: Any, table: str) -> dict[str, Column]:
 
 
 def fields_for(type_: Any) -> Mapping[str, Any] | None:
-    """Return the field types of a port's type by name; `None` if the type has no fields."""
+    """Return the types of the fields of a port's type, by field name; `None` if the port's type has no fields."""
     class_ = get_origin(type_) or type_
     return get_type_hints(class_) if is_typeddict(class_) else field_types(type_)
 
@@ -163,7 +163,7 @@ def _scalar(kind: Any) -> type | None:
 
 
 def _elements(kind: Any) -> list[Any] | None:
-    """Return the element types of a sequence or set type, at the innermost level; `None` for any other type."""
+    """Return the innermost element types of a sequence or set type; `None` for any other type."""
     class_ = get_origin(kind) or kind
     is_array = isinstance(class_, type) and issubclass(class_, _ARRAYS) and _scalar(class_) is None
     if not is_array or is_named_tuple(class_):  # a named tuple becomes an object

@@ -30,17 +30,17 @@ class PostgresSink(Sink):
     """Writes each value as a row to a PostgreSQL table. Exactly-once.
 
     The fields of an attrs class, dataclass, named tuple or `TypedDict` are written to the columns of the same name;
-    other columns get their defaults. Timestamps in columns without a time zone are in UTC. Nested fields need columns
-    of type `jsonb`; lists can also be written to array columns.
+    other columns get their defaults. Timestamps in columns without a time zone are in UTC. For nested fields, use
+    `jsonb` columns; for lists, array columns also work.
 
     Workers stage the parts of a batch in the table `amadou.staging`. The commit is a single transaction: it moves the
     parts into the target table and records the batch in `amadou.batches`. A recorded batch is not written again. The
     first run creates the schema `amadou` with these two tables, but not the target table. `amadou.staging` is unlogged:
-    if PostgreSQL itself crashes between staging and commit, the run fails. When the job is restarted from its
-    checkpoint, it reprocesses the batch.
+    if PostgreSQL itself crashes between staging and commit, the run fails. The next run with the same checkpoint
+    reprocesses the batch.
 
-    If the connection is lost, the run waits and retries with growing pauses. A value that the table rejects ends the
-    run.
+    If the connection is lost, the run waits and retries with growing pauses, for up to `give_up_after`. A value that
+    the table rejects ends the run.
 
     :param url: ``postgresql://host:port/database``, without a password
     :param table: name of the table, as ``table`` or ``schema.table``. The name is case-sensitive. If a table was
@@ -49,7 +49,7 @@ class PostgresSink(Sink):
         the same key; within a batch, the last value with a key wins. The table needs a unique index on exactly these
         columns. By default, each value becomes a new row
     :param username: user to log in as
-    :param password: the user's password
+    :param password: the user's password, a `Secret` or ``Param(…, secret=True)``
     :param give_up_after: maximum time to retry after the connection is lost; after this time, the run fails
     :raises SinkError: a setting is invalid
     """
@@ -160,13 +160,13 @@ def _check_url(url: Any) -> None:
         parts = urlsplit(url)
     except (ValueError, AttributeError):  # a Secret is not a string
         raise SinkError(
-            "PostgresSink needs a url such as postgresql://host:5432/database, as a string and not a Secret: pass the "
-            "password as password="
+            "PostgresSink needs a url such as postgresql://host:5432/database: correct the url. If it is a Secret, "
+            "make it a string and pass the password as password="
         ) from None
     if "password" in parse_qs(parts.query) or ":" in parts.netloc.rpartition("@")[0]:
         raise SinkError(
             "PostgresSink does not accept a password in its url, because logs show the url: pass the "
-            "password as a Secret or a Param, with password="
+            "password as password=, as a Secret or a Param with secret=True"
         )
     if parts.scheme not in ("postgresql", "postgres"):
         raise SinkError("PostgresSink needs a url such as postgresql://host:5432/database: correct the scheme")

@@ -27,14 +27,14 @@ _SETTINGS: dict[str, Any] = {
 }
 _PASSING = ("08", "25006", "25P03", "40", "53", "55P03", "57")
 """SQLSTATE prefixes of errors that the batch did not cause: lost connections, a standby that is not promoted yet, idle
-transactions that timed out, deadlocks, a lack of resources, busy locks, servers that are stopping or starting.
+transactions that timed out, deadlocks, a lack of resources, busy locks, and servers that are stopping or starting.
 """
 _logger = logging.getLogger("amadou")
 
 
 @attrs.frozen
 class Server:
-    """A sink's database, with the settings to connect to it.
+    """The database of a sink, with the settings for connecting to the database.
 
     :param label: name of the sink, for messages
     """
@@ -47,7 +47,8 @@ class Server:
 
     @contextmanager
     def connected(self) -> Iterator[Any]:
-        """Open a connection with a transaction, which is committed at the end of the `with` block.
+        """Open a connection and begin a transaction. The transaction is committed at the end of the `with` block, or
+        rolled back if the block raises an error.
 
         :raises SinkError: psycopg is not installed, the connection fails, or PostgreSQL rejects a statement
         """
@@ -66,8 +67,8 @@ class Server:
             raise SinkError(f"{self.label}: {text}. Check {advice}") from error
 
     def patiently(self, work: Callable[[Any], T]) -> T:
-        """Call a function in a new transaction, and return the function's result. After an error
-        that may be temporary, such as a lost connection, the function is called again.
+        """Call a function in a new transaction, and return the function's result. After an error that may be temporary,
+        such as a lost connection, call the function again.
 
         :param work: function that is called with the connection
         :raises SinkError: the errors continue for longer than `give_up_after`, or PostgreSQL rejects a statement
@@ -100,9 +101,9 @@ class Server:
         return done
 
     def refused(self, error: Any, advice: str = "") -> SinkError:
-        """Return the error for a statement that PostgreSQL rejects, with PostgreSQL's message.
+        """Return the error for a statement that PostgreSQL rejected. The error contains the PostgreSQL error message.
 
-        :param advice: advice to append to PostgreSQL's message
+        :param advice: advice to append to the PostgreSQL error message
         """
         said = error.diag
         parts = [said.message_primary or _one_line(error), said.message_detail, said.message_hint, advice]

@@ -1,4 +1,4 @@
-"""Stages the parts of a batch in PostgreSQL, and moves them into a table."""
+"""Stages the parts of a batch in PostgreSQL, and moves the parts into the target table."""
 
 import logging
 import uuid
@@ -15,7 +15,7 @@ from amadou_plugins.connectors.postgres.server import Server
 
 _logger = logging.getLogger("amadou")
 _LOCK = 0x616D61646F75
-"""Advisory lock for creating the schema: `IF NOT EXISTS` fails if two sessions create the schema at the same time."""
+"""Key of the advisory lock for creating the schema: `IF NOT EXISTS` fails if two sessions create a schema at once."""
 _TABLES = """
 CREATE UNLOGGED TABLE IF NOT EXISTS amadou.staging (
     run text,
@@ -48,11 +48,12 @@ ON CONFLICT (run, port) DO UPDATE SET job = excluded.job, batch = excluded.batch
 WHERE recorded.batch < excluded.batch
 """
 _MINE = "run = %(run)s AND port = %(port)s"
-# The rows are locked, so that no row is deleted before it is moved.
+# Locks the rows, so that no other session deletes a row before it is moved.
 _STAGED = f"""
 SELECT 1 FROM amadou.staging WHERE {_MINE} AND batch = %(batch)s AND attempt = ANY(%(attempts)s) FOR UPDATE
 """
-# `place` is a value's position in its row. The columns are renamed, because a column could also be named `place`.
+# `place` is a value's position in its staged row. The columns of the target table are renamed, because one of them
+# could also be named `place`.
 _VALUES = f"""
 FROM unnest(%(attempts)s::text[]) WITH ORDINALITY AS part(attempt, number)
 JOIN amadou.staging AS staged ON {_MINE} AND batch = %(batch)s AND staged.attempt = part.attempt
@@ -86,7 +87,7 @@ def stage(connection: Any, batch: SinkBatch, table: str, rows: Sequence[str]) ->
 class Table:
     """The target table of a sink.
 
-    :param server: server of the table
+    :param server: the database that contains the table
     :param name: name of the table, with or without its schema
     :param upsert_key: columns that identify the row that a value replaces; `None` if each value becomes a new row
     """
@@ -101,9 +102,9 @@ class Table:
         """Move a batch into the table, unless the batch is already committed.
 
         :param fields: fields of the batch's values
-        :param attempts: successful attempts at the batch's parts, in the order of the parts
-        :param rows: number of rows that these attempts have staged
-        :raises SinkError: staged rows are missing, or the table rejects a value
+        :param attempts: ids of the successful attempts to stage the batch's parts, in the order of the parts
+        :param rows: number of staged rows that these attempts inserted
+        :raises SinkError: staged rows are missing, the table lacks a column, or the table rejects a value
         """
         values = self._values(batch, attempts)
         connection.execute(_TRANSACTION)
@@ -117,7 +118,7 @@ class Table:
                 )
             self._move(connection, values, fields)
         else:
-            _logger.info("%s: batch %s of port %s is already written", self.server.label, batch.number, batch.port)
+            _logger.info("%s: batch %s of port %s is already committed", self.server.label, batch.number, batch.port)
         connection.execute(_CLEAR, values)
 
     def check(self, connection: Any, port: str, fields: Mapping[str, Any]) -> None:
