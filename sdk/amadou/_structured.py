@@ -131,9 +131,8 @@ def _name(class_: Any) -> str:
     return f"{class_.__module__}.{class_.__qualname__}"
 
 
-# Each pair of hooks below checks values when they are encoded and when they are decoded. By default, cattrs accepts
-# "ab" as a list of strings, a subclass as its base class, and an object of a different class with the same attributes.
-# cattrs also drops unexpected attributes.
+# The hooks below check values when they are encoded and decoded. By default, cattrs accepts "ab" as a list of strings,
+# a subclass, or a different class with the same attributes, as the declared class. It drops unexpected attributes.
 
 
 def _unstructure_fields(type_: Any, converter: Converter) -> Callable[[Any], Any]:

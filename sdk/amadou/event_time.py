@@ -13,8 +13,7 @@ FIRST_TIME: Final = datetime.min.replace(tzinfo=UTC)
 LAST_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
 # Consecutive events often fall into the same step, and handlers often set a timer for a time that they have just used.
-# So the next result is often the same as the last one, and checking for this is five times as fast as datetime
-# arithmetic.
+# So the next result is often the same as the last one. This check is five times as fast as datetime arithmetic.
 _last_step: tuple[timedelta, datetime, datetime] = (timedelta(0), EPOCH, EPOCH)
 _last_micros: tuple[datetime, int] = (EPOCH, 0)
 

@@ -247,3 +247,25 @@ def test_spark_gives_the_same_records_in_the_same_order(tmp_path: Path, spark: A
         parts = {row.partition.rpartition("/")[2]: row.position for row in rows}
         assert parts.get("large.txt") != 0
         assert list(source.to_records(pa.array([row.record.asDict() for row in rows]))) == records(path)
+
+
+@pytest.mark.parametrize(
+    ("by", "path", "partition"),
+    [
+        (r"in/(\w+)/", "in/north/1.txt", "north"),
+        (r"\d+", "in/north/17.txt", "17"),
+        (r"in/(?:(\w+)/)?", "in/north/1.txt", "north"),
+    ],
+)
+def test_a_files_partition_is_the_match_in_its_path(by: str, path: str, partition: str) -> None:
+    name = LinesSource("in", partition_by=by).partition_of
+    assert name is not None
+    assert name(path) == partition
+
+
+@pytest.mark.parametrize("by", [r"out/(\w+)/", r"in/(?:(\w+)/)?\d"])
+def test_a_file_without_a_partition_is_named(by: str) -> None:
+    name = LinesSource("in", partition_by=by).partition_of
+    assert name is not None
+    with pytest.raises(SourceError, match=r"does not match in/1\.txt: correct the pattern, or move the file"):
+        name("in/1.txt")

@@ -115,8 +115,7 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     """
     own = spark.newSession()
     given = {**dict(spark.sparkContext.getConf().getAll()), **dict(spark.conf.getAll), **conf}
-    # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number of
-    # partitions.
+    # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
     if Files(own, checkpoint).is_local():

@@ -38,9 +38,9 @@ def partition_of_file(source: str, by: str | int, path: str) -> str:
     if isinstance(by, int):
         return str(crc32(path.encode("utf-8", "surrogateescape")) % by)
     found = re.search(by, path)
-    if found is None:
+    if found is None or found[min(found.re.groups, 1)] is None:
         raise SourceError(f"{source}: partition_by={by!r} does not match {path}: correct the pattern, or move the file")
-    return found[1] if found.re.groups else found[0]
+    return found[min(found.re.groups, 1)]
 
 
 def plain_path(path: str) -> str:

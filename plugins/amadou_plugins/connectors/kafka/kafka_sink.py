@@ -15,9 +15,8 @@ from amadou_plugins.connectors.kafka.offsets import Offsets
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    # Only one request at a time is sent on a connection, so that retries do not change the order of records. Idempotent
-    # producers are not used: each worker would wait half a second for a producer id, and readers can drop duplicates by
-    # the records' ids anyway.
+    # A connection sends one request at a time, so that retries do not change the order of records. With idempotent
+    # producers, each worker would wait half a second for a producer id, although readers can drop duplicates by id.
     "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,
     "compression.type": "lz4",

@@ -52,8 +52,7 @@ _MINE = "run = %(run)s AND port = %(port)s"
 _STAGED = f"""
 SELECT 1 FROM amadou.staging WHERE {_MINE} AND batch = %(batch)s AND attempt = ANY(%(attempts)s) FOR UPDATE
 """
-# `place` is a value's position in its staged row. The columns of the target table are renamed, because one of them
-# could also be named `place`.
+# `place` is a value's position in its staged row. The other columns are renamed: one of them could be named `place`.
 _VALUES = f"""
 FROM unnest(%(attempts)s::text[]) WITH ORDINALITY AS part(attempt, number)
 JOIN amadou.staging AS staged ON {_MINE} AND batch = %(batch)s AND staged.attempt = part.attempt
