@@ -27,7 +27,7 @@ class CallingComponent(Component):
     :param functions: functions passed to the constructor, by callback name, such as ``on_late``; `None` for a callback
         without a function
     :param allowed_lateness: maximum lag of an accepted event behind the watermark, in event time
-    :param late: `"drop"` to drop late events; `"divert"` to send them to the sink `late_events`. In both cases, the
+    :param late: `"drop"` to drop late events; `"divert"` to send them to the `late_events` sink. In both cases, the
         `on_late` function, if there is one, receives the late events
     :raises SpecError: a setting is invalid
     """

@@ -132,6 +132,6 @@ class KeyGroupState:
 
         :param value: a value of types that msgpack supports without extensions; `None` to remove the value
         :param next_timer: time of the earliest timer, in microseconds since 1970; must be later than the watermark
-        :param keys: the keys of the subjects whose state is in the value; each of these subjects has one pending timer
+        :param keys: the keys of the subjects whose state is in the value; each counts as one pending timer
         """
         self.value, self.next_timer, self.keys = value, next_timer, keys

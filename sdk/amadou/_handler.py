@@ -29,8 +29,8 @@ class Handler(Generic[K]):
     `open` is called once in each worker, before the other callbacks. In each batch, `key_event` is called for each
     record from the sources, on any worker and in parallel. Then the callbacks of each key run on a single worker.
     `on_timer_expired` is called first, for the timers that the batch's watermark has reached, ordered by timestamp and
-    tag. `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). State that a
-    callback writes is visible to the key's next callback.
+    tag. `on_event` follows for the batch's events, in the order of their source (`semantics.md` 5–7). The
+    key's next callback sees the state that a callback has written.
 
     State belongs to subjects and is declared by specs on the class. Instance attributes are settings, and are sent to
     the workers when a run starts. Set instance attributes in `__init__` or `open`. A callback that sets an instance

@@ -72,7 +72,7 @@ _OWN_SINKS = {LATE_EVENTS: 'late_events="divert"', DEAD_LETTERS: 'on_error="dead
 
 
 _IDLE_IN_MEMORY = timedelta(seconds=5)
-"""Default idle timeout for handlers with windows in memory. If events stop arriving, these windows close at most 10
+"""Default idle timeout for handlers with in-memory windows. If events stop arriving, these windows close at most 10
 seconds later than if events kept arriving."""
 
 
@@ -95,13 +95,13 @@ class Job:
         number of seconds, or a mapping by source name. Sources that are not in the mapping have no delay
     :param idle_timeout: time without records after which a source is idle and no longer holds the watermark back: a
         `timedelta`, a number of seconds, or a mapping by source name. Sources that are not in the mapping have the
-        default: 5 seconds for a handler with windows in memory, otherwise no timeout. A source without a timeout never
+        default: 5 seconds for a handler with in-memory windows, otherwise no timeout. A source without a timeout never
         becomes idle. When all sources are idle, the watermark advances with the clock (`semantics.md` 3)
     :param late_events: `"deliver"` passes late events to `on_event` like other events, `"drop"` discards and counts
-        them, and `"divert"` sends them to the sink `late_events` as `LateEvent`s (`semantics.md` 13)
+        them, and `"divert"` sends them to the `late_events` sink as `LateEvent`s (`semantics.md` 13)
     :param on_error: `"fail"` stops the run at the first failing callback, with state and outputs as of the last
         complete batch (`semantics.md` 18). `"dead_letter"` undoes only the failing callback, sends a `DeadLetter` to
-        the sink `dead_letters` and continues (`semantics.md` 19). If the job has no sink for dead letters or diverted
+        the `dead_letters` sink and continues (`semantics.md` 19). If the job has no sink for dead letters or diverted
         events, the run writes them to its checkpoint as JSON lines
     :param max_dead_letters: maximum number of dead letters over all runs on a checkpoint, with
         `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A share below 1,

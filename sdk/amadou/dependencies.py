@@ -20,18 +20,19 @@ __all__ = ["DependencyCallbacks", "DependencyChange", "DependsOn", "downtime", "
 
 @attrs.frozen
 class DependsOn:
-    """A dependency between two sources of a job: the dependent source needs the dependency to be up to date.
+    """Declares that one source of a job, the *dependent* source, needs up-to-date events from another, the *needed*
+    source.
 
-    The dependency is *down* when its newest event, across all keys, is older than the newest event of the dependent
-    source by more than the threshold. The dependency has *recovered* when its newest event is newer than the newest
-    event that the dependent source had when the dependency went down. While the dependency is down, new events from the
+    The needed source is *down* when its newest event, across all keys, is older than the newest event from the
+    dependent source by more than the threshold. The needed source has *recovered* when its newest event is newer than
+    the newest event that the dependent source had when the needed source went down. In between, new events from the
     dependent source are held in the state, and events from other sources are processed (`docs/dependencies.md`). A
     handler may define the callbacks of `DependencyCallbacks`.
 
-    :param dependent: the name of the dependent source
-    :param on: the name of the dependency
-    :param threshold: maximum event-time lag of the dependency behind the dependent source, as a `timedelta` or in
-        seconds
+    :param dependent: name of the dependent source
+    :param on: name of the needed source
+    :param threshold: how far the needed source can lag behind the dependent source in event time, as a `timedelta` or
+        in seconds
     :param max_held: maximum number of held events. If this number is exceeded, the run fails without losing events. The
         job can then be restarted from its checkpoint with a higher maximum
     """

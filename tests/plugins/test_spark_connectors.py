@@ -141,8 +141,8 @@ def test_the_command_line_gives_options_of_any_name() -> None:
 def test_an_option_that_would_show_a_password_is_refused(value: str) -> None:
     for connector, error in ((SparkSource, SourceError), (SparkSink, SinkError)):
         told = (
-            f"{connector.__name__}: the option 'url' contains a password, which logs would show: "
-            "make the entire value a Secret or a Param with secret=True"
+            f"{connector.__name__}: the option 'url' contains a password, which would appear in logs: "
+            "pass it in a separate secret option, or make the entire value a Secret or a Param with secret=True"
         )
         with pytest.raises(error, match=told) as caught:
             connector("jdbc", options={"url": value})

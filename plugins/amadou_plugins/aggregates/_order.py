@@ -67,7 +67,7 @@ def text_of(value: Any, leaf: Callable[[Any], str]) -> str:
     """Return a string that represents a value. The string is the same in every process, whereas the `repr` of a set
     depends on the hash seed.
 
-    :param leaf: function that returns the string for a value without parts
+    :param leaf: function that converts each value inside nested containers into a string
     """
     kind = type(value)
     if isinstance(value, tuple | list):

@@ -38,15 +38,15 @@ def check_secret(error: type[AmadouError], name: str, value: Any) -> None:
 
 
 def check_options(error: type[AmadouError], connector: str, options: Mapping[str, Any]) -> None:
-    """Raise an error if an option that is not a `Secret` contains a password: logs would show the password.
+    """Raise an error if an option that is not a `Secret` contains a password, which would appear in logs.
 
     :param connector: name of the connector's class, for the error
     """
     for name, value in options.items():
         if isinstance(value, str) and _PASSWORD.search(value):
             raise error(
-                f"{connector}: the option {name!r} contains a password, which logs would show: make the entire value a "
-                "Secret or a Param with secret=True, or pass the password in a separate secret option"
+                f"{connector}: the option {name!r} contains a password, which would appear in logs: pass it in a "
+                "separate secret option, or make the entire value a Secret or a Param with secret=True"
             )
 
 

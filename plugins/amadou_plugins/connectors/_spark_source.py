@@ -32,7 +32,7 @@ class SparkSource(Source):
         default, a record has all columns that the source provides
     :param bounded: `True` if a run ends after reading the records that exist when the run starts
     :param key_event: function that converts records into events; by default, the handler's `key_event`
-    :raises SourceError: a setting is invalid, or contains a password that logs would show
+    :raises SourceError: a setting is invalid, or contains a password that would appear in logs
     """
 
     format: str | Param
@@ -84,7 +84,7 @@ class SparkSink(Sink):
     :param format: Spark's name for the format, such as ``jdbc``, ``orc`` or ``delta``
     :param options: the format's options; a value that contains a password must be a `Secret`, or a `Param` with
         `secret=True`
-    :raises SinkError: an option contains a password that logs would show
+    :raises SinkError: an option contains a password that would appear in logs
     """
 
     guarantee = "at-least-once"

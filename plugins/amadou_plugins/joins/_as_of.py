@@ -25,8 +25,8 @@ class AsOfJoin(JoinSpec):
     `tolerance`. The results for a key are emitted in the order of the left events' times, and in source order if these
     times are equal.
 
-    A left event is late if, at the watermark of its batch, the event's result is already due. A right event is late if,
-    at the watermark of its batch, the results of all left events that it could match are already due. Without a
+    A left event is late if the event's result is already due by the watermark of its batch. A right event is late if
+    the results of all left events that it could match are already due by then. Without a
     `tolerance`, a right event is never late, because it can always match a future left event.
 
     :param tolerance: maximum time difference between matching events; unlimited by default
@@ -88,7 +88,7 @@ class AsOfJoin(JoinSpec):
                 self._give(subject, call, left, right)
 
     def _unanswered(self, now: int) -> int:
-        """Return the earliest time of a left event whose result is not yet due at this watermark."""
+        """Return the earliest time of a left event whose result is not yet due by this watermark."""
         return now - self._ahead - self._lateness
 
     def _is_late(self, is_left: bool, micros: int, watermark: int) -> bool:

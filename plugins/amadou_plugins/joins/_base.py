@@ -37,13 +37,14 @@ class JoinSpec(CallingComponent):
         unmatched events
     :param allowed_lateness: extra event time for which the join waits for out-of-order events. Results that such events
         could change are delayed by this time
-    :param late: `"drop"` drops late events; `"divert"` sends them to the sink `late_events`. Either way, `on_late`
+    :param late: `"drop"` drops late events; `"divert"` sends them to the `late_events` sink. Either way, `on_late`
         receives them
     :param ttl: event time without an event for a key after which the join drops the key's stored events, without a
         result
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a join
         created at run time
-    :param on_match: function that receives results, instead of a marked method: ``(subject, left, right)``
+    :param on_match: function to call with each result, in place of a method decorated with `on_match`:
+        ``(subject, left, right)``
     :param on_late: function that receives late events: ``(subject, event)``
     :raises SpecError: a setting is invalid
     """

@@ -10,7 +10,7 @@ from amadou_plugins.metrics._spark import SPARK
 
 class PrometheusEndpoint:
     """A plugin that serves metrics over HTTP while a job with this plugin is running. The path ``/metrics`` returns the
-    metrics in the Prometheus format. Each metric has the label ``job``. Multiple jobs can share an endpoint.
+    metrics in the Prometheus format. Each metric has a ``job`` label. Multiple jobs can share an endpoint.
 
     Counters start at zero when the endpoint starts, as Prometheus expects of a restarted program.
 

@@ -45,7 +45,7 @@ def window(number: int, size: int) -> Window:
 
 
 def start_of(window_id: str) -> int | None:
-    """Return the start of the windows with an id, in milliseconds since 1970; `None` if no window can have this id."""
+    """Return the start that a window id encodes, in milliseconds since 1970; `None` if the id is invalid."""
     digits = window_id.removeprefix(_PREFIX)
     if len(digits) > 16 or not digits.removeprefix("-").isdecimal():
         return None

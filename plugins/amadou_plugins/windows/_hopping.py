@@ -63,7 +63,8 @@ class HoppingWindow(WindowSpec[V_co]):
         function converts these lists instead
     :param name: name that the state is stored under; defaults to the attribute's name, and is required for a window
         created at run time
-    :param on_close: function that receives results, instead of a marked method: ``(subject, window, value)``
+    :param on_close: function to call with each result, in place of a method decorated with `on_close`:
+        ``(subject, window, value)``
     :param on_early: function that receives early results, with the same arguments as `on_close`
     :param on_late: function that receives late events: ``(subject, event)``
     :raises SpecError: a setting is invalid

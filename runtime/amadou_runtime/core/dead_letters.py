@@ -100,7 +100,7 @@ class DeadLetters:
         return self._encoded(self._letter(failed, source, record, packed))
 
     def of_late(self, source: str, event: KeyedEvent[Any], watermark: datetime, failed: CallbackError) -> Any:
-        """Return the encoded dead letter for a late event that the sink `late_events` cannot encode."""
+        """Return the encoded dead letter for a late event that the `late_events` sink cannot encode."""
         packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
         return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))

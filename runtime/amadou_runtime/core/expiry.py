@@ -26,7 +26,7 @@ def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) ->
 
 
 def expire(with_ttl: list[Any], group: KeyGroup, watermark: int) -> None:
-    """Remove from loaded state everything that has expired at the watermark. Call this function only after all due
+    """Remove from loaded state everything that has expired by the watermark. Call this function only after all due
     timers have fired.
     """
     for spec in with_ttl:

@@ -176,7 +176,7 @@ class KeyGroup:
 
     def take(self, component: Component, key: Key | None = None) -> None:
         """Check that a component can read the state stored under its name, and record the component's structure.
-        The run already checked declared components at its start. For other components, only the structures stored with
+        The run checked declared components when it started. For other components, only the structures stored with
         their state are known.
 
         :param key: the current key, for the error

@@ -59,7 +59,7 @@ class LateEvents:
     def _bury_late(
         self, error: Exception, source: str, event: KeyedEvent[Any], watermark: datetime, ports: dict[str, Port]
     ) -> None:
-        """Write a dead letter for a late event that the sink `late_events` cannot encode.
+        """Write a dead letter for a late event that the `late_events` sink cannot encode.
 
         :raises CallbackError: the job does not write dead letters
         """

@@ -86,9 +86,9 @@ def batch_keying(
 
 
 def _stands_for(handler: Handler, many: str, one: str) -> bool:
-    """Return `True` if a handler's attribute for many items can replace its method for one item. This requires that the
-    same class defines both, or that a subclass or the instance defines the attribute. If a subclass overrides only the
-    method, the method must be called.
+    """Return `True` if a handler's batch attribute, such as `key_batch`, can replace its per-item method, such as
+    `key_event`. This requires that the same class defines both, or that a subclass or the instance defines the
+    attribute. If a subclass overrides only the method, the method must be called.
     """
     if many in vars(handler):
         return True

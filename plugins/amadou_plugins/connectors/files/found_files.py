@@ -97,7 +97,7 @@ class FoundFiles:
         return reader.format("binaryFile").schema(_FILE_COLUMNS).load(path)
 
     def whole_stream(self, spark: Any, reader: Any, max_files_per_batch: Any) -> Any:
-        """Return the DataFrame for `Source.read_stream`, with one row per file. A single task reads each file."""
+        """Return the DataFrame for `Source.read_stream`, with one row per file. A file is never split across tasks."""
         files = self.stream(reader, max_files_per_batch).repartition(spark.sparkContext.defaultParallelism)
         cell = "struct(path, content)" if self.is_remote else "struct(path)"
         return files.selectExpr(f"{cell} AS record", "path AS partition", "0L AS position")

@@ -21,7 +21,7 @@ class ParquetSource(FileSource):
     UTC, and timestamps without a time zone become naive `datetime`s. Structs and maps become `dict`s; nulls become
     `None`.
 
-    Files are found and ordered as in `LinesSource`. On Spark, a single task reads each file.
+    Files are found and ordered as in `LinesSource`. Spark never splits a file across tasks.
 
     :param path: a file, a directory, or a glob with ``*``, ``?`` and ``[…]``, as an absolute path or relative to the
         program's working directory; or a URI such as ``s3://bucket/views/``, which only Spark can read. For a URI,
