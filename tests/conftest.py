@@ -44,10 +44,13 @@ def spark() -> Iterator[Any]:
     _need_spark()
     from amadou_runtime.spark import session
 
-    # It keeps some 2 MB of each query that ended, and there are hundreds of them.
-    spark = session(
-        "amadou-tests", master="local[2,1]", conf={"spark.ui.enabled": "false", "spark.driver.memory": "4g"}
-    )
+    # Hundreds of queries run in it: it keeps some 2 MB of each, and Java's second compiler (see scripts/test) pays off.
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "4g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4",
+    }
+    spark = session("amadou-tests", master="local[2,1]", conf=conf)
     yield spark
     spark.stop()
 

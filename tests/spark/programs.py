@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 PATIENCE = 600
-QUICK_START = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
-"""Java's second compiler costs a short program a quarter of its time."""
 
 
 class Program:
@@ -63,7 +61,7 @@ def program(job: Path, directory: Path, *options: str, **environment: str) -> It
     with log.open("ab") as output:
         process = subprocess.Popen(
             command,
-            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **QUICK_START, **environment},
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable, **environment},
             cwd=directory,
             stdout=output,
             stderr=output,

@@ -70,9 +70,7 @@ class DistinctCount(OneValue[Distinct, int]):
         if isinstance(left, dict) and isinstance(right, dict):
             left.update(right)
             return left
-        raise AggregateError(
-            repr(self), "cannot merge exact and approximate counts: use the same approximate= for both"
-        )
+        raise AggregateError(repr(self), "cannot merge exact and approximate counts: set the same approximate=")
 
     def result(self, accumulator: Distinct) -> int:
         if isinstance(accumulator, dict):
