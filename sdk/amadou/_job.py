@@ -33,7 +33,7 @@ def _timeout(value: Any) -> Any:
 
 def _letter_bound(value: Any) -> Any:
     """Convert a float without a fractional part into an `int`. A `Param` with `type=float` can have such a value. 1.0
-    stays a float, because 1.0 may be meant as a share.
+    stays a float, because 1.0 may be meant as a fraction.
     """
     return int(value) if type(value) is float and value.is_integer() and value != 1 else value
 
@@ -103,12 +103,12 @@ class Job:
         complete batch (`semantics.md` 18). `"dead_letter"` undoes only the failing callback, sends a `DeadLetter` to
         the `dead_letters` sink and continues (`semantics.md` 19). If the job has no sink for dead letters or diverted
         events, the run writes them to its checkpoint as JSON lines
-    :param max_dead_letters: maximum number of dead letters over all runs on a checkpoint, with
-        `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A share below 1,
-        such as 0.01, limits the failure rate of each callback, once ten calls of the callback have failed. Each record
-        counts as a call of `key_event`, and each event as a call of `on_event`. Each timer that fires counts as a call
-        of `on_timer_expired`. Each time at which windows of a key close counts as one call, under the window's name. By
-        default, there is no limit
+    :param max_dead_letters: maximum number of dead letters across all runs on a checkpoint, with
+        `on_error="dead_letter"`. If the limit is exceeded, the run ends without committing the batch. A fraction below
+        1, such as 0.01, limits the failure rate of each callback, once ten calls of the callback have failed. Each
+        record counts as a call of `key_event`, and each event as a call of `on_event`. Each timer that fires counts as
+        a call of `on_timer_expired`. Each time at which windows of a key close counts as one call, under the window's
+        name. By default, there is no limit
     :param max_ahead: limit on how far an event's timestamp can be ahead of the clock: a `timedelta` or a number of
         seconds. A record with an event beyond the limit fails (`semantics.md` 4). Without a limit, one wrong timestamp
         in the far future can make all other events late
@@ -302,7 +302,7 @@ class Job:
         if most is not None and not isinstance(most, Param) and not is_number and not is_share:
             advice = ": write 1 for one dead letter, or None for no limit" if type(most) is float and most == 1 else ""
             problems.append(
-                f"max_dead_letters must be a non-negative integer, a share below 1, or None, not {most!r}{advice}"
+                f"max_dead_letters must be a non-negative integer, a fraction below 1, or None, not {most!r}{advice}"
             )
         if most is not None and self.on_error == "fail":
             problems.append('max_dead_letters needs on_error="dead_letter": with "fail", any failure ends the run')

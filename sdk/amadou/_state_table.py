@@ -64,7 +64,7 @@ class StateTable:
     def store(self) -> None:
         """Pack the changed state.
 
-        :raises EncodeError: msgpack does not support the state of a key; this key is then the first in `unstored`
+        :raises EncodeError: msgpack cannot encode the state of a key; this key is then the first in `unstored`
         """
         for key, state in self.states.items():
             if state._changed:
@@ -99,7 +99,7 @@ class StateTable:
     def packed_now(self, key: Key) -> bytes | None:
         """Return a subject's packed state, including the changes of callbacks; `None` if there is no state.
 
-        :raises EncodeError: msgpack does not support the state
+        :raises EncodeError: msgpack cannot encode the state
         """
         return packed_state(self.states[key]) if self.is_changed(key) else self.packed.get(key)
 
@@ -123,7 +123,7 @@ class StateTable:
 def packed_state(state: Any) -> bytes | None:
     """Return the packed form of a state object; `None` if it contains no state.
 
-    :raises EncodeError: msgpack does not support the state
+    :raises EncodeError: msgpack cannot encode the state
     """
     encoded, spec = state._stored(), state._spec
     if encoded is MISSING:

@@ -110,7 +110,7 @@ def test_a_batch_that_crashes_and_is_played_again_counts_its_letters_once(test_r
 
 def test_a_job_tells_which_bounds_make_sense() -> None:
     for bound in (-1, 1.0, 1.5, -2.0, math.inf, math.nan, "many", True):
-        with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a share below 1"):
+        with pytest.raises(JobError, match="max_dead_letters must be a non-negative integer, a fraction below 1"):
             strict(bound)
     with pytest.raises(JobError, match='max_dead_letters needs on_error="dead_letter"'):
         job(Strict(), max_dead_letters=5)

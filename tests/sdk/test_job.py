@@ -354,7 +354,7 @@ def test_a_parameter_is_checked_like_any_setting() -> None:
 
 
 def test_a_name_of_a_source_that_is_not_a_string_is_a_mistake_beside_others() -> None:
-    with pytest.raises(JobError, match="the name must be a non-blank string, not 1") as caught:
+    with pytest.raises(JobError, match="a name in sources must be a non-empty string, not 1") as caught:
         job(sources={1: MemorySource()}, dependencies=[DependsOn("a", on="b")])
     assert "(sources: 1)" in str(caught.value)
 

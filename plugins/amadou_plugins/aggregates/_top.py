@@ -76,7 +76,7 @@ class TopK(Aggregate[list[Entry], list[Any]]):
             return None if self.by is None else reader(self, self.of)
         if self.of is not None and self.by is not None:
             raise AggregateError(
-                repr(self), "has by= for the rank and give= for the result: remove of=, which would not be used"
+                repr(self), "has by= for the rank and give= for the result: remove of=, which has no effect"
             )
         if not isinstance(self.give, tuple):
             return reader(self, self.give, "give")  # type: ignore[arg-type]

@@ -68,4 +68,4 @@ def _refusal(refused: Refused) -> MessageError:
         problem = f"more than one window has this id: set window_size_ms to one of {sizes}"
         return MessageError("ambiguous_window", problem)
     size = "" if refused.size is None else f" and a size of {refused.size} ms"
-    return MessageError("unknown_window", f"no window with this id{size} is open: send list to see all open windows")
+    return MessageError("unknown_window", f"no window with this id{size} is open: send a list message to see open ones")

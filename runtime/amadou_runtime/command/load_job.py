@@ -103,7 +103,7 @@ def _import_errors(target: str, name: str = "") -> Iterator[None]:
         ) from error
     except BaseException as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            hint = f"did you mean {name}.py?" if os.path.exists(f"{name}.py") else "correct the name, or install it"
+            hint = f"did you mean {name}.py?" if os.path.exists(f"{name}.py") else "install it, or correct the name"
             raise LoadError(
                 target, f"the module {error.name!r} is neither in this directory nor installed: {hint}"
             ) from None

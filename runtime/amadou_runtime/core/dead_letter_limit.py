@@ -14,7 +14,7 @@ Failures: TypeAlias = dict[str, dict[str, list[Any]]]
 """Number of failures and the first error message, by callback (or component name), then by error type."""
 
 _LEAST: Final = 10
-"""Minimum number of failures of a callback before a limit on the share of failed calls applies."""
+"""Minimum number of failures of a callback before a limit on the fraction of failed calls applies."""
 _SHOWN: Final = 5
 _LONGEST: Final = 200
 

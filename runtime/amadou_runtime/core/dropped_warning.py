@@ -8,13 +8,13 @@ from amadou import BatchReport, Job
 
 _SHARE = 0.01
 _STRETCH = 1_000
-"""Minimum number of recent events for computing the share of dropped events, unless the run had fewer events."""
+"""Minimum number of recent events for computing the fraction of dropped events, unless the run had fewer events."""
 _SHORTEST, _LONGEST = timedelta(minutes=1), timedelta(hours=1)
 _logger = logging.getLogger("amadou")
 
 
 class DroppedWarning:
-    """Warns if more than 1 % of the recent events were dropped because they arrived too late. While the share stays
+    """Warns if more than 1 % of the recent events were dropped because they arrived too late. While the fraction stays
     above 1 %, the warning is repeated at intervals that double from one minute to one hour.
 
     :param job: the job

@@ -8,6 +8,7 @@ import attrs
 
 from amadou import Job
 from amadou.errors import CheckpointError
+from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
 from amadou_runtime.spark.clock import planned_offsets, stream_name
@@ -81,7 +82,7 @@ def _read(checkpoint: str, stored: str) -> CheckpointMetadata:
     try:
         content = json.loads(stored)
         if content.pop("format") != _FORMAT:
-            raise CheckpointError(checkpoint, f"{_FILE} is from another release. Use that release, or a new directory")
+            raise CheckpointError(checkpoint, f"{_FILE} has a different format: {OTHER_RELEASE}")
         return CheckpointMetadata(**content)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise CheckpointError(

@@ -36,7 +36,7 @@ def end_like_a_filter() -> None:
 
 
 def end_lookup(spark: Any) -> None:
-    """End the process in which Spark looked up the installed data sources. Spark does this only once per program."""
+    """End the process in which Spark looked up the installed data sources. Spark needs it only once per program."""
     for child in spark._jvm.java.lang.ProcessHandle.current().children().toList():
         if _LOOKUP in child.info().commandLine().orElse(""):
             child.destroy()

@@ -268,7 +268,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _escaped(sql: str) -> str:
-    """Return SQL without parameters, escaped for use inside SQL with parameters."""
+    """Return SQL that has no parameters, escaped for use inside SQL with parameters."""
     return sql.replace("%", "%%")
 
 
