@@ -102,7 +102,7 @@ class Component(StateSpec[ComponentState]):
         """
         raise NotImplementedError
 
-    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
+    def add_columns(self, subject: Subject, group_state: KeyGroupState, events: EventColumns) -> None:
         """Process events of many subjects. The effect must be the same as if the events were processed one by one in
         the given order.
 
@@ -110,7 +110,7 @@ class Component(StateSpec[ComponentState]):
         """
         raise NotImplementedError
 
-    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
+    def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:
         """Fire the timers of all subjects up to a watermark, in order of time and key, with the same effect as
         `on_timer`.
 

@@ -183,14 +183,14 @@ class HoppingWindow(WindowSpec[V_co]):
         for key, panes in found.items():
             yield key, [None, panes], self._next_timer(panes, closed, None, None)
 
-    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
+    def add_columns(self, subject: Subject, group_state: KeyGroupState, events: EventColumns) -> None:
         closed = self._closed(subject.watermark_micros, None, self._size)
         if closed is not None:
             first = closed - (closed - self._offset) % self._hop + self._hop  # start of the first open window
             events = self._on_time(subject, events, first)
             if not events:
                 return
-        panes: dict[int, list[Any]] = whole.value or {}
+        panes: dict[int, list[Any]] = group_state.value or {}
         offset, length = self._offset, self._pane
         places = [micros - (micros - offset) % length for micros in events.micros]
         turns = self._turns(panes, events, places) if isinstance(self._kept, ByTurns) else {}
@@ -218,7 +218,7 @@ class HoppingWindow(WindowSpec[V_co]):
             panes[pane] = [keys, numbers, firsts, lasts, column]
         if self._has_parts and not self._kept.are_alike([columns[-1] for columns in panes.values()]):
             self._check_kinds(panes)
-        self._store(whole, panes, closed)
+        self._store(group_state, panes, closed)
 
     def _turns(self, panes: dict[int, list[Any]], events: EventColumns, places: list[int]) -> dict[int, list[int]]:
         """Return the turn number of each event, by pane and in the order of the events; see `ByTurns`.
@@ -235,11 +235,11 @@ class HoppingWindow(WindowSpec[V_co]):
             found.setdefault(pane, []).append(turn)
         return found
 
-    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        assert whole.next_timer is not None
-        panes, order = whole.value, deque(sorted(whole.value))
+    def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:
+        assert group_state.next_timer is not None
+        panes, order = group_state.value, deque(sorted(group_state.value))
         # the timer may have been set for an early result that the window no longer emits
-        closing = self._starts(order[0], whole.next_timer - self._lateness - self._size - 1)[0]
+        closing = self._starts(order[0], group_state.next_timer - self._lateness - self._size - 1)[0]
         fired, closed = 0, closing
         while order and self._closes_at(closing + self._size) <= watermark:
             inside = takewhile(lambda pane: pane < closing + self._size, order)  # noqa: B023
@@ -256,7 +256,7 @@ class HoppingWindow(WindowSpec[V_co]):
                 del panes[order.popleft()]
             if order:
                 closing = self._starts(order[0], closed)[0]
-        self._store(whole, panes, closed)
+        self._store(group_state, panes, closed)
         return fired
 
     def _joined(self, parts: list[list[Any]]) -> tuple[list[Key], list[int], list[int], Any]:
@@ -298,12 +298,12 @@ class HoppingWindow(WindowSpec[V_co]):
         earlier, later = self._starts(min(pane, other), None), self._starts(max(pane, other), None)
         return later[0] <= earlier[-1]
 
-    def _store(self, whole: KeyGroupState, panes: dict[int, list[Any]], closed: int | None) -> None:
+    def _store(self, group_state: KeyGroupState, panes: dict[int, list[Any]], closed: int | None) -> None:
         if not panes:
-            whole.store(None, None, ())
+            group_state.store(None, None, ())
             return
         keys = next(iter(panes.values()))[0] if len(panes) == 1 else set().union(*(pane[0] for pane in panes.values()))
-        whole.store(panes, self._next_timer(panes, closed, None, None), keys)
+        group_state.store(panes, self._next_timer(panes, closed, None, None), keys)
 
     def on_timer(self, subject: Subject, timestamp: datetime, call: Invoke) -> None:
         part = self.state_for(subject)

@@ -160,14 +160,14 @@ class SessionWindow(WindowSpec[V_co]):
             sessions.sort(key=itemgetter(_START))
             yield key, [None, sessions], self._closes_at(sessions[0][_LAST] + self._gap)
 
-    def add_columns(self, subject: Subject, whole: KeyGroupState, events: EventColumns) -> None:
+    def add_columns(self, subject: Subject, group_state: KeyGroupState, events: EventColumns) -> None:
         gap, watermark = self._gap, subject.watermark_micros
-        keys, starts, lasts, column = whole.value or [[], [], [], self._kept.column(())]
+        keys, starts, lasts, column = group_state.value or [[], [], [], self._kept.column(())]
         if watermark is not None:
-            if whole.batch_local is None:
-                whole.batch_local = list(keys), list(starts), list(lasts)
+            if group_state.batch_local is None:
+                group_state.batch_local = list(keys), list(starts), list(lasts)
             if not self._is_open(min(events.micros), watermark):
-                events = self._without_late(subject, events, self._taken(events, whole.batch_local, watermark))
+                events = self._without_late(subject, events, self._taken(events, group_state.batch_local, watermark))
             if not events:
                 return
         newest = max(events.micros)
@@ -227,7 +227,7 @@ class SessionWindow(WindowSpec[V_co]):
         value = [keys, starts, lasts, column]
         if joined:
             value = self._rows(value, sorted({*range(len(keys))}.difference(joined)))
-        self._store(whole, value, known.keys())
+        self._store(group_state, value, known.keys())
 
     def _near(self, rows: list[int], micros: int, starts: list[int], lasts: list[int]) -> list[int]:
         """Return the rows of the sessions that an event belongs to; `rows` are a key's sessions, sorted by start."""
@@ -268,17 +268,17 @@ class SessionWindow(WindowSpec[V_co]):
             start - self._gap <= micros <= last + self._gap for start, last in open_before
         )
 
-    def on_timers(self, subject: Subject, whole: KeyGroupState, watermark: int) -> int:
-        keys, _, lasts, _ = whole.value
+    def on_timers(self, subject: Subject, group_state: KeyGroupState, watermark: int) -> int:
+        keys, _, lasts, _ = group_state.value
         newest = self._passed(watermark, self._gap)
         due = [row for row, last in enumerate(lasts) if last <= newest]
         left = [row for row, last in enumerate(lasts) if last > newest]
         if len({lasts[row] for row in due}) < len(due):
             due = in_key_order(due, keys.__getitem__)
         due.sort(key=lasts.__getitem__)
-        keys, firsts, lasts, column = self._rows(whole.value, due)
-        value = self._rows(whole.value, left)
-        self._store(whole, value, set(value[0]))
+        keys, firsts, lasts, column = self._rows(group_state.value, due)
+        value = self._rows(group_state.value, left)
+        self._store(group_state, value, set(value[0]))
         lengths = [last - first + self._gap for first, last in zip(firsts, lasts, strict=True)]
         spans = {length: length * MICROSECOND for length in set(lengths)}  # sessions of one event are equally long
         starts = [EPOCH + first * MICROSECOND for first in firsts]
@@ -291,11 +291,11 @@ class SessionWindow(WindowSpec[V_co]):
         *columns, accumulators = value
         return [*(list(map(column.__getitem__, rows)) for column in columns), self._kept.taken(accumulators, rows)]
 
-    def _store(self, whole: KeyGroupState, value: list[Any], keys: Collection[Key]) -> None:
+    def _store(self, group_state: KeyGroupState, value: list[Any], keys: Collection[Key]) -> None:
         if keys:
-            whole.store(value, self._closes_at(min(value[2]) + self._gap), keys)
+            group_state.store(value, self._closes_at(min(value[2]) + self._gap), keys)
         else:
-            whole.store(None, None, ())
+            group_state.store(None, None, ())
 
     def _extended(
         self, part: ComponentState, sessions: list[list[Any]], micros: int, event: KeyedEvent[Any]

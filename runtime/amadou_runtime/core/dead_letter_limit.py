@@ -30,13 +30,13 @@ def note_failure(failures: Failures, callback: str, error: str) -> None:
 
 def all_failures(parts: Iterable[Failures]) -> Failures:
     """Return the total of multiple failure counts."""
-    whole: Failures = {}
+    total: Failures = {}
     for part in parts:
         for callback, kinds in part.items():
             for kind, (number, example) in kinds.items():
-                found = whole.setdefault(callback, {}).setdefault(kind, [0, example])
+                found = total.setdefault(callback, {}).setdefault(kind, [0, example])
                 found[0] += number
-    return whole
+    return total
 
 
 @attrs.frozen

@@ -185,12 +185,12 @@ def watched(job: Job) -> set[str]:
 
 def all_held(parts: Iterable[Mapping[str, Iterable[int]]]) -> Held:
     """Combine numbers of held events and their oldest event times, by source, into totals by source."""
-    whole: Held = {}
+    total: Held = {}
     for part in parts:
         for source, (count, oldest) in part.items():
-            before, oldest_before = whole.get(source, (0, oldest))
-            whole[source] = before + count, min(oldest, oldest_before)
-    return whole
+            before, oldest_before = total.get(source, (0, oldest))
+            total[source] = before + count, min(oldest, oldest_before)
+    return total
 
 
 def held_counts(held: Held) -> dict[str, int]:
