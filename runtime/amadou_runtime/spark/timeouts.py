@@ -2,10 +2,11 @@
 
 Spark calls a key range in a batch if the batch has rows for the range, or if the range's timeout is behind Spark's
 event-time watermark. amadou decides which timers are due (`BatchTime.watermark`); Spark only has to call every range
-that has timers, in every batch. amadou therefore uses Spark's event time to count batches, one millisecond per batch:
+that has timers, in every batch in which the watermark can have advanced. amadou therefore uses Spark's event time to
+count batches, one millisecond per batch:
 
-1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances by
-   one millisecond with each batch that has data, regardless of the events' times.
+1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances
+   with each batch that has data, regardless of the events' times.
 2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). In the next batch with a higher
    Spark watermark, Spark calls the range, with or without rows.
 3. After a batch with data, Spark plans a no-data batch, since Spark's watermark has advanced. The no-data batch fires
