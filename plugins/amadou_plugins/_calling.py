@@ -122,7 +122,7 @@ class CallingComponent(Component):
 
 
 class _Marked:
-    """A marked function. A method of the handler's class is looked up by name, so that subclasses can override it."""
+    """A marked function. A method of the handler's class is looked up by name so that subclasses can override it."""
 
     def __init__(self, function: Any) -> None:
         self._function = function

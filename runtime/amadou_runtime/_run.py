@@ -54,7 +54,7 @@ def run(
         With an interval between batches, such as `"5 seconds"`, the run continues until it is stopped, even if all
         sources are bounded. By default, batches run back to back, and the run ends with its input if all sources are
         bounded
-    :param flush: `True` to advance the watermark to the maximum timestamp when the input ends, so that every timer
+    :param flush: `True` to advance the watermark to the maximum timestamp when the input ends so that every timer
         fires (`semantics.md` 12). All events in later runs with the same checkpoint are then late
     :param params: the values of the job's parameters, by name
     :param master: the Spark master URL; by default, the URL that `spark-submit` sets, or `local[*]`

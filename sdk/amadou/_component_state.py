@@ -78,7 +78,7 @@ class ComponentState:
             self._batch.stored.add(self._spec.name)
 
     def mark_changed(self) -> None:
-        """Mark the state as changed, so that it is stored again. Call this if `Component.loaded` has changed the
+        """Mark the state as changed so that it is stored again. Call this if `Component.loaded` has changed the
         value.
         """
         self._changed = True

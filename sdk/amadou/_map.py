@@ -298,7 +298,7 @@ def _packed_key(encode: Callable[[Any], Any], type_: Any, key: Any) -> bytes:
 
 
 def _one_form(key: Any) -> Any:
-    """Return the canonical form of a key or an encoded key, so that equal keys have equal packed bytes."""
+    """Return the canonical form of a key or an encoded key so that equal keys have equal packed bytes."""
     kind = type(key)
     if kind is float:
         return key or 0.0

@@ -41,7 +41,7 @@ class Spec:
         return self._name
 
     def _defer(self) -> None:
-        """Set up the `_functions`, so that the first call to any of them creates all of them."""
+        """Set up the `_functions` so that the first call to any of them creates all of them."""
         for name in self._functions:
             setattr(self, name, partial(self._resolved, name))
 

@@ -93,7 +93,7 @@ class StateTable:
         return state is not None and state._changed
 
     def mark_changed(self, key: Key) -> None:
-        """Mark a subject's state as changed, so that it is packed again, for example after parts have expired."""
+        """Mark a subject's state as changed so that it is packed again, for example after parts have expired."""
         self.states[key]._changed = True
 
     def packed_now(self, key: Key) -> bytes | None:

@@ -247,7 +247,7 @@ def _unstructure_sequence(type_: Any, converter: BaseConverter) -> Callable[[Any
     class_: Any = get_origin(type_)
     hook = converter.get_unstructure_hook((*get_args(type_), Any)[0])
     if class_ in (set, frozenset):
-        # sorted, so that the order is the same in every process: the encoded value may become a key or an output
+        # sorted so that the order is the same in every process: the encoded value may become a key or an output
         def unstructure_set(value: Any) -> list[Any]:
             if not isinstance(value, class_):
                 raise EncodeError(value, type_)

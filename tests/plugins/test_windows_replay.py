@@ -297,10 +297,8 @@ def test_a_call_that_the_window_does_not_make_any_more_is_a_letter_that_says_so(
     letters = [letter for letter in result.dead_letters if unpack(letter.packed)["call"][0] == "tumbling"]
     (letter,) = replayed(job(Shorter(False)), run, result, letters)["dead_letters"]
     assert letter.callback == "closed"
-    assert letter.error.startswith(
-        "RunError: with the state from the dead letter, tumbling no longer calls closed with (Wi"
-    )
-    assert ". The component's settings or aggregate changed: change them back" in letter.error
+    assert letter.error.startswith("RunError: cannot replay closed(Wi")
+    assert ": tumbling no longer makes this call. Revert the settings or the aggregate of tumbling" in letter.error
 
 
 class Made(Recorded):

@@ -73,7 +73,7 @@ class ArrowCodec:
             raise EncodeError(value, self.type, error.why if error.value is value else str(error)) from error
 
     def decode(self, encoded: Any) -> dict[str, Any]:
-        """Return a row as a dict of cells by column name."""
+        """Return a row as a dict of cells, keyed by column name."""
         return dict(zip(self.schema.names, encoded, strict=True))
 
     def table(self, encoded_values: Sequence[Any]) -> Any:

@@ -18,8 +18,8 @@ def _expressions(select: str | Sequence[str] | Param) -> Any:
 
 @attrs.frozen
 class SparkSource(Source):
-    """Reads rows from any Spark streaming source. Each record is a row as a `dict` by column name; nested structs and
-    maps are also dicts. The embedded engine does not support this source.
+    """Reads rows from any Spark streaming source. Each record is a `dict` of a row's values, keyed by column name.
+    Nested structs and maps are also dicts. The embedded engine does not support this source.
 
     Rows are ordered by the number of the Spark task that reads them. Within a task, rows stay in the order in which the
     task reads them.
@@ -68,7 +68,7 @@ class SparkSource(Source):
 
     @staticmethod
     def to_records(cells: Any) -> Iterable[dict[str, Any]]:
-        """Return rows as dicts by column name."""
+        """Return rows as dicts, keyed by column name."""
         return cells.to_pylist(maps_as_pydicts="strict")  # type: ignore[no-any-return]
 
 

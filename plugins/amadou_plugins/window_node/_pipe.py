@@ -53,7 +53,7 @@ def arriving(source: int) -> Iterator[list[bytes]]:
 
 
 def _widen(descriptor: int) -> None:
-    """Enlarge a pipe's buffer, so that the process at the other end can continue during a batch."""
+    """Enlarge a pipe's buffer so that the process at the other end can continue during a batch."""
     if sys.platform == "linux":
         import fcntl
         from contextlib import suppress

@@ -140,7 +140,7 @@ def merged(aggregate: Aggregate[Any, Any], accumulators: Sequence[Any]) -> Any:
 
 
 class WindowSpec(CallingComponent, Generic[V_co]):
-    """The base class of all windows. The class is generic in the type of `value`, so that type checkers can infer the
+    """The base class of all windows. The class is generic in the type of `value` so that type checkers can infer the
     type of the results.
 
     A key's state is a list of two items. The first item is a time, or `None`: windows up to this time are closed

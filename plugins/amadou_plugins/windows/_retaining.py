@@ -5,7 +5,7 @@ from amadou_plugins.aggregates import Aggregate
 
 
 class Retaining(Aggregate[list[Any], Any]):
-    """Stores the events themselves, so that parts of a window can be merged even if the aggregate cannot merge
+    """Stores the events themselves so that parts of a window can be merged even if the aggregate cannot merge
     accumulators.
 
     :param aggregate: aggregate that is computed for each result, from the events in the order in which they were added

@@ -151,7 +151,7 @@ def windowed(
 
 
 def _only(fields: frozenset[str] | None) -> Callable[[Any], Any] | None:
-    """Return a function that extracts the fields that a window reads, so that other fields are not transferred. Return
+    """Return a function that extracts the fields that a window reads so that other fields are not transferred. Return
     `None` if the window needs the complete record.
 
     :param fields: see `WindowSpec.fields`

@@ -118,7 +118,7 @@ def _endpoint(port: int | None) -> list[Any]:
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:
     """Run a job as its own program, and exit."""
-    # The job takes the place of the target, so that the command has only options. typer reads attributes that a
+    # The job takes the place of the target so that the command has only options. typer reads attributes that a
     # `partial` lacks, so set them here.
     command: Callable[..., None] = partial(run_job, job)  # type: ignore[arg-type]
     command.__annotations__ = run_job.__annotations__

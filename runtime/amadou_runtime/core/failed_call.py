@@ -64,6 +64,6 @@ class FailedCall(NamedTuple):
             if list(call[1]) == self.arguments or pack(list(call[1])) == pack(self.arguments):
                 return call
         raise RunError(
-            f"with the state from the dead letter, {self.component} no longer calls {self.callback} with "
-            f"{shown_value(tuple(self.arguments))}. The component's settings or aggregate changed: change them back"
+            f"cannot replay {self.callback}{shown_value(tuple(self.arguments))}: {self.component} no longer makes this "
+            f"call. Revert the settings or the aggregate of {self.component} to those of the failed run"
         )

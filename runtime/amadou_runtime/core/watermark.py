@@ -300,7 +300,7 @@ class Watermark:
         return idle
 
     def _may_all_be_idle(self) -> bool:
-        """Return `True` if all sources can become idle, so that none can hold the watermark back forever."""
+        """Return `True` if all sources can become idle so that none can hold the watermark back forever."""
         waits = self._held or any(self._unread.values())
         return not waits and all(source in self._timeouts for source in self._newest or self._delays)
 

@@ -171,7 +171,7 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
     Write the outputs of each batch to the sinks.
 
     :param hooks: the hooks to call for the run and its batches
-    :param flush: `True` to advance the watermark to the maximum timestamp afterwards, so that every timer fires
+    :param flush: `True` to advance the watermark to the maximum timestamp afterwards so that every timer fires
     """
     job = with_all_sinks(job, None)
     check_connectors(job)

@@ -19,7 +19,7 @@ exec {java} "$@"
 
 @contextmanager
 def without_incubator_modules(java: str) -> Iterator[None]:
-    """Within the context, make the Spark launcher start Java without the incubator module, so that Java does not log a
+    """Within the context, make the Spark launcher start Java without the incubator module so that Java does not log a
     warning.
 
     :param java: path of the Java executable

@@ -60,7 +60,7 @@ class RangeStatus:
 class KeyRange:
     """The key groups of a range. Connects Spark's state with the operator core.
 
-    There are many key groups, so that the subjects of one key group fit into the processor's cache while the key group
+    There are many key groups so that the subjects of one key group fit into the CPU cache while the key group
     is processed. There are few ranges, since Spark needs a separate call for each range.
 
     A range is stored, compressed, as ``[version, {group: [state, next timer, keys, pending timers, flag for in-memory

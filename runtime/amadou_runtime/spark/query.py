@@ -63,7 +63,7 @@ def start(
         run back to back
     :param conf: Spark SQL settings for this run
     :param flushes: a run whose input has ended. The new run continues that run with the same in-memory state, and
-        advances the watermark to the maximum timestamp, so that every timer fires
+        advances the watermark to the maximum timestamp so that every timer fires
     :param letters: dead letters to replay, all in one batch
     :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
     :raises JobError: the job cannot be sent to workers

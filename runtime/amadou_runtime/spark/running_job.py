@@ -136,7 +136,7 @@ class RunningJob:
             cause = error
         if ended or cause is not None:
             self._itself.clear()
-            self._end(cause)  # outside the except block, so that the traceback does not include Spark's error
+            self._end(cause)  # outside the except block so that the traceback does not include Spark's error
         return ended
 
     def _end(self, cause: Exception | None) -> None:

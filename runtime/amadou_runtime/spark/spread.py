@@ -1,4 +1,4 @@
-"""Assigns numbers to key ranges, so that Spark spreads the ranges across shuffle partitions."""
+"""Assigns numbers to key ranges so that Spark spreads the ranges across shuffle partitions."""
 
 from functools import lru_cache
 

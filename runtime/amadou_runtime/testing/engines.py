@@ -227,7 +227,7 @@ def _for_worker(job: Job) -> Job:
     """Return the job with copies of the handler and the sources, as in a worker. Objects are copied as if they were
     pickled.
 
-    Unlike on Spark, classes and functions are not copied, so that a test can compare results with objects of the test's
+    Unlike on Spark, classes and functions are not copied so that a test can compare results with objects of the test's
     classes.
 
     :raises JobError: the handler or a source cannot be copied

@@ -60,7 +60,7 @@ class _ScriptClock:
 class SparkEngine:
     """Writes each batch of a script to a file that a running query reads.
 
-    There is only one key group, so that callbacks run in the same order as on the embedded engine.
+    There is only one key group so that callbacks run in the same order as on the embedded engine.
 
     :param job: the job, with in-memory sinks
     :param spark: the session; by default a local session

@@ -271,7 +271,7 @@ class TestRun:
     def run(self, *, flush: bool = False) -> "TestResult":
         """Process the batches added since the last call, and return the results of the entire test run.
 
-        :param flush: `True` to advance the watermark to the end of time after the last batch, so that every timer fires
+        :param flush: `True` to advance the watermark to the end of time after the last batch so that every timer fires
             (`semantics.md` 12)
         :raises CallbackError: a callback of the handler failed; the results of the callback's batch are discarded
         :raises EngineDifferenceError: with `engine="both"`, the results of the two engines differ

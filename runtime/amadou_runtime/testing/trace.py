@@ -14,7 +14,7 @@ from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.observer import HELD, Call
 
 DETAILED = 2000
-"""Maximum number of callbacks for which a trace records state and timers, so that long test runs stay fast."""
+"""Maximum number of callbacks for which a trace records state and timers so that long test runs stay fast."""
 _TIMERS = 100
 """Number of timers that take about as long to record as one callback."""
 

@@ -75,8 +75,8 @@ class ParquetSink(FileSink):
             return super().open(batch, part)
         if not isinstance(batch.codec, ArrowCodec):
             raise SinkError(
-                f"ParquetSink: partition_by needs the fields of port {batch.port!r}, but the port's codec "
-                "hides the fields: remove the codec"
+                f"ParquetSink: partition_by needs the fields of port {batch.port!r}, but the port has codec=, "
+                "so its values have no fields: remove it"
             )
 
         def open_file(below: str, name: str) -> Any:

@@ -84,7 +84,7 @@ class Cluster:
             raise self.error(f"{self.label}: librdkafka rejects a setting: fix it ({error})") from None
 
     def key(self, own: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Return the key under which a client is cached, so that later batches can reuse the client."""
+        """Return the key under which a client is cached so that later batches can reuse the client."""
         return self.label, self.give_up_after, *sorted(self.settings(own).items())
 
     def check_installed(self) -> None:

@@ -15,7 +15,7 @@ from amadou_plugins.connectors.kafka.offsets import Offsets
 DEDUPLICATION_HEADER = "amadou-id"
 _WAIT = 0.2
 _WRITING = {
-    # A connection sends one request at a time, so that retries do not change the order of records. With idempotent
+    # A connection sends one request at a time so that retries do not change the order of records. With idempotent
     # producers, each worker would wait half a second for a producer id, although readers can drop duplicates by id.
     "max.in.flight.requests.per.connection": 1,
     "linger.ms": 20,

@@ -97,7 +97,7 @@ class PostgresSink(Sink):
 
     def _fields(self, batch: SinkBatch) -> list[str]:
         if not isinstance(batch.codec, JsonCodec):
-            raise SinkError(f"{self._label}: the codec of port {batch.port!r} hides the fields: remove the codec")
+            raise SinkError(f"{self._label}: port {batch.port!r} has codec=, so values have no columns: remove it")
         return list(fields_for(batch.codec.type) or ())
 
     @property
@@ -114,7 +114,7 @@ class PostgresSink(Sink):
 
 
 class _PostgresWriter(SinkWriter):
-    """Buffers a part of a batch in memory, so that the entire part can be sent again if the connection is lost."""
+    """Buffers a part of a batch in memory so that the entire part can be sent again if the connection is lost."""
 
     def __init__(self, batch: SinkBatch, server: Server, table: str) -> None:
         self._batch = batch

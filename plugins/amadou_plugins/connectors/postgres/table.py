@@ -48,7 +48,7 @@ ON CONFLICT (run, port) DO UPDATE SET job = excluded.job, batch = excluded.batch
 WHERE recorded.batch < excluded.batch
 """
 _MINE = "run = %(run)s AND port = %(port)s"
-# Locks the rows, so that no other session deletes a row before it is moved.
+# Locks the rows so that no other session deletes a row before it is moved.
 _STAGED = f"""
 SELECT 1 FROM amadou.staging WHERE {_MINE} AND batch = %(batch)s AND attempt = ANY(%(attempts)s) FOR UPDATE
 """
@@ -113,7 +113,7 @@ class Table:
                 raise SinkError(
                     f"{self.server.label}: amadou.staging has {staged} of the {rows} rows of batch {batch.number}: "
                     "PostgreSQL crashed, which empties this table, or the rows were deleted. The target table is "
-                    "unchanged. Restart the job from its checkpoint, so that the job reprocesses the batch"
+                    "unchanged. Restart the job from its checkpoint so that the job reprocesses the batch"
                 )
             self._move(connection, values, fields)
         else:
