@@ -121,6 +121,10 @@ class Job:
         group together; with many key groups, the subjects of one group fit into the CPU cache. 256 key groups were
         fastest in measurements with 1,000 to 1,000,000 keys. The job can use at most as many cores as there are key
         groups
+    :param state: where a run on Spark stores state; fixed by the first run on a checkpoint. `"groups"` stores the state
+        of each range of keys as one value, which is fastest while state is small. `"log"` reads and writes only the
+        state of the keys that a batch touches, for state of any size. `"auto"` takes the store of the checkpoint, and
+        `"groups"` for a new checkpoint
     :param plugins: plugins to load for this job, after the installed plugins: module names, ``module:attribute``, or
         objects with hooks (`amadou.hookspecs`)
     :param dependencies: the dependencies between sources. While a source is down, events from its dependent sources
@@ -140,6 +144,7 @@ class Job:
     max_ahead: timedelta | float | Param | None = attrs.field(default=None, converter=_timeout, kw_only=True)
     retired: Mapping[str, Literal["drop", "keep"]] = attrs.field(factory=dict, converter=_retired, kw_only=True)
     key_groups: int | Param = attrs.field(default=256, kw_only=True)
+    state: Literal["auto", "groups", "log"] = attrs.field(default="auto", kw_only=True)
     plugins: Sequence[Any] = attrs.field(default=(), converter=_tuple, kw_only=True)
     dependencies: Sequence[DependsOn] = attrs.field(default=(), converter=_tuple, kw_only=True)
 
@@ -283,6 +288,8 @@ class Job:
         groups = self.key_groups
         if not isinstance(groups, Param) and (type(groups) is not int or not 1 <= groups <= 32768):
             problems.append(f"key_groups must be an integer from 1 to 32768, not {groups!r}")
+        if self.state not in ("auto", "groups", "log"):
+            problems.append(f'state must be "auto", "groups" or "log", not {self.state!r}')
         if self.late_events not in ("deliver", "drop", "divert"):
             problems.append(f'late_events must be "deliver", "drop" or "divert", not {self.late_events!r}')
         if not isinstance(self.retired, Mapping):

@@ -11,6 +11,8 @@ from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
 
 N = TypeVar("N", int, float)
+_CURRENT_TOTALS = ("keys", "timers_pending", "state_entries", "state_bytes", "state_view_bytes", "held")
+"""The fields of `Counts` that describe the state after a batch, rather than what the batch did."""
 
 
 def sum_counts(counts: Iterable[Mapping[str, N]]) -> dict[str, N]:
@@ -37,9 +39,20 @@ class Counts:
     :param counters: values of the counters of callbacks and components (`Subject.count`), by name
     :param vectorized_fallbacks: number of times that a vectorised path failed and amadou used the per-event path, by
         component, or under ``key_event`` for records. Each failure is a bug in amadou or in the component
+    :param state_bytes_written: number of bytes written to store state, after compression
+    :param state_bytes_cleaned: size of the log segments that were removed because many of their entries were outdated,
+        before compression. Only the store `"log"` has segments and views
+    :param state_view_hits: number of times that a batch could use a key range's local view, which makes the log fast to
+        read
+    :param state_view_rebuilds: number of times that a view was missing or outdated, and was made from the log
     :param keys: number of keys with state or timers after the last batch
     :param timers_pending: number of timers pending after the last batch, including timers of components
-    :param state_bytes: size of the stored state after the last batch, in bytes
+    :param state_entries: number of stored entries after the last batch. The store `"groups"` counts keys as entries.
+        The store `"log"` and the embedded engine have an entry for each key, and a few for each key group. The store
+        `"log"` keeps a key group in a single entry while it is small or while batches touch most of its keys
+    :param state_bytes: size of the stored state after the last batch, in bytes. On the store `"groups"`, this is the
+        size after compression. On the store `"log"`, it does not include in-memory state
+    :param state_view_bytes: space that the views occupy on local disks after the last batch, in bytes
     :param held: number of events held after the last batch because another source is down, by the events' source
         (`DependsOn`)
     """
@@ -53,9 +66,15 @@ class Counts:
     outputs: Mapping[str, int] = attrs.field(factory=dict)
     counters: Mapping[str, int] = attrs.field(factory=dict)
     vectorized_fallbacks: Mapping[str, int] = attrs.field(factory=dict)
+    state_bytes_written: int = 0
+    state_bytes_cleaned: int = 0
+    state_view_hits: int = 0
+    state_view_rebuilds: int = 0
     keys: int = 0
     timers_pending: int = 0
+    state_entries: int = 0
     state_bytes: int = 0
+    state_view_bytes: int = 0
     held: Mapping[str, int] = attrs.field(factory=dict)
 
     @property
@@ -76,7 +95,7 @@ class Counts:
 
     def then(self, later: "Counts") -> "Counts":
         """Return these counts plus later counts. Current totals, such as `keys`, are taken from the later counts."""
-        afterwards = {name: getattr(later, name) for name in ("keys", "timers_pending", "state_bytes", "held")}
+        afterwards = {name: getattr(later, name) for name in _CURRENT_TOTALS}
         return attrs.evolve(Counts.total((self, later)), **afterwards)
 
 
@@ -138,7 +157,8 @@ class BatchReport:
     :param seconds: wall-clock time to process and commit the batch
     :param completed: clock time when the batch was completed
     :param stage_seconds: duration of each stage: `keying` (turning records into packed events), `processing` (timers
-        and events, including unpacking and packing state), `writing` (outputs to the sinks' writers) and `committing`
+        and events, including loading and storing state), `writing` (outputs to the sinks' writers) and `committing`;
+        on the store `"log"`, also `rebuilding` (rebuilding and compacting views), if a batch did this
     :param callback_seconds: time spent in each callback, such as `key_event`, `on_event` and `on_timer_expired`, and in
         each component that fired, by name. A component's time includes the functions that the component called. The
         time of a vectorised call is attributed to the callback that the call replaces. All times include the overhead
@@ -202,13 +222,24 @@ class RunSummary:
         counters = "".join(f"{name}: {count:,}; " for name, count in sorted(counts.counters.items()))
         fallbacks = ", ".join(f"{name} {count:,}" for name, count in sorted(counts.vectorized_fallbacks.items()))
         counters += f"vectorized fallbacks: {fallbacks}; " if fallbacks else ""
+        state = f"state: {shown_bytes(counts.state_bytes)}; " if counts.state_bytes else ""
         return (
             f"{self.job}: {counts.events:,} events in {self.batches:,} batches; outputs: {outputs or 'none'}; "
             f"late: {shown_late}; {letters}{held}{counters}timers fired: {counts.timers_fired:,}, "
-            f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; watermark: {shown_watermark(self.watermark)}"
+            f"pending: {counts.timers_pending:,}; keys: {counts.keys:,}; {state}"
+            f"watermark: {shown_watermark(self.watermark)}"
         )
 
 
 def shown_watermark(watermark: datetime | None) -> str:
     """Return a watermark as readable text."""
     return "none" if watermark is None else watermark.isoformat().replace("+00:00", "Z")
+
+
+def shown_bytes(count: float) -> str:
+    """Return a number of bytes as readable text."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"

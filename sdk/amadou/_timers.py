@@ -38,6 +38,11 @@ class Timers:
         """
         return self.pending - self._before + self.removed
 
+    def count_loaded(self, number: int) -> None:
+        """Count timers that a store has loaded into `plain` and `tagged`."""
+        self.pending += number
+        self._before += number
+
     def add(self, key: Key, micros: int, tag: str) -> None:
         """Add a timer. Adding a pending timer again has no effect (`semantics.md` 10)."""
         if tag:

@@ -12,14 +12,14 @@ Handlers, components and connectors use only `amadou` and its other public modul
 from amadou._batch import Batch, Port
 from amadou._component import known_components
 from amadou._construction import resolved_annotations
-from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_times
+from amadou._encoding import Envelope, know_types, pack, type_reference, unpack, unpack_all, unpack_times
 from amadou._event import check_key, keyed_events
 from amadou._handler import callbacks_of
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._markers import PROJECT
 from amadou._params import params_of
 from amadou._port import declared_specs
-from amadou._report import shown_watermark, sum_counts
+from amadou._report import shown_bytes, shown_watermark, sum_counts
 from amadou._secret import HIDDEN, names_secret, redacted
 from amadou._spec import MISSING
 from amadou._state_table import StateTable
@@ -52,9 +52,11 @@ __all__ = [
     "params_of",
     "redacted",
     "resolved_annotations",
+    "shown_bytes",
     "shown_watermark",
     "sum_counts",
     "type_reference",
     "unpack",
+    "unpack_all",
     "unpack_times",
 ]

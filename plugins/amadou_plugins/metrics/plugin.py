@@ -54,7 +54,38 @@ def amadou_register_metrics() -> Iterable[Metric]:
             "source",
         ),
         Metric("amadou_keys", "Keys with state or timers.", "gauge", lambda batch: batch.counts.keys),
+        Metric("amadou_state_entries", "Stored entries.", "gauge", lambda batch: batch.counts.state_entries),
         Metric("amadou_state_bytes", "Bytes of stored state.", "gauge", lambda batch: batch.counts.state_bytes),
+        Metric(
+            "amadou_state_written_bytes",
+            "Bytes written to store state.",
+            "counter",
+            lambda batch: batch.counts.state_bytes_written,
+        ),
+        Metric(
+            "amadou_state_cleaned_bytes",
+            "Bytes of log segments removed because many of their entries were outdated.",
+            "counter",
+            lambda batch: batch.counts.state_bytes_cleaned,
+        ),
+        Metric(
+            "amadou_state_view_hits",
+            "Times that a batch could use the local view of a key range.",
+            "counter",
+            lambda batch: batch.counts.state_view_hits,
+        ),
+        Metric(
+            "amadou_state_view_rebuilds",
+            "Times that the local view of a key range was made from the log.",
+            "counter",
+            lambda batch: batch.counts.state_view_rebuilds,
+        ),
+        Metric(
+            "amadou_state_view_bytes",
+            "Bytes that local views occupy on disk.",
+            "gauge",
+            lambda batch: batch.counts.state_view_bytes,
+        ),
         Metric("amadou_watermark_timestamp_seconds", "Watermark, in seconds since 1970.", "gauge", _watermark),
         Metric("amadou_watermark_lag_seconds", "Lag of the watermark behind the clock, in seconds.", "gauge", _lag),
         Metric(

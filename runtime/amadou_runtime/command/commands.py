@@ -37,7 +37,9 @@ def describe_job(
     param: ParamOption = None,
     checkpoint: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Also show the progress of each source partition in this checkpoint."),
+        typer.Option(
+            metavar="DIR", help="Also show the state and the progress of each source partition in this checkpoint."
+        ),
     ] = None,
 ) -> None:
     """Show a job's handler, state, ports, sinks, sources and parameters. This command does not need Java."""

@@ -3,7 +3,7 @@
 import inspect
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from amadou import Component, Job, Param
-from amadou.engine import HIDDEN, MISSING, names_secret, params_of
+from amadou.engine import HIDDEN, MISSING, names_secret, params_of, shown_bytes
 from amadou.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -25,7 +25,8 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
     values.
 
     :param given: parameter values as strings, by name
-    :param checkpoint: the job's checkpoint; if set, another table shows the progress of each source partition
+    :param checkpoint: the job's checkpoint; if set, two more tables show the size of the stored state and the progress
+        of each source partition
     :raises ParamError: `given` names a parameter that the job does not have, or a value does not fit its parameter's
         type
     :raises CheckpointError: the directory does not contain a run's checkpoint, or the checkpoint cannot be read
@@ -38,7 +39,8 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
         if table.row_count:
             console.print(table)
     if checkpoint is not None:
-        console.print(_partitions(checkpoint))
+        for table in _progress(checkpoint):
+            console.print(table)
 
 
 def _job_table(job: Job) -> "Table":
@@ -99,19 +101,38 @@ def _sources(job: Job) -> "Table":
     return table
 
 
-def _partitions(checkpoint: Path) -> "Table":
+def _progress(checkpoint: Path) -> list["Table"]:
     from amadou_runtime.spark.clock import CLOCK_DIRECTORY
 
     directory = checkpoint / CLOCK_DIRECTORY
     try:
         done = max((int(path.name) for path in directory.iterdir() if path.name.isdigit()), default=None)
-        kept = {"partitions": []} if done is None else json.loads((directory / str(done)).read_text())
-        partitions = kept["partitions"]
+        if done is None:
+            return [_partitions(None, ())]
+        kept = json.loads((directory / str(done)).read_text())
+        return [_stored_state(done, kept["ranges"]), _partitions(done, kept["partitions"])]
     except FileNotFoundError:
         why = "this directory does not contain a run's checkpoint: check that the path is correct and local"
         raise CheckpointError(str(checkpoint), why) from None
-    except (OSError, ValueError, KeyError) as error:
-        raise CheckpointError(str(checkpoint), f"source progress cannot be read: check the files ({error})") from error
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(str(checkpoint), f"its progress cannot be read: check the files ({error})") from error
+
+
+def _stored_state(done: int, stored: Mapping[str, Sequence[Any]]) -> "Table":
+    from amadou_runtime.spark.key_range import RangeStatus
+
+    ranges = [RangeStatus(*status) for status in stored.values()]
+    table = _table(f"Stored state after batch {done}", "keys", "entries", "size", "timers pending")
+    table.add_row(
+        f"{sum(each.keys for each in ranges):,}",
+        f"{sum(each.entries for each in ranges):,}",
+        shown_bytes(sum(each.state_bytes for each in ranges)),
+        f"{sum(each.timers_pending for each in ranges):,}",
+    )
+    return table
+
+
+def _partitions(done: int | None, partitions: Iterable[Mapping[str, Any]]) -> "Table":
     table = _table(f"Sources after batch {done}", "source", "partition", "newest event", "records behind", "age", "")
     for each in partitions:
         cells = (each[name] for name in ("source", "partition", "newest", "lag", "age"))

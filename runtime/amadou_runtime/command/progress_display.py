@@ -6,7 +6,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, TextIO
 
-from amadou.engine import shown_watermark
+from amadou.engine import shown_bytes, shown_watermark
 from amadou_runtime.core.progress import Progress
 
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -81,7 +81,7 @@ def progress_line(progress: Progress) -> str:
             f"{progress.batches:,} batches",
             f"{progress.events_per_second:,.0f} events/s",
             f"watermark {shown_watermark(progress.watermark)}",
-            f"state {_shown_bytes(counts.state_bytes)} for {counts.keys:,} keys",
+            *([f"state {shown_bytes(counts.state_bytes)} for {counts.keys:,} keys"] if counts.state_bytes else []),
             f"{counts.late:,} late" + (f" ({counts.dropped:,} dropped)" if counts.dropped else ""),
             f"{counts.timers_pending:,} timers pending",
             *([f"{held:,} held"] if held else []),
@@ -97,12 +97,3 @@ def _held_back(progress: Progress) -> list[str]:
     if partition is None or len(progress.partitions) < 2:
         return []
     return [f"watermark held back by {partition.name} (newest event: {shown_watermark(partition.newest)})"]
-
-
-def _shown_bytes(count: float) -> str:
-    """Return a number of bytes in readable form."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError

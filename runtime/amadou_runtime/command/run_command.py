@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import attrs
 import typer
 
 from amadou import Job
@@ -16,6 +17,14 @@ from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.progress_display import ProgressDisplay
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
+
+
+class State(StrEnum):
+    """Where a run stores state."""
+
+    AUTO = "auto"
+    GROUPS = "groups"
+    LOG = "log"
 
 
 class Engine(StrEnum):
@@ -48,6 +57,14 @@ def run_job(
         typer.Option(
             metavar="DIR",
             help="Directory for state, timers and offsets, from which later runs resume. Default: no checkpoint.",
+        ),
+    ] = None,
+    state: Annotated[
+        State | None,
+        typer.Option(
+            help="Where to store state. groups: small state; log: state of any size. The first run on a checkpoint "
+            "decides. Default: the job's setting.",
+            show_default=False,
         ),
     ] = None,
     engine: Annotated[
@@ -87,12 +104,19 @@ def run_job(
     if problem is not None:
         raise typer.BadParameter(problem, param_hint="--trigger")
     if engine is Engine.EMBEDDED:
-        spark_only = {"--checkpoint": checkpoint, "--trigger": trigger, "--master": master, "--conf": conf}
+        spark_only = {
+            "--checkpoint": checkpoint,
+            "--state": state,
+            "--trigger": trigger,
+            "--master": master,
+            "--conf": conf,
+        }
         for option, value in spark_only.items():
             if value:
                 raise typer.BadParameter(f"{option} works only on the Spark engine: omit it with --engine embedded")
     with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
+        job = job if state is None else attrs.evolve(job, state=state.value)
         job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
         with ProgressDisplay() as display:
             summary = run(

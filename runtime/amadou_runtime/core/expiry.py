@@ -1,14 +1,9 @@
 """Expires state that has a time to live (`semantics.md` 16)."""
 
-from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 from amadou import Key, Subject
-from amadou.event_time import MICROSECOND
 from amadou_runtime.core.key_group import KeyGroup
-
-_SWEEPS: Final = 8
-"""Maximum number of clean-ups per `ttl`. State is removed at most an eighth of its `ttl` after it expires."""
 
 
 def expired_keys(with_ttl: list[Any], group: KeyGroup, watermark: int | None) -> dict[str, list[Key]]:
@@ -46,12 +41,3 @@ def clean_up(with_ttl: list[Any], expired: dict[str, list[Key]], subject: Subjec
     for spec in with_ttl:
         for subject.key in expired.get(spec.name, ()):
             spec.clean_up(subject)
-
-
-def clean_up_times(with_ttl: list[Any], group: KeyGroup) -> Iterator[int]:
-    """Yield the time of the group's next clean-up for each spec: the spec's earliest expiry time, or soon after."""
-    for spec in with_ttl:
-        table = group.tables.get(spec.name)
-        if table is not None and table.expires:
-            step = max(spec.ttl // MICROSECOND // _SWEEPS, 1)
-            yield -(-min(table.expires.values()) // step) * step

@@ -1,17 +1,16 @@
-"""The state of a key group between batches, and its stored form."""
+"""The state of a key group while a batch is processed."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from itertools import chain, count
+from itertools import chain
 from types import MappingProxyType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from amadou import Component, Key, KeyedEvent, KeyGroupState
 from amadou.engine import Envelope, StateTable, Timers, pack, unpack
-from amadou.errors import SpecError, StateDecodeError
+from amadou.errors import SpecError
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.state_schema import misfits, not_a_component
 
-_VERSION = 5
 OTHER_RELEASE: Final = "use the release of amadou that stored the state, or start with a new checkpoint directory"
 
 
@@ -19,122 +18,156 @@ class RetiredNameError(SpecError):
     """The handler created a component under a retired name. This error ends the run, regardless of `on_error`."""
 
 
-class HeldEvents(NamedTuple):
-    """Held events from one source, in the order in which the source delivered them.
+class HeldChunk(NamedTuple):
+    """Held events from one source that arrived in the same batch or soon after, in the order of arrival.
 
     :param number: number of events
     :param oldest: the oldest event time, in microseconds
-    :param packed: the packed events; see `pack_events`
+    :param packed: the packed events; see `pack_events`. `None` if the store has not loaded the events yet
+    :param id: identifies the events in the store; `None` for events that are not stored yet
     """
 
     number: int
     oldest: int
-    packed: list[bytes]
+    packed: bytes | None
+    id: int | None = None
 
-    def events(self) -> list[KeyedEvent[Any]]:
-        """Return the unpacked events."""
-        return [event for packed in self.packed for event in map(KeyedEvent, *map(unpack, unpack(packed)))]
+
+class HeldEvents(NamedTuple):
+    """Held events from one source, in the order in which the source delivered them."""
+
+    chunks: list[HeldChunk]
+
+    @property
+    def number(self) -> int:
+        return sum(chunk.number for chunk in self.chunks)
+
+    @property
+    def oldest(self) -> int:
+        return min(chunk.oldest for chunk in self.chunks)
+
+
+class GroupChanges(Protocol):
+    """A batch's changes to a key group, in the form that the group's store expects."""
+
+    @property
+    def keys(self) -> int:
+        """Number of keys with state or timers after the batch."""
+
+    @property
+    def pending(self) -> int:
+        """Number of pending timers of the handler and its components after the batch."""
+
+    @property
+    def retired(self) -> list[str]:
+        """The names of state that is retained but not read, because the job no longer has specs with these names."""
+
+    @property
+    def has_in_memory(self) -> bool:
+        """`True` if the group has in-memory state, which is valid only in the current run."""
+
+
+class StoredGroup(Protocol):
+    """The state of a key group in a store. This is the interface between the operator and the place where state lives.
+
+    The operator reads the state into a `KeyGroup`, processes the batch, and takes the changes from the `KeyGroup`. The
+    stored state itself does not change: the engine stores the changes when the batch has succeeded.
+    """
+
+    def begin(self, group: "KeyGroup") -> None:
+        """Set the group's attributes that do not belong to individual keys, such as `held` and `lost`."""
+
+    def load(self, group: "KeyGroup", keys: Collection[Key], by: int | None) -> None:
+        """Load state and timers into `group.tables` and `group.timers`: those of the given keys, and those of all keys
+        with a timer that is due, or with state that expires.
+
+        :param by: the event time, in microseconds, by which timers are due and state expires; `None` to load only keys
+        """
+
+    def load_all(self, group: "KeyGroup") -> None:
+        """Load the state and timers of all keys, for work that concerns all keys, such as dropping retired state."""
+
+    def has_loaded(self, key: Key) -> bool:
+        """Return `True` if a key's state has been loaded, or if the key has no state."""
+
+    def held_events(self, chunk: HeldChunk) -> bytes:
+        """Return the packed events of a chunk that is stored but not loaded."""
+
+    def others(self, name: str) -> int:
+        """Return the number of keys that have state under a name but are not loaded."""
+
+    def changes(self, group: "KeyGroup") -> GroupChanges:
+        """Return the batch's changes. Call this method once, after the batch.
+
+        :raises EncodeError: a key cannot be packed
+        """
 
 
 class KeyGroup:
-    """The state and the timers of one key group. A subject's state stays packed until it is accessed.
+    """The state and the timers of a key group while a batch is processed. Only the keys that `load` was called for, and
+    keys with due timers, are certain to be in `tables` and `timers`. A subject's state stays packed until it is
+    accessed.
 
-    The stored form is a list. It starts with the version, followed by ``{spec: [keys, packed states]}`` and three lists
-    of timers: timers without tags at times with one key, timers without tags at times with multiple keys, and timers
-    with tags. Timers without tags are stored as ``[times, key or keys for each time]``. Timers with tags are stored as
-    ``[times, [keys, tags for each key] for each time]``. Lists are used because msgpack takes four times as long to
-    read the same keys from a map. A spec with a time to live adds a list of expiry times to its keys and states. A
-    component adds the times of its next timers as a fourth list. The other elements are:
-
-    - key-group state, as ``{component: [value, next timer, number of keys, one of the keys, layout]}``;
-    - the components with in-memory state, as ``[run, components]``, or an empty list;
-    - held events (`DependsOn`), as ``{source: [number, oldest time, packed events]}``;
-    - the structures of components, as ``[structures, positions of each name's structures]``. For components created at
-      run time, structures are stored nowhere else. The positions for the names of specs come first, followed by those
-      for the names of key-group state.
-
+    :param stored: the stored state
     :param run: the id of the run that reads the group; in-memory state that other runs stored is lost. `None` to read
         all state
     :param retired: `"keep"` or `"drop"` for the state of specs that the job no longer has, by name
     """
 
     __slots__ = (
-        "_kept",
-        "_retired",
-        "_structures",
+        "columnar",
         "dropped",
         "group_states",
         "held",
         "in_memory",
+        "kept",
+        "kept_states",
+        "lives",
         "lost",
+        "retired",
         "run",
+        "stored",
+        "structures",
         "tables",
         "timers",
     )
 
     def __init__(
         self,
-        stored: bytes | None,
+        stored: StoredGroup,
         run: str | None = None,
         retired: Mapping[str, Literal["keep", "drop"]] = MappingProxyType({}),
     ) -> None:
-        self._kept: tuple[dict[str, Any], dict[str, Any]] = {}, {}
-        self._retired = retired
-        self._structures: dict[str, list[bytes]] = {}
+        self.stored = stored
+        self.run = run
+        self.retired = retired
+        self.lives: dict[str, int] = {}
+        """The time to live of each known spec that has one, in microseconds, by spec name."""
+        self.kept: dict[str, StateTable] = {}
+        """State that is retained but not read, because the job no longer has specs with these names."""
+        self.kept_states: dict[str, KeyGroupState] = {}
+        """Key-group state that is retained but not read; see `kept`."""
+        self.structures: dict[str, list[bytes]] = {}
+        """The packed structures with which state was stored, by name, oldest first."""
         self.dropped: dict[str, int] = {}
         """Number of subjects whose state was dropped, by spec name."""
-        self.run = run
         self.in_memory: frozenset[str] = frozenset()
-        """The components whose stored state is valid only in the run that stored it."""
+        """The components whose state is valid only in the run that stored it."""
         self.lost: dict[str, int] = {}
         """Number of subjects that lost their in-memory state, by component."""
         self.tables: dict[str, StateTable] = {}
         self.timers = Timers({}, {})
         self.group_states: dict[str, KeyGroupState] = {}
         """Key-group state by component. These components have no entry in `tables`."""
+        self.columnar: dict[str, Component] = {}
+        """The components that `as_columns` converted to key-group state, by name."""
         self.held: dict[str, HeldEvents] = {}
         """Held events by source."""
-        if stored is not None:
-            version, *rest = unpack(stored)
-            if version != _VERSION:
-                why = f"this release reads only version {_VERSION} of a key group's state"
-                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            tables, alone, shared, tagged, group_states, in_memory, held, (structures, places) = rest
-            for name, at in zip(dict.fromkeys(chain(tables, group_states)), places, strict=True):
-                if at:
-                    self._structures[name] = [structures[place] for place in at]
-            stored_by, names = in_memory or (run, ())
-            if run is None or run == stored_by:
-                self.run, self.in_memory = stored_by, frozenset(names)
-            else:
-                self.lost = {name: _subjects(tables.pop(name, None), group_states.pop(name, None)) for name in names}
-            for name, fate in retired.items():
-                table, group_state = tables.pop(name, None), group_states.pop(name, None)
-                if fate == "drop":
-                    number = _subjects(table, group_state)
-                    self.dropped |= {name: number} if number else {}
-                    continue
-                for kept, part in zip(self._kept, (table, group_state), strict=True):
-                    kept |= {name: part} if part else {}
-            self.held = {source: HeldEvents(*of) for source, of in held.items()}
-            self.tables = {spec: _table(*table) for spec, table in tables.items()}
-            self.timers = Timers(
-                {micros: {key: None} for micros, key in zip(*alone, strict=True)}
-                | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
-                {
-                    micros: {key: set(tags) for key, tags in _dict(at).items()}
-                    for micros, at in zip(*tagged, strict=True)
-                },
-            )
-            self.group_states = {
-                name: KeyGroupState(value, next_timer, _StoredKeys(one, number), layout)
-                for name, (value, next_timer, number, one, layout) in group_states.items()
-            }
+        stored.begin(self)
 
-    @property
-    def retired(self) -> list[str]:
-        """The names of state that is retained but not read, because the job no longer has specs with these names."""
-        return list(dict.fromkeys(chain(*self._kept)))
+    def load(self, keys: Collection[Key], by: int | None) -> None:
+        """Load the state and timers of keys; see `StoredGroup.load`."""
+        self.stored.load(self, keys, by)
 
     def as_columns(self, component: Component) -> KeyGroupState | None:
         """Return a component's state in columnar form; `None` if the state has no columnar form, or if the group
@@ -158,6 +191,7 @@ class KeyGroup:
             group_state.layout = layout
             self.tables.pop(component.name, None)
             self.group_states[component.name] = group_state
+        self.columnar[component.name] = component
         return group_state
 
     def by_subject(self, component: Component) -> None:
@@ -184,34 +218,35 @@ class KeyGroup:
         :raises RetiredNameError: the job has retired the name
         """
         name, now = component.name, component.packed_structure
-        if name in self._retired:
+        if name in self.retired:
             way = f"remove the name from retired, or give the {component.noun} a different name"
             raise RetiredNameError(f"retired contains {name!r}, but the handler creates this {component.noun}: {way}")
-        known = self._structures.get(name)
+        known = self.structures.get(name)
         if known is not None and known[-1] == now:
             return
         keys = self._keys_of(name)
-        if not keys:
-            self._structures[name] = [now]
+        if not keys and not self.stored.others(name):
+            self.structures[name] = [now]
             return
+        shown = key if key in keys or not keys else keys[0]
         if known is None:
-            raise not_a_component(component.structure(), name, key if key in keys else keys[0])
+            raise not_a_component(component.structure(), name, shown)
         for misfit in misfits({name: list(map(unpack, known))}, {name: component.structure()}):
-            raise misfit.decode_error(key if key in keys else keys[0])
-        self._structures[name] = [*(each for each in known if each != now), now]
+            raise misfit.decode_error(shown)
+        self.structures[name] = [*(each for each in known if each != now), now]
 
     def left_otherwise(self, components: Iterable[Component]) -> list[Component]:
         """Return the components whose state was stored with a different structure."""
-        known = self._structures
+        known = self.structures
         return [each for each in components if each.name in known and known[each.name][-1] != each.packed_structure]
 
     def noun_of(self, name: str) -> str:
         """Return the noun that messages use for the component whose state is stored under a name."""
-        known = self._structures.get(name)
+        known = self.structures.get(name)
         return Component.noun if known is None else str(unpack(known[-1]).get("noun", Component.noun))
 
     def _keys_of(self, name: str) -> list[Key]:
-        """Return the keys that have state under a name. For stored key-group state, only one key is known."""
+        """Return the loaded keys that have state under a name. For stored key-group state, only one key is known."""
         if name in self.group_states:
             return list(self.group_states[name].keys)
         return (self.tables.get(name) or StateTable({})).keys()
@@ -220,130 +255,22 @@ class KeyGroup:
         """Return the number of held events and their oldest event time, by source."""
         return {source: (held.number, held.oldest) for source, held in self.held.items()}
 
+    def held_events(self, source: str) -> list[KeyedEvent[Any]]:
+        """Return the held events from a source."""
+        packed = map(self.packed_events, self.held[source].chunks if source in self.held else ())
+        return [event for events in packed for event in map(KeyedEvent, *map(unpack, unpack(events)))]
+
+    def packed_events(self, chunk: HeldChunk) -> bytes:
+        """Return the packed events of a chunk, and load the events if necessary."""
+        return self.stored.held_events(chunk) if chunk.packed is None else chunk.packed
+
     def keys(self) -> list[Key]:
-        """Return the keys that have state or timers. For stored key-group state, only one key is known."""
-        return list(dict.fromkeys(chain(*self._holders())))
+        """Return the loaded keys that have state or timers. For stored key-group state, only one key is known."""
+        return list(dict.fromkeys(chain(*self.holders())))
 
-    def __len__(self) -> int:
-        """Return the number of keys that have state or timers."""
-        several = sum(
-            len(group_state.keys) - 1
-            for group_state in self.group_states.values()
-            if type(group_state.keys) is _StoredKeys
-        )
-        return len(set[Key]().union(*self._holders())) + several
-
-    def _holders(self) -> Iterator[Iterable[Key]]:
+    def holders(self) -> Iterator[Iterable[Key]]:
+        """Yield collections of the loaded keys that have state or timers."""
         yield from (table.packed for table in self.tables.values())
         yield from self.timers.plain.values()
         yield from self.timers.tagged.values()
         yield from (group_state.keys for group_state in self.group_states.values())
-
-    @property
-    def pending(self) -> int:
-        """Number of pending timers of the handler and its components."""
-        next_timers = sum(len(table.next_timers) for table in self.tables.values())
-        return (
-            self.timers.pending + next_timers + sum(len(group_state.keys) for group_state in self.group_states.values())
-        )
-
-    def next_time(self) -> int | None:
-        """Return the time of the next timer of the handler or a component; `None` if no timer is pending."""
-        next_timers = (min(table.next_timers.values()) for table in self.tables.values() if table.next_timers)
-        group_states = (group_state.next_timer for group_state in self.group_states.values())
-        return min(
-            (time for time in (self.timers.next_time(), *next_timers, *group_states) if time is not None), default=None
-        )
-
-    def pack(self) -> bytes | None:
-        """Return the stored form of the group; `None` if the group is empty."""
-        timers = self.timers
-        tables = _tables_lists(self.tables) | self._kept[0]
-        group_states = _group_state_lists(self.group_states) | self._kept[1]
-        if not (tables or timers.pending or group_states or self.held):
-            return None
-        alone = {micros: next(iter(keys)) for micros, keys in timers.plain.items() if len(keys) == 1}
-        shared = {micros: list(keys) for micros, keys in timers.plain.items() if len(keys) > 1}
-        tagged = {
-            micros: [list(keys), [sorted(tags) for tags in keys.values()]] for micros, keys in timers.tagged.items()
-        }
-        held = {source: list(of) for source, of in self.held.items()}
-        names = dict.fromkeys(chain(tables, group_states))
-        self.in_memory &= names.keys()
-        of_names = [self._structures.get(name, []) for name in names]
-        places = dict(zip(dict.fromkeys(chain(*of_names)), count()))
-        structures = [list(places), [[places[each] for each in of_name] for of_name in of_names]]
-        times = _lists(alone), _lists(shared), _lists(tagged)
-        in_memory = [self.run, sorted(self.in_memory)] if self.in_memory else []
-        return pack([_VERSION, tables, *times, group_states, in_memory, held, structures])
-
-
-class _StoredKeys(Collection[Key]):
-    """Collection of the keys in stored key-group state. Only the number of keys and one of the keys are known."""
-
-    def __init__(self, one: Key, number: int) -> None:
-        self._one = one
-        self._number = number
-
-    def __len__(self) -> int:
-        return self._number
-
-    def __iter__(self) -> Iterator[Key]:
-        yield self._one
-
-    def __contains__(self, key: object) -> bool:
-        raise NotImplementedError
-
-
-def _subjects(table: list[Any] | None, group_state: list[Any] | None) -> int:
-    """Return the number of subjects in stored per-key and key-group state."""
-    return (len(table[0]) if table else 0) + (group_state[2] if group_state else 0)
-
-
-def _table(
-    keys: list[Key],
-    packed: list[bytes],
-    expires: list[int | None] | None = None,
-    next_timers: list[int | None] | None = None,
-) -> StateTable:
-    table = StateTable(dict(zip(keys, packed, strict=True)))
-    if expires is not None:
-        table.expires = {key: at for key, at in zip(keys, expires, strict=True) if at is not None}
-    if next_timers is not None:
-        table.next_timers = {key: at for key, at in zip(keys, next_timers, strict=True) if at is not None}
-    return table
-
-
-def _tables_lists(tables: dict[str, StateTable]) -> dict[str, list[Any]]:
-    return {spec: _table_lists(table) for spec, table in tables.items() if table.packed}
-
-
-def _group_state_lists(group_states: dict[str, KeyGroupState]) -> dict[str, list[Any]]:
-    return {
-        name: [
-            group_state.value,
-            group_state.next_timer,
-            len(group_state.keys),
-            next(iter(group_state.keys)),
-            group_state.layout,
-        ]
-        for name, group_state in group_states.items()
-        if group_state.value is not None
-    }
-
-
-def _table_lists(table: StateTable) -> list[list[Any]]:
-    lists: list[Any] = _lists(table.packed)
-    if table.expires or table.next_timers:
-        lists.append(list(map(table.expires.get, table.packed)) if table.expires else None)
-    if table.next_timers:
-        lists.append(list(map(table.next_timers.get, table.packed)))
-    return lists
-
-
-def _dict(lists: list[list[Any]]) -> dict[Any, Any]:
-    return dict(zip(*lists, strict=True))
-
-
-def _lists(mapping: dict[Any, Any]) -> list[list[Any]]:
-    return [list(mapping), list(mapping.values())]

@@ -9,19 +9,20 @@ import attrs
 from amadou import Component, Counts, EventColumns, Job, Key, Subject, check_ran
 from amadou.engine import Batch, KeylessSubject, Port, callbacks_of
 from amadou.errors import AmadouError, StateDecodeError
-from amadou.event_time import END_OF_TIME, from_micros
+from amadou.event_time import MICROSECOND, from_micros
 from amadou_runtime.core.callbacks import DOWN, RECOVERED, Callbacks
 from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dependencies import Decision, Held, evaluate, held_counts
 from amadou_runtime.core.events import Chunk, Run
-from amadou_runtime.core.expiry import clean_up, clean_up_times, expire, expired_keys
+from amadou_runtime.core.expiry import clean_up, expire, expired_keys
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error
 from amadou_runtime.core.firing import Firing, due_components
 from amadou_runtime.core.held_events import release_or_hold
-from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.late_events import LateEvents
 from amadou_runtime.core.observer import Observer
+from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.vectorized import Fallbacks, vectorized_component
 
@@ -34,12 +35,12 @@ DROPPED = ".dropped"
 class ProcessedGroup(NamedTuple):
     """A key group after a batch."""
 
-    state: bytes | None
-    in_memory: bool
-    """`True` if the group has in-memory state, which is valid only in the current run."""
-    next_timer: int | None
-    """The event time, in microseconds, at which the group must be processed again even if no events arrive; `None` if
-    there is none."""
+    group: KeyGroup
+    """The group as it was loaded, with the batch's changes."""
+    touched: int
+    """Number of keys with events or due timers, approximately."""
+    changes: Any
+    """The changes to the group's state; see `StoredGroup.changes`."""
     outputs: dict[str, list[Any]]
     """The encoded values collected during the batch, by port."""
     counts: Counts
@@ -48,8 +49,6 @@ class ProcessedGroup(NamedTuple):
     """Number of calls to each callback, for `BatchReport.callback_calls`."""
     held: Held
     """The number of held events and their oldest event time in microseconds, by source."""
-    retired: list[str]
-    """The names of stored state that is not read until the job has specs with these names again."""
 
     def with_counts(self, **changed: Any) -> "ProcessedGroup":
         """Return this group with changed counts."""
@@ -66,17 +65,20 @@ class ReplayedGroup(NamedTuple):
     """Components' failed calls, to be repeated."""
 
 
+_NOTHING = ReplayedGroup([], [], [])
+
+
 class GroupBatch(NamedTuple):
     """One batch of one key group.
 
-    :param state: the `ProcessedGroup.state` of the previous batch
+    :param stored: the group's state after the previous batch
     :param chunks: chunks of the batch's events, in any order
     :param watermark: the batch's watermark in microseconds; `None` before the first watermark
     :param limits: the maximum event time to process, by source; see `Decision.limits`
     :param again: the dead letters to replay, if any. Replayed events are never dropped or diverted as late
     """
 
-    state: bytes | None
+    stored: StoredGroup
     chunks: Sequence[Chunk]
     watermark: int | None
     limits: Mapping[str, int] = MappingProxyType({})
@@ -142,7 +144,7 @@ class Operator:
             `evaluate` in `core.dependencies`
         :raises CallbackError: a callback failed; the entire batch is discarded
         """
-        batch = self._batch(KeyGroup(None), watermark, ())
+        batch = self._batch(KeyGroup(PackedGroup(None)), watermark, ())
         calls: dict[str, int] = {}
 
         with callbacks_of(self._job.handler):
@@ -184,14 +186,16 @@ class Operator:
         :returns: the same result as `per_event`; `None` if the state or the handler requires `per_event`
         """
         watermark = given.watermark
-        group = KeyGroup(given.state, self.run, self._job.retired)
+        group = self._group(given)
         with callbacks_of(self._job.handler):
-            group_state = group.as_columns(component)
-            if group_state is None:
-                return None
             batch = self._batch(group, watermark, ())
             subject = Subject(batch)
             runs, count, late = self._events_to_process(group, given, batch)
+            keys: set[Key] = set().union(*(run.keys for run in runs))
+            self._load(group, keys, watermark)
+            group_state = group.as_columns(component)
+            if group_state is None:
+                return None
             fired = 0
             if watermark is not None and group_state.next_timer is not None and group_state.next_timer <= watermark:
                 self.stopwatch.turn(component.name)
@@ -209,7 +213,7 @@ class Operator:
             self.stopwatch.turn()
         if group.tables:  # the handler used state other than the component's
             return None
-        return self._processed(group, batch, count, late, fired, calls, group_state.next_timer)
+        return self._processed(group, batch, count, late, fired, calls, len(keys) + fired)
 
     def per_event(self, given: GroupBatch) -> ProcessedGroup:
         """Process one batch, callback by callback.
@@ -227,28 +231,27 @@ class Operator:
             raise callback_error(error, handler=name, callback=error.spec, key=error.key, watermark=reached)
 
     def _per_event(self, given: GroupBatch) -> ProcessedGroup:
-        group, callbacks = KeyGroup(given.state, self.run, self._job.retired), self._callbacks
-        watermark, again = given.watermark, given.again
-        timers = group.timers
-        for timer in () if again is None else again.timers:
-            timers.add(*timer)
-        failed = [] if again is None else again.calls
-        due = timers.due(watermark)
+        group, callbacks = self._group(given), self._callbacks
+        watermark, again = given.watermark, given.again or _NOTHING
         touched: set[Key] = set()
         batch = self._batch(group, watermark, touched)
-        batch.is_replay = again is not None
+        batch.is_replay = given.again is not None
         runs, count, late = self._events_to_process(group, given, batch)
-        left = group.left_otherwise(callbacks.declared)
+        failed, timers = again.calls, group.timers
+        touched.update(*(run.keys for run in runs), (call.key for call in failed), (key for key, *_ in again.timers))
+        left = self._load(group, touched, watermark)
+        for timer in again.timers:
+            timers.add(*timer)
+        due = timers.due(watermark)
         self._to_per_key_state(group, Subject(batch))
         component_timers = due_components(group, watermark)
         with_ttl = self._with_ttl()
         expired = expired_keys(with_ttl, group, watermark) if with_ttl else {}
-        touched.update(*map(timers.at, due), *(run.keys for run in runs), *expired.values())
-        touched.update(*component_timers.values(), (call.key for call in failed))
+        touched.update(*map(timers.at, due), *expired.values(), *component_timers.values())
         subject = Subject(batch)
         self._renew(left, group, subject, touched)
         for call in failed:
-            separate = self._batch(KeyGroup(None), call.watermark, (call.key,))
+            separate = self._batch(KeyGroup(PackedGroup(None)), call.watermark, (call.key,))
             separate.keeper = None
             callbacks.call_again(call, subject, separate)
         firing = Firing(callbacks, subject, due, component_timers)
@@ -269,9 +272,28 @@ class Operator:
         self.stopwatch.turn()
         clean_up(with_ttl, expired, subject)
         self._store(group, runs, batch)
-        times = [time for time in (group.next_time(), *clean_up_times(with_ttl, group)) if time is not None]
-        late = late if again is None else 0
-        return self._processed(group, batch, count, late, fired, calls, min(times, default=None))
+        late = 0 if batch.is_replay else late
+        return self._processed(group, batch, count, late, fired, calls, len(touched))
+
+    def _group(self, given: GroupBatch) -> KeyGroup:
+        group = KeyGroup(given.stored, self.run, self._job.retired)
+        group.lives = self._lives()
+        return group
+
+    def _load(self, group: KeyGroup, keys: set[Key], watermark: int | None) -> list[Component]:
+        """Load the state that a batch needs: for a declared component with a new structure, the state of all keys.
+
+        :returns: the declared components with a new structure
+        """
+        group.load(keys, watermark)
+        left = group.left_otherwise(self._callbacks.declared)
+        if left:
+            group.stored.load_all(group)
+        return left
+
+    def _lives(self) -> dict[str, int]:
+        """Return the time to live of each spec that has one, in microseconds."""
+        return {spec.name: spec.ttl // MICROSECOND for spec in self._with_ttl()}
 
     def _events_to_process(self, group: KeyGroup, given: GroupBatch, batch: Batch) -> tuple[list[Run], int, int]:
         """Return the events to process, the number of all events, and the number of late events dropped or diverted."""
@@ -293,15 +315,16 @@ class Operator:
         late: int,
         fired: int,
         calls: dict[str, int],
-        next_timer: int | None,
+        touched: int,
     ) -> ProcessedGroup:
         for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
-        if group.retired and next_timer is None:
-            next_timer = END_OF_TIME  # so that the group is processed once a job has the spec again
         held = group.waiting()
+        group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
+        group.lives = self._lives()  # a callback may have created a component
+        changes = group.stored.changes(group)
         counts = Counts(
             events=events,
             late=late,
@@ -309,13 +332,11 @@ class Operator:
             timers_set=group.timers.added,
             timers_fired=fired,
             counters=batch.counts,
-            keys=len(group),
-            timers_pending=group.pending,
+            keys=changes.keys,
+            timers_pending=changes.pending,
             held=held_counts(held),
         )
-        group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}
-        state = group.pack()  # also removes components without stored state from `in_memory`
-        return ProcessedGroup(state, bool(group.in_memory), next_timer, outputs, counts, calls, held, group.retired)
+        return ProcessedGroup(group, touched, changes, outputs, counts, calls, held)
 
     def _to_per_key_state(self, group: KeyGroup, subject: Subject) -> None:
         """Convert key-group state back to per-key state, except for unknown components that are not due."""

@@ -19,11 +19,13 @@ from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_fai
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, Watermark, newest_of
+from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.plugins.run_hooks import RunHooks
 
 _logger = logging.getLogger("amadou")
@@ -67,7 +69,7 @@ class Embedded:
     """
 
     def __init__(self, job: Job) -> None:
-        self.state: bytes | None = None
+        self.state = EmbeddedState()
         self.letters = LetterCount()
         handler = handler_for(job)
         if handler is not job.handler:
@@ -88,6 +90,7 @@ class Embedded:
     def begin(self, run: str) -> None:
         """Start a new run. The in-memory state of the previous run is lost."""
         self._operator.run = run
+        self.state.begin(run)
 
     @_without_garbage_collection()
     def process(
@@ -132,21 +135,23 @@ class Embedded:
         began = perf_counter()
         evaluation = self._operator.evaluate(dependency_state, newest_of(newest), oldest, number, watermark)
         decision = evaluation.decision
-        processed = self._operator.process(GroupBatch(self.state, chunks, watermark, decision.limits))
+        processed = self._operator.process(GroupBatch(GroupByKey(self.state), chunks, watermark, decision.limits))
         check_held(self._job, processed.held, decision.down)
         stages["processing"] = perf_counter() - began
         total = Counts.total([*counts, processed.counts])
         keyed = {"key_event": sum(total.records.values())} if total.records else {}
         calls = sum_counts((keyed, evaluation.calls, processed.calls))
         self.letters = self.letters.then(self._job, calls, self._take_failures())
-        self.state = processed.state
+        written = self.state.store(processed.changes)
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         seconds_by_callback = sum_counts(watch.take() for watch in watches)
         outputs = together(({DEAD_LETTERS: letters} if letters else {}, evaluation.outputs, processed.outputs))
         total = attrs.evolve(
             total,
             outputs={port: len(encoded_values) for port, encoded_values in outputs.items()},
-            state_bytes=len(processed.state or b""),
+            state_bytes_written=written,
+            state_entries=self.state.entries,
+            state_bytes=self.state.size,
         )
         return BatchResult(total, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
 

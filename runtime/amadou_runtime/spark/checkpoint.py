@@ -15,7 +15,7 @@ from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files
 
 _FILE = "amadou.json"
-_FORMAT = 2
+_FORMAT = 3
 
 
 @attrs.frozen
@@ -26,6 +26,7 @@ class CheckpointMetadata:
     :param run: id of the checkpoint, assigned when the checkpoint is created; see `SinkBatch`
     :param key_groups: number of key groups, fixed by the first run
     :param key_ranges: number of key ranges, fixed by the first run
+    :param state: the store of the state, `"groups"` or `"log"`, fixed by the first run
     :param specs: all structures that each state spec has had, by spec name; see `core.state_schema`
     :param streams: names of the Spark streams that earlier runs have read
     """
@@ -34,6 +35,7 @@ class CheckpointMetadata:
     run: str
     key_groups: int
     key_ranges: int
+    state: str
     specs: Known
     streams: list[str]
 
@@ -55,7 +57,9 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
-        identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, {}, [])
+        identity = CheckpointMetadata(
+            job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, store_of(job), {}, []
+        )
         keep(files, identity)
     else:
         identity = _read(checkpoint, stored)
@@ -64,6 +68,11 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
         check_returned(checkpoint, job.sources, ever, last)
     streams = sorted({*identity.streams, *(stream for stream, offset in read.items() if offset != "-")})
     return attrs.evolve(identity, specs=with_structures(identity.specs, specs), streams=streams)
+
+
+def store_of(job: Job) -> str:
+    """Return the store for a new checkpoint."""
+    return "groups" if job.state == "auto" else job.state
 
 
 def keep(files: Files, identity: CheckpointMetadata) -> None:
@@ -99,6 +108,12 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[
         raise CheckpointError(
             checkpoint,
             f"key_groups is {job.key_groups}, but was {identity.key_groups} in the first run. Change it back",
+        )
+    if job.state not in ("auto", identity.state):
+        raise CheckpointError(
+            checkpoint,
+            f"its state is on the store {identity.state!r}, but the job has state={job.state!r}. Set state to "
+            f"{identity.state!r} or 'auto', or use a new checkpoint directory",
         )
     problem = state_problem(job, identity.specs, specs)
     if problem is not None:

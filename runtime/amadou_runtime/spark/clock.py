@@ -250,7 +250,9 @@ class RunClock:
         try:
             kept = json.loads(text)
             self._watermark.load(kept["watermark"])
-            self.ranges = {int(number): RangeStatus(*status) for number, status in kept["ranges"].items()}
+            ranges = {int(number): RangeStatus(*status) for number, status in kept["ranges"].items()}
+            # A view counts once a batch of this run has opened it: the views of an earlier run are usually removed.
+            self.ranges = {number: attrs.evolve(status, view_bytes=0) for number, status in ranges.items()}
             self._dependency_state = _bytes(kept["dependency_state"])
             self.letters = LetterCount(**kept["letters"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -1,17 +1,16 @@
-"""Key ranges: for each range of key groups, Spark stores one state and one timeout."""
+"""Key ranges: for each range of key groups, Spark stores one state and makes one call per batch."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
-from amadou.errors import StateDecodeError
-from amadou_runtime.core.dependencies import Held, all_held
+from amadou import Counts
+from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.events import Chunk
-from amadou_runtime.core.key_group import OTHER_RELEASE
+from amadou_runtime.core.key_group import GroupChanges, StoredGroup
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, ReplayedGroup
-from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
 RANGES_PER_PARTITION = 8
 """Number of key ranges per shuffle partition in a new checkpoint. Spark makes one call, with the overhead of pandas,
@@ -19,24 +18,10 @@ for each range that a batch touches. So more ranges make batches slower. With fe
 touches few keys writes more state.
 """
 
-_VERSION = 4
-
 
 def range_count(key_groups: int, partitions: int) -> int:
     """Return the number of ranges into which the first run on a checkpoint divides the key groups."""
     return min(key_groups, RANGES_PER_PARTITION * partitions)
-
-
-class KeptGroup(NamedTuple):
-    """A stored key group between two batches; see `ProcessedGroup`."""
-
-    state: bytes
-    next_timer: int | None
-    keys: int
-    pending: int
-    in_memory: bool
-    held: Held
-    retired: list[str]
 
 
 @attrs.frozen
@@ -45,16 +30,88 @@ class RangeStatus:
 
     :param keys: number of keys that have state or timers
     :param timers_pending: number of pending timers
+    :param entries: number of stored entries; see `Counts.state_entries`
     :param state_bytes: size of the stored state in bytes
+    :param view_bytes: space that the local view occupies, in bytes
     :param next_timer: event time of the next timer, in microseconds; Spark must call the range again for this timer
     :param held: number of held events and their oldest event time in microseconds, by source
     """
 
     keys: int
     timers_pending: int
+    entries: int
     state_bytes: int
+    view_bytes: int
     next_timer: int | None
     held: Held
+
+    @property
+    def needs_calls(self) -> bool:
+        """`True` if Spark must call the range again even if no data arrives."""
+        return self.next_timer is not None or bool(self.held)
+
+
+class StoreResult(NamedTuple):
+    """Result of storing a key range.
+
+    :param status: status of the range after the batch
+    :param counts: counts of the batch that concern the store
+    :param rebuild_seconds: time taken to rebuild or compact the local view
+    """
+
+    status: RangeStatus
+    counts: Counts
+    rebuild_seconds: float = 0.0
+
+
+class GroupStatus(NamedTuple):
+    """Status of a key group between two batches.
+
+    :param keys: number of keys that have state or timers
+    :param pending: number of pending timers
+    :param has_in_memory: `True` if the group has in-memory state
+    :param held: number of held events and their oldest event time in microseconds, by source
+    :param retired: names of state that is retained but not read, because the job no longer has specs with these names
+    """
+
+    keys: int
+    pending: int
+    has_in_memory: bool
+    held: Held
+    retired: list[str]
+
+    @classmethod
+    def of(cls, changes: GroupChanges, held: Held) -> "GroupStatus":
+        """Return the status of a group after a batch."""
+        return cls(changes.keys, changes.pending, changes.has_in_memory, held, changes.retired)
+
+    def is_called(self, operator: Operator, limits: Mapping[str, int], *, has_kept_memory: bool) -> bool:
+        """Return `True` if a key group must be processed in a batch that has neither events nor timers for the group.
+
+        :param has_kept_memory: `True` if the in-memory state is still available
+        """
+        freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in self.held.items())
+        is_back = any(name not in operator.retired for name in self.retired)
+        return freed or is_back or (self.has_in_memory and not has_kept_memory)
+
+
+class StoredRange(Protocol):
+    """The key groups of a range in a store."""
+
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterable[int]:
+        """Return the numbers of the groups that must be processed even without events."""
+
+    def group(self, number: int) -> StoredGroup:
+        """Return a key group's state, including the changes that the range has taken."""
+
+    def take(self, number: int, processed: ProcessedGroup) -> None:
+        """Take the changes of a processed group."""
+
+    def replace(self, number: int, packed: bytes | None) -> None:
+        """Replace the state of a key group.
+
+        :param packed: the new state as one value; see `PackedGroup`. `None` for no state
+        """
 
 
 class KeyRange:
@@ -63,21 +120,11 @@ class KeyRange:
     There are many key groups so that the subjects of one key group fit into the CPU cache while the key group
     is processed. There are few ranges, since Spark needs a separate call for each range.
 
-    A range is stored, compressed, as ``[version, {group: [state, next timer, keys, pending timers, flag for in-memory
-    state, held events, retired names]}, run that stored the range]``.
+    :param stored: the range in its store
     """
 
-    def __init__(self, stored: bytes | None) -> None:
-        self._groups: dict[int, KeptGroup] = {}
-        self._run: str | None = None
-        """The run that stored the range."""
-        if stored is not None:
-            version, *rest = unpack_compressed(stored)
-            if version != _VERSION:
-                why = f"this release reads only version {_VERSION} of a key range's state"
-                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-            groups, self._run = rest
-            self._groups = {group: KeptGroup(*kept) for group, kept in groups.items()}
+    def __init__(self, stored: StoredRange) -> None:
+        self._stored = stored
 
     def process(
         self,
@@ -97,22 +144,12 @@ class KeyRange:
         by_group: dict[int, list[Chunk]] = {}
         for group, chunk in events:
             by_group.setdefault(group, []).append(chunk)
-        for group, kept in self._groups.items():
-            if self._is_called(kept, operator, watermark, limits):
-                by_group.setdefault(group, [])
-        processed = {
+        for group in self._stored.called(operator, watermark, limits):
+            by_group.setdefault(group, [])
+        return {
             group: self._process_group(operator, group, chunks, watermark, limits)
             for group, chunks in sorted(by_group.items())
         }
-        self._run = operator.run
-        return processed
-
-    def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
-        """Return `True` if a key group must be processed in a batch that has no events for the group."""
-        due = watermark is not None and kept.next_timer is not None and kept.next_timer <= watermark
-        freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in kept.held.items())
-        is_back = any(name not in operator.retired for name in kept.retired)
-        return due or freed or is_back or (kept.in_memory and self._run != operator.run)
 
     def replay(
         self,
@@ -133,31 +170,8 @@ class KeyRange:
     def _process_group(self, operator: Operator, group: int, *given: Any) -> ProcessedGroup:
         """Process one batch in a key group.
 
-        :param given: the fields of the `GroupBatch` after `state`
+        :param given: the fields of the `GroupBatch` after `stored`
         """
-        kept = self._groups.pop(group, None)
-        after = operator.process(GroupBatch(kept and kept.state, *given))
-        if after.state is not None:
-            figures = after.next_timer, after.counts.keys, after.counts.timers_pending
-            self._groups[group] = KeptGroup(after.state, *figures, after.in_memory, after.held, after.retired)
-        return after
-
-    def status(self, stored: bytes | None) -> RangeStatus:
-        """Return the status of the range.
-
-        :param stored: the packed range; see `pack`
-        """
-        groups = self._groups.values()
-        return RangeStatus(
-            sum(kept.keys for kept in groups),
-            sum(kept.pending for kept in groups),
-            len(stored or b""),
-            min((kept.next_timer for kept in groups if kept.next_timer is not None), default=None),
-            all_held(kept.held for kept in groups),
-        )
-
-    def pack(self) -> bytes | None:
-        """Return the range in its stored form; `None` if the range is empty."""
-        if not self._groups:
-            return None
-        return pack_compressed([_VERSION, {group: list(kept) for group, kept in self._groups.items()}, self._run])
+        processed = operator.process(GroupBatch(self._stored.group(group), *given))
+        self._stored.take(group, processed)
+        return processed

@@ -21,15 +21,16 @@ from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.groups_stage import on_groups
 from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
-from amadou_runtime.spark.session import own_session
+from amadou_runtime.spark.session import check_log_store, own_session
 from amadou_runtime.spark.spark_errors import without_plans
-from amadou_runtime.spark.stateful_stage import RESULT, STATE, StatefulStage
+from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup
 
@@ -154,13 +155,8 @@ def run_query(
 ) -> RunningJob:
     """Connect the stages and start the query."""
     running.payload = stage.payload
-    results = (
-        reduce(lambda left, right: left.unionByName(right), keyed)
-        .withWatermark("event_time", "0 seconds")
-        .groupBy("range")
-        .applyInPandasWithState(stage.__call__, RESULT, STATE, "update", "EventTimeTimeout")
-        .mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
-    )
+    rows = reduce(lambda left, right: left.unionByName(right), keyed).withWatermark("event_time", "0 seconds")
+    results = _stateful(rows, stage, identity).mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
     writer = (
         results.writeStream.queryName(identity.job)
         .outputMode("update")
@@ -173,6 +169,16 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
+
+
+def _stateful(rows: Any, stage: StatefulStage, identity: CheckpointMetadata) -> Any:
+    """Return the results of the stateful stage, with the state on the checkpoint's store."""
+    if identity.state == "groups":
+        return on_groups(rows, stage)
+    check_log_store()
+    from amadou_runtime.spark.log.stage import on_log  # needs pyspark
+
+    return on_log(rows, stage, identity.run)
 
 
 def _temporary() -> str:

@@ -17,6 +17,7 @@ from amadou.errors import AmadouError, RunError
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
+from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
 from amadou_runtime.core.ports import port_codec, sink_of
 from amadou_runtime.core.progress import Progress
@@ -79,6 +80,7 @@ class RunningJob:
         self._started = time.monotonic()
         self._dropped = DroppedWarning(job, replays=replays)
         self._held_back = HeldBackWarning(job)
+        self._large_state = LargeStateWarning(job)
         self._partitions: Sequence[PartitionReport] = clock.reports()
         self._summary = RunSummary(job.name, counts=self._counts(Counts()), watermark=self._watermark())
         self._recent: list[tuple[float, int]] = [(self._started, 0)]
@@ -211,7 +213,8 @@ class RunningJob:
                 results.callback_calls,
                 down,
                 self._clock.reports(),
-            )
+            ),
+            identity.state,
         )
         self._done = number
         if self._on_batch is not None:
@@ -279,7 +282,9 @@ class RunningJob:
             batch,
             keys=sum(status.keys for status in ranges),
             timers_pending=sum(status.timers_pending for status in ranges),
+            state_entries=sum(status.entries for status in ranges),
             state_bytes=sum(status.state_bytes for status in ranges),
+            state_view_bytes=sum(status.view_bytes for status in ranges),
             held=held_counts(all_held(status.held for status in ranges)),
         )
 
@@ -287,11 +292,12 @@ class RunningJob:
         micros = self._clock.watermark
         return None if micros is None else from_micros(micros)
 
-    def _note(self, batch: BatchReport) -> None:
+    def _note(self, batch: BatchReport, store: str) -> None:
         self._summary = self._summary.with_batch(batch)
         self._partitions = batch.partitions
         self._dropped.look(batch)
         self._held_back.look(batch)
+        self._large_state.look(batch, store)
         for name, keys in batch.counts.counters.items():
             for end, message in _LOSSES.items():
                 if name.endswith(end):

@@ -131,9 +131,25 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
 
 def check_pyspark() -> None:
     """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed."""
-    missing = [name for name in ("pyspark", "pandas", "pyarrow") if importlib.util.find_spec(name) is None]
+    _check_installed("the Spark engine", "pyspark", "pandas", "pyarrow")
+
+
+def check_log_store() -> None:
+    """Raise a `PlatformError` unless the packages that the log store needs are installed."""
+    _check_installed('the store "log"', "lmdb", "google.protobuf")
+
+
+def _check_installed(what: str, *modules: str) -> None:
+    missing = [name for name in modules if not _is_installed(name)]
     if missing:
-        raise PlatformError(f"the Spark engine needs {', '.join(missing)}: run pip install 'amadou[spark]'")
+        raise PlatformError(f"{what} needs {', '.join(missing)}: run pip install 'amadou[spark]'")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # of the parent package
+        return False
 
 
 def check_java() -> str:

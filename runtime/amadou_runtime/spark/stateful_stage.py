@@ -4,9 +4,9 @@ A failing callback does not fail its task: the stage sends the error to the driv
 error to the user. Spark therefore does not retry the task; a retry would fail, too.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
@@ -19,53 +19,68 @@ from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import unpack_compressed
-from amadou_runtime.spark.key_range import KeyRange, RangeStatus
+from amadou_runtime.spark.key_range import KeyRange, StoredRange, StoreResult
 from amadou_runtime.spark.keying_stage import REPORT_RANGE
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary, error_fields
-from amadou_runtime.spark.timeouts import set_timeout
-from amadou_runtime.spark.worker_end import end_with_spark
 
 RESULT = "result binary"
-STATE = "state binary"
+
+
+class RangeState(Protocol):
+    """Spark's state of a key range during one call."""
+
+    def load(self, run: str) -> StoredRange:
+        """Return the range that is stored.
+
+        :param run: the id of the current run
+        """
+
+    def store(self) -> StoreResult:
+        """Store the changes that the range from `load` has taken. Make Spark call the range again if it has timers; see
+        `timeouts`.
+        """
 
 
 @attrs.frozen
 class StatefulStage:
-    """Loads a key range from Spark's state, processes a batch with the operator core, and stores the key range.
-
-    Also sets the range's timeout; see `timeouts`.
+    """Loads a key range from Spark's state, processes a batch with the operator core, and stores the key range. The
+    modules `groups_stage` and `log.stage` connect this stage with Spark's operators.
     """
 
     payload: Payload
 
-    def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+    def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
+        """Process a key range's rows, and return a data frame with the packed `Summary`. The rows of `REPORT_RANGE` are
+        returned unchanged.
+        """
         import pandas as pd
 
         chunks = [chunk for frame in frames for chunk in frame["chunk"].tolist()]
-        if key[0] == REPORT_RANGE:
-            yield pd.DataFrame({"result": chunks})
-            return
-        try:
-            summary = self._process(int(key[0]), chunks, state)
-        except AmadouError as error:
-            summary = Summary(error=error_fields(error))
-        yield pd.DataFrame({"result": [summary.pack()]})
+        if number != REPORT_RANGE:
+            try:
+                summary = self._process(number, chunks, state)
+            except AmadouError as error:
+                summary = Summary(error=error_fields(error))
+            chunks = [summary.pack()]
+        return pd.DataFrame({"result": chunks})
 
-    def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
+    def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
         """Process a key range's rows, and store the range's state.
 
         :raises AmadouError: the batch failed
         """
-        stored = state.get[0] if state.exists else None
-        key_range = KeyRange(stored)
-        summary = self._batch(self.payload.load().opened(), key_range, number, packed)
-        summary.ranges = {number: self._store(key_range, stored, state)}
+        worker = self.payload.load().opened()
+        began = perf_counter()
+        summary = self._batch(worker, state.load(worker.operator.run), number, packed)
+        result = state.store()
+        summary.add_stored(number, result)
+        summary.stage_seconds["processing"] = perf_counter() - began - result.rebuild_seconds
         return summary
 
-    def _batch(self, worker: Worker, key_range: KeyRange, number: int, packed: list[bytes]) -> Summary:
-        began = perf_counter()
+    def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
+        key_range = KeyRange(stored)
         time = BatchTime.of_task()
         worker.operator.take_failures()
         worker.operator.stopwatch.take()  # workers are reused, and a failed batch leaves its times here
@@ -78,26 +93,10 @@ class StatefulStage:
         return Summary(
             outputs=together((evaluation.outputs, *(processed.outputs for processed in given))),
             counts=Counts.total([processed.counts for processed in given]),
-            stage_seconds={"processing": perf_counter() - began},
             callback_seconds=worker.operator.stopwatch.take(),
             callback_calls=sum_counts((evaluation.calls, *(processed.calls for processed in given))),
             failures=worker.operator.take_failures(),
         )
-
-    def _store(self, key_range: KeyRange, stored: bytes | None, state: Any) -> RangeStatus:
-        """Store a key range in Spark's state and set its timeout.
-
-        :param stored: the packed key range that is currently in Spark's state
-        """
-        kept = key_range.pack()
-        if kept is not None:
-            state.update((kept,))
-        elif stored is not None:
-            state.remove()
-        status = key_range.status(kept)
-        if status.next_timer is not None or status.held:
-            set_timeout(state)
-        return status
 
     def _evaluate(
         self, worker: Worker, time: BatchTime, newest: dict[str, int], oldest: dict[str, int], number: int
@@ -133,6 +132,3 @@ def _unpacked(
         else:
             chunks += [(group, Chunk(source, first, events)) for group, events in second.items()]
     return chunks, newest, oldest, again
-
-
-end_with_spark()

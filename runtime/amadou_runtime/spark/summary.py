@@ -10,7 +10,7 @@ from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.key_range import RangeStatus
+from amadou_runtime.spark.key_range import RangeStatus, StoreResult
 
 
 @attrs.define
@@ -52,6 +52,13 @@ class Summary:
         counts = Counts(*fields.pop("counts"))
         ranges = {number: RangeStatus(*status) for number, status in fields.pop("ranges", {}).items()}
         return cls(counts=counts, ranges=ranges, **fields)
+
+    def add_stored(self, number: int, result: StoreResult) -> None:
+        """Add the result of storing a key range."""
+        self.ranges[number] = result.status
+        self.counts = Counts.total((self.counts, result.counts))
+        if result.rebuild_seconds:
+            self.stage_seconds["rebuilding"] = result.rebuild_seconds
 
     def merge(self, other: "Summary") -> None:
         """Add other results of the same batch to this summary. Outputs are not added."""

@@ -8,7 +8,8 @@ count batches, one millisecond per batch:
 1. The rows of batch N have an event time of N + 2 milliseconds (`batch_event_time`). Spark's watermark thus advances
    with each batch that has data, regardless of the events' times.
 2. A range with timers sets its timeout to Spark's current watermark (`set_timeout`). In the next batch with a higher
-   Spark watermark, Spark calls the range, with or without rows.
+   Spark watermark, Spark calls the range, with or without rows. On the store *log*, a range has Spark timers instead of
+   a timeout (`set_timer`).
 3. After a batch with data, Spark plans a no-data batch, since Spark's watermark has advanced. The no-data batch fires
    the timers that have become due. If a run ended before its no-data batch, Spark would skip this batch after a
    restart. To prevent this, a new run calls `plan_due_batch`, which writes the offsets of the no-data batch, as Spark
@@ -40,6 +41,16 @@ def batch_event_time(number: int) -> int:
 def set_timeout(state: Any) -> None:
     """Make Spark call a key range in the next batch with a higher Spark watermark."""
     state.setTimeoutTimestamp(max(state.getCurrentWatermarkMs(), 1))  # Spark rejects zero
+
+
+def set_timer(handle: Any, times: Any) -> None:
+    """Make Spark call a key range on the store *log* in the next batch with a higher Spark watermark. Spark removes the
+    timer when it fires.
+
+    :param handle: Spark's `StatefulProcessorHandle`
+    :param times: Spark's `TimerValues`
+    """
+    handle.registerTimer(times.getCurrentWatermarkInMs() + 1)  # a timer fires when the watermark reaches its time
 
 
 class WakeUp(NamedTuple):

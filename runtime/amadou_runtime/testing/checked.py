@@ -7,7 +7,10 @@ amadou or in the component: the test run raises a `VectorizedPathError`.
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from amadou import Component, Job
+import attrs
+
+from amadou import Component, Job, Key
+from amadou.engine import StateTable
 from amadou.errors import VectorizedPathError
 from amadou.text import shown_error
 from amadou_runtime.core.failure import shown_traceback
@@ -15,6 +18,7 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.vectorized import batch_keying
 from amadou_runtime.testing.difference import first_difference
 from amadou_runtime.testing.scripted import ScriptedEvent, scripted
@@ -46,36 +50,86 @@ class CheckedOperator(Operator):
     def __init__(self, job: Job, observer: Observer) -> None:
         super().__init__(job, observer)
         self._in_runs = None if self.vectorized_component is None else Operator(job)
-        self._left: tuple[bytes | None, bytes | None] = None, None
-        """State after the last batch, on the per-event path and on the vectorised path."""
+        self._left: tuple[_State, bytes | None] | None = None
+        """State after the last batch: the state that the per-event path left, and the packed group that the vectorised
+        path left.
+        """
 
     def process(self, given: GroupBatch) -> ProcessedGroup:
         in_runs, component = self._in_runs, self.vectorized_component
         if in_runs is None or component is None or given.again is not None:
             return self.per_event(given)
         in_runs.run = self.run
-        before = given._replace(state=self._left[1]) if given.state == self._left[0] else given
+        before, packed = self._state_before(given, component)
         reference = _outcome(lambda: self.per_event(given))
-        vectorized = _outcome(lambda: in_runs.vectorized(component, before))
-        _compare(component.name, vectorized, reference, lambda processed: _fields(processed, component))
+        vectorized = _outcome(lambda: in_runs.vectorized(component, given._replace(stored=PackedGroup(packed))))
+        left = before if isinstance(reference, Exception) else before.updated(reference.group)
+
+        def fields(processed: ProcessedGroup) -> dict[str, Any]:
+            state = left if processed is reference else _State.of(processed.group, component)
+            return _fields(processed, component, state)
+
+        _compare(component.name, vectorized, reference, fields)
         processed = _result(reference)
-        left = vectorized if isinstance(vectorized, ProcessedGroup) else processed
-        self._left = processed.state, left.state
+        self._left = (left, vectorized.changes.packed) if isinstance(vectorized, ProcessedGroup) else None
         return processed
 
+    def _state_before(self, given: GroupBatch, component: Component) -> tuple["_State", bytes | None]:
+        """Return the stored state, and the packed group from which the vectorised path continues: the group that it
+        left itself, unless the stored state is not the state that the per-event path left.
+        """
+        group = KeyGroup(given.stored, self.run)
+        given.stored.load_all(group)
+        before = _State.of(group, component)
+        if self._left is not None and self._left[0] == before:
+            return before, self._left[1]
+        return before, packed_group(group)
 
-def _fields(processed: ProcessedGroup, component: Component) -> dict[str, Any]:
+
+@attrs.frozen
+class _State:
+    """A component's state and timers, by key, and the held events, by source."""
+
+    packed: dict[Key, bytes]
+    next_timers: dict[Key, int]
+    held: dict[str, list[Any]]
+
+    @classmethod
+    def of(cls, group: KeyGroup, component: Component) -> "_State":
+        """Return the state of a group that is loaded completely."""
+        group.by_subject(component)
+        table = group.tables.get(component.name) or StateTable({})
+        held = {source: group.held_events(source) for source in group.held}
+        return cls(dict(table.packed), dict(table.next_timers), held)
+
+    def updated(self, group: KeyGroup) -> "_State":
+        """Return the state after a batch.
+
+        :param group: the group after the batch, with the state of the keys that the batch loaded
+        """
+        after = _State({}, {}, {source: group.held_events(source) for source in group.held})
+        for key in self.packed.keys() - set(filter(group.stored.has_loaded, self.packed)):
+            after.packed[key] = self.packed[key]
+            if key in self.next_timers:
+                after.next_timers[key] = self.next_timers[key]
+        for table in group.tables.values():
+            after.packed.update(table.packed)
+            after.next_timers.update(table.next_timers)
+        return after
+
+
+def _fields(processed: ProcessedGroup, component: Component, state: _State) -> dict[str, Any]:
     """Return a batch's results by name. State is returned in readable form, since equal state, such as an exact sum,
     can be stored in different forms.
     """
-    group = KeyGroup(processed.state)
-    group.by_subject(component)
-    state = {
-        f"{name} of {key!r}": [component.shown_value(key, value), table.next_timers.get(key)]
-        for name, table in group.tables.items()
-        for key, value in zip(table.packed, table.unpacked(), strict=True)
+    fields = processed._asdict()
+    del fields["group"], fields["changes"], fields["touched"]
+    values = zip(state.packed, StateTable(state.packed).unpacked(), strict=True)
+    shown = {
+        f"{component.name} of {key!r}": [component.shown_value(key, value), state.next_timers.get(key)]
+        for key, value in values
     }
-    return processed._asdict() | {"state": state}
+    return fields | {"state": shown}
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

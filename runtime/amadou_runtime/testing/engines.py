@@ -14,8 +14,10 @@ from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.failure import cannot_travel
 from amadou_runtime.core.keying import KeyedSource, Keying
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.packed_group import in_fixed_order
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
+from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
 from amadou_runtime.testing.difference import difference
 from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
@@ -67,10 +69,10 @@ class ScriptedResult:
     :param dropped: number of late events that were dropped
     :param trace: raw trace entries of the callbacks
     :param newest: the newest event times in the batch, by source and partition
-    :param state: the key group's state after the batch
     :param held: number of events held after the batch, and the oldest event time among them, by source
     :param dependency_state: see `Decision.state`
     :param letter_count: counts of callback calls and failures after the batch
+    :param state: the key group's state after the batch, in a fixed order; only for comparing engines
     """
 
     letters: list[Any]
@@ -78,10 +80,10 @@ class ScriptedResult:
     dropped: int
     trace: list[RawEntry]
     newest: Newest
-    state: bytes | None
     held: Held
     dependency_state: bytes | None
     letter_count: LetterCount
+    state: bytes | None = None
 
 
 class ScriptEngine(Protocol):
@@ -89,6 +91,9 @@ class ScriptEngine(Protocol):
 
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
         """Process one batch."""
+
+    def state(self) -> bytes | None:
+        """Return the key group's state after the last batch as one value; `None` if there is no state."""
 
     def restart(self, job: Job) -> None:
         """Restart with the stored state.
@@ -115,7 +120,7 @@ class EmbeddedEngine:
 
     def process(self, batch: ScriptedBatch) -> ScriptedResult:
         if batch.put is not None:
-            self._engine.state = batch.put or None
+            self._engine.state = EmbeddedState.of(batch.put or None)
         if batch.crash_after is not None:
             self._crash(batch, batch.crash_after)
             batch = batch.after_crash()
@@ -127,11 +132,13 @@ class EmbeddedEngine:
             result.counts.dropped,
             self._trace.take(),
             result.newest,
-            self._engine.state,
             result.processed.held,
             result.evaluation.decision.state,
             self._engine.letters,
         )
+
+    def state(self) -> bytes | None:
+        return self._engine.state.packed()
 
     def _process(self, batch: ScriptedBatch) -> BatchResult:
         self._engine.begin(batch.run)
@@ -161,11 +168,11 @@ class EmbeddedEngine:
         self._engine = _TracedEngine(_for_worker(self._job), self._trace)
 
     def _crash(self, batch: ScriptedBatch, after: int) -> None:
-        before = self._engine.state
+        before = self._engine.state.packed()
         self._trace.crash_after = after
         with suppress(SimulatedCrash):
             self._process(batch)
-        self._engine.state = before
+        self._engine.state = EmbeddedState.of(before)
         self._begin_again()
 
 
@@ -194,13 +201,19 @@ class BothEngines:
         embedded, spark = (_outcome(engine, batch) for engine in (self._embedded, self._spark))
         if isinstance(embedded, AmadouError) and isinstance(spark, AmadouError):
             raise embedded
+        compared = embedded, spark
         if isinstance(embedded, ScriptedResult) and isinstance(spark, ScriptedResult):
             _level_detail(embedded.trace, spark.trace)
-        differing = difference(embedded, spark)
+            states = (in_fixed_order(engine.state()) for engine in (self._embedded, self._spark))
+            compared = attrs.evolve(embedded, state=next(states)), attrs.evolve(spark, state=next(states))
+        differing = difference(*compared)
         if differing is not None:
             raise differing
         assert isinstance(embedded, ScriptedResult)
         return embedded
+
+    def state(self) -> bytes | None:
+        return self._embedded.state()
 
     def restart(self, job: Job) -> None:
         self._embedded.restart(job)

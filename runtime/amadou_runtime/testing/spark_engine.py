@@ -15,7 +15,7 @@ from amadou.errors import RunError
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest
-from amadou_runtime.spark.checkpoint import CheckpointMetadata
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, store_of
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.key_range import RangeStatus
 from amadou_runtime.spark.keying_stage import KEYED
@@ -118,11 +118,13 @@ class SparkEngine:
             summary.counts.dropped,
             [RawEntry.of(parts) for parts in summary.trace],
             summary.newest,
-            self._state,
             held,
             self._clock.dependency_state,
             self._clock.letters,
         )
+
+    def state(self) -> bytes | None:
+        return self._state
 
     def restart(self, job: Job) -> None:
         self._stop()
@@ -148,7 +150,7 @@ class SparkEngine:
         )
         keyed = rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = CheckpointMetadata(job.name, "test", 1, 1, {}, [])
+        identity = CheckpointMetadata(job.name, "test", 1, 1, store_of(job), {}, [])
         return run_query(running, [keyed], TracedStatefulStage(payload), identity, self._checkpoint, None)
 
     def _stop(self) -> None:

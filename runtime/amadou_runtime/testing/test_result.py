@@ -9,6 +9,7 @@ from amadou.engine import DEAD_LETTERS, Batch
 from amadou.errors import PortError
 from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.testing.trace import RawEntry, TraceEntry, trace_entry
 
 
@@ -32,7 +33,7 @@ class TestResult:
         self._codecs = dict(codecs)
         self._raw = list(raw)
         self._new_from = new_from
-        self._group = KeyGroup(state)
+        self._group = KeyGroup(PackedGroup(state))
         self.watermark: datetime | None = None if watermark is None else from_micros(watermark)
         """The watermark after the last batch."""
         self.counters = dict(counters)
@@ -83,8 +84,7 @@ class TestResult:
             (source,) = dependents
         if source not in self._job.sources:
             raise ValueError(f"the job has no source {source!r}: use one of {', '.join(self._job.sources)}")
-        held = self._group.held.get(source)
-        return [] if held is None else held.events()
+        return self._group.held_events(source)
 
     def keys(self) -> list[Key]:
         """Return the keys that have state or timers."""

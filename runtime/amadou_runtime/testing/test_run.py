@@ -17,6 +17,7 @@ from amadou.event_time import END_OF_TIME, MICROSECOND, from_micros, to_micros
 from amadou.text import shown_value
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
@@ -124,6 +125,8 @@ class TestRun:
         self._dropped = 0
         self._failed: list[RawEntry] = []
         self._state: bytes | None = None
+        """The state after the last batch as one value, unless `_is_in_engine`."""
+        self._is_in_engine = False
         self._placed: bytes | None = None
         self._dependency_state: bytes | None = None
         self._letters = LetterCount()
@@ -292,7 +295,9 @@ class TestRun:
         watermark = self._watermark.follow(self._now)
         before, self._returned = self._returned, len(self._raw)
         counted = self._counts, self._dropped
-        return TestResult(self._job, self._codecs, self._raw, self._state, watermark, *counted, new_from=before)
+        return TestResult(
+            self._job, self._codecs, self._raw, self._stored_state(), watermark, *counted, new_from=before
+        )
 
     def snapshot(self) -> bytes:
         """Return a snapshot for `TestRun(snapshot=…)`: the state, timers, watermark, processing time and dead-letter
@@ -304,7 +309,7 @@ class TestRun:
         return pack(
             [
                 _SNAPSHOT,
-                self._state,
+                self._stored_state(),
                 self._watermark.to_json(),
                 self._now,
                 self._dependency_state,
@@ -321,7 +326,7 @@ class TestRun:
 
         :param lines: maximum number of lines, counted from the end; all lines by default
         """
-        result = TestResult(self._job, self._codecs, self._raw + self._failed, self._state, None, {})
+        result = TestResult(self._job, self._codecs, self._raw + self._failed, None, None, {})
         shown = "\n".join(map(str, result.trace)).splitlines()
         cut = [] if lines is None or len(shown) <= lines else [f"… {len(shown) - lines} earlier lines"]
         return "\n".join([*cut, *shown[-(lines or 0) :]]) or "no callback ran"
@@ -333,8 +338,8 @@ class TestRun:
         run at the end of the block. Use `with` in Hypothesis tests, which create many test runs.
         """
         if self._running is not None:
+            self._placed = self._stored_state() or b""
             engine, self._running = self._running, None
-            self._placed = self._state or b""
             engine.close()
 
     def __enter__(self) -> "TestRun":
@@ -362,7 +367,7 @@ class TestRun:
         _with(None, key, put)  # so that an invalid value fails here, not in the batch
 
         def place() -> None:
-            self._state = _with(self._state, key, put)
+            self._state = _with(self._stored_state(), key, put)
             self._placed = self._state or b""
 
         if self._script or self._batch:
@@ -443,7 +448,7 @@ class TestRun:
         self._last_sources = list(self._job.sources)
         trace = [self._undeliverable(encoded) for encoded in result.letters] + result.trace
         self._raw += trace
-        self._state = result.state
+        self._is_in_engine = True
         for port, sink in self._memory_sinks:
             if port not in self._codecs:  # a port of the replaced handler
                 continue
@@ -452,6 +457,12 @@ class TestRun:
         self._batches += 1
         if crash_after is not None:
             self._run = next_run(self._run)
+
+    def _stored_state(self) -> bytes | None:
+        """Return the state after the last batch as one value."""
+        if self._is_in_engine and self._running is not None:
+            self._state, self._is_in_engine = self._running.state(), False
+        return self._state
 
     def _undeliverable(self, encoded: Any) -> RawEntry:
         """Return the trace entry for a record on which `key_event` failed."""
@@ -480,11 +491,11 @@ class TestRun:
 
 def _with(state: bytes | None, key: Key, put: Callable[[Subject], Any]) -> bytes | None:
     """Return a key group's state after `put` has changed the state of a key."""
-    group = KeyGroup(state)
+    group = KeyGroup(PackedGroup(state))
     put(subject_of(group, key))
     for table in group.tables.values():
         table.store()
-    return group.pack()
+    return packed_group(group)
 
 
 def _for_test(job: Job, handler: Handler | type[Handler] | None, params: Mapping[str, str]) -> Job:

@@ -11,13 +11,14 @@ from amadou.errors import AmadouError
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import Operator
+from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.key_range import KeptGroup, KeyRange
+from amadou_runtime.spark.key_range import StoredRange
 from amadou_runtime.spark.keying_stage import REPORT_RANGE, KeyingStage, Rows, order_of
 from amadou_runtime.spark.modules import loads
 from amadou_runtime.spark.payload import Worker
 from amadou_runtime.spark.spread import range_numbers
-from amadou_runtime.spark.stateful_stage import StatefulStage
+from amadou_runtime.spark.stateful_stage import RangeState, StatefulStage
 from amadou_runtime.spark.summary import Summary, error_fields
 from amadou_runtime.spark.worker_end import end_with_spark
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
@@ -85,55 +86,54 @@ class ScriptedKeyingStage(KeyingStage):
                 rows.add(REPORT_RANGE, Summary(letters=letters).pack())
 
 
-class TracedKeyRange(KeyRange):
-    """A key range with a single key group. In every batch that has a watermark, the key group is processed even without
-    events.
+class TracedRange:
+    """The only key range of a test run, with one key group; see `StoredRange`. In every batch that has a watermark, the
+    key group is processed even without events.
     """
 
-    @classmethod
-    def of_group(cls, state: bytes) -> "TracedKeyRange":
-        """Return a range whose key group has the state that a script has set.
+    def __init__(self, stored: StoredRange, run: str) -> None:
+        self._stored = stored
+        self._run = run
+        self.group, self.take, self.replace = stored.group, stored.take, stored.replace
 
-        :param state: the key group's state; empty bytes for no state
-        """
-        key_range = cls(None)
-        if state:
-            group = KeyGroup(state)
-            figures = group.next_time(), len(group), group.pending
-            key_range._groups[0] = KeptGroup(state, *figures, False, group.waiting(), [])
-        return key_range
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> list[int]:
+        called = list(self._stored.called(operator, watermark, limits))
+        return called if watermark is None else [0]
 
-    def states(self) -> dict[int, bytes | None]:
-        """Return the state of the only key group, by the group's number."""
-        return {0: self._groups[0].state if self._groups else None}
-
-    def _is_called(self, kept: KeptGroup, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> bool:
-        return watermark is not None or super()._is_called(kept, operator, watermark, limits)
+    def state(self) -> bytes | None:
+        """Return the state of the key group as one value; see `PackedGroup`."""
+        stored = self.group(0)
+        group = KeyGroup(stored, self._run)
+        stored.load_all(group)
+        return packed_group(group)
 
 
 class TracedStatefulStage(StatefulStage):
     """Processes the only key range of a test run, traces the callbacks, and simulates the crashes of the script."""
 
-    def _process(self, number: int, packed: list[bytes], state: Any) -> Summary:
+    def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
         begin = next((chunk for chunk in packed if chunk.startswith(_BEGIN)), None)
         if begin is None:  # the batch has already failed; only the range's timeout caused this call
             return Summary()
         run, crash_after, put = unpack_compressed(begin[len(_BEGIN) :])
-        stored = state.get[0] if state.exists else None
-        key_range = TracedKeyRange(stored) if put is None else TracedKeyRange.of_group(put)
+        stored = state.load(run)
+        if put is not None:
+            stored.replace(0, put or None)
+        traced = TracedRange(stored, run)
         worker = self.payload.load().opened()
         assert isinstance(worker, TracedWorker)
         worker.operator.run = run
         worker.trace.take()
         worker.trace.crash_after = crash_after
         try:
-            summary = self._batch(worker, key_range, number, [chunk for chunk in packed if chunk is not begin])
+            summary = self._batch(worker, traced, number, [chunk for chunk in packed if chunk is not begin])
         except AmadouError as error:
             return Summary(error=error_fields(error), trace=_traced(worker.trace))
         if crash_after is not None:
             raise SimulatedCrash
-        ranges = {number: self._store(key_range, stored, state)}
-        return attrs.evolve(summary, ranges=ranges, trace=_traced(worker.trace), states=key_range.states())
+        states: dict[int, bytes | None] = {0: traced.state()}
+        summary.add_stored(number, state.store())
+        return attrs.evolve(summary, trace=_traced(worker.trace), states=states)
 
 
 def _traced(trace: Trace) -> list[Any]:

@@ -1,0 +1,126 @@
+"""The state of the embedded engine: entries in memory."""
+
+from bisect import insort
+from collections.abc import Iterable
+
+from amadou import Key
+from amadou_runtime.core.group_by_key import Change, EntryChanges, GroupByKey, entries_of
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.packed_group import PackedGroup, packed_group
+
+
+class EmbeddedState:
+    """The entries of a key group, in memory; see `Entries`.
+
+    :param epoch: the id of the run; see `begin`
+    """
+
+    prefix = b""
+
+    def __init__(self, epoch: str = "") -> None:
+        self.epoch = epoch
+        self._logged = _Table()
+        self._in_memory = _Table()
+
+    def begin(self, run: str) -> None:
+        """Start a new run. The in-memory state of the previous run is lost."""
+        if run != self.epoch:
+            self.epoch, self._in_memory = run, _Table()
+
+    def get(self, ids: list[bytes]) -> list[bytes | None]:
+        return list(map(self._logged.values.get, ids))
+
+    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
+        return list(map(self._in_memory.values.get, ids))
+
+    def due(self, by: int) -> Iterable[bytes]:
+        return [*self._logged.due(by), *self._in_memory.due(by)]
+
+    def ids(self) -> Iterable[bytes]:
+        return dict.fromkeys((*self._logged.values, *self._in_memory.values))
+
+    def store(self, changes: EntryChanges) -> int:
+        """Store the changes of a batch. Return the size of the new and changed entries in bytes."""
+        return self._logged.store(changes.logged) + self._in_memory.store(changes.in_memory)
+
+    @property
+    def entries(self) -> int:
+        """Number of entries."""
+        return len(self._logged.values) + len(self._in_memory.values)
+
+    @property
+    def size(self) -> int:
+        """Size of the entries in bytes."""
+        return self._logged.size + self._in_memory.size
+
+    def packed(self) -> bytes | None:
+        """Return the state as one value; see `PackedGroup`."""
+        return packed_group(self._group())
+
+    def keys(self) -> list[Key]:
+        """Return the keys that have state or timers."""
+        return self._group().keys()
+
+    def _group(self) -> KeyGroup:
+        stored = GroupByKey(self)
+        group = KeyGroup(stored, self.epoch)
+        stored.load_all(group)
+        return group
+
+    @classmethod
+    def of(cls, packed: bytes | None) -> "EmbeddedState":
+        """Return the state that is stored in one value; see `PackedGroup`."""
+        group = KeyGroup(PackedGroup(packed))
+        state = cls(group.run or "")
+        state.store(entries_of(group, state.prefix, state.epoch))
+        return state
+
+
+class _Table:
+    """Entries, with an index of the times at which entries are due."""
+
+    def __init__(self) -> None:
+        self.values: dict[bytes, bytes] = {}
+        self.size = 0
+        self._times: dict[bytes, int] = {}
+        self._due: dict[int, set[bytes]] = {}
+        self._order: list[int] = []
+        """The times in `_due`, in ascending order."""
+
+    def due(self, by: int) -> list[bytes]:
+        found: list[bytes] = []
+        for micros in self._order:
+            if micros > by:
+                break
+            found += self._due[micros]
+        return found
+
+    def store(self, changes: dict[bytes, Change]) -> int:
+        """Store changes. Return the size of the new and changed entries."""
+        written = 0
+        for id_, (value, time) in changes.items():
+            before = self.values.pop(id_, None)
+            if before is not None:
+                self.size -= len(id_) + len(before)
+            if value is not None:
+                self.values[id_] = value
+                written += len(id_) + len(value)
+            if time != self._times.get(id_):
+                self._move(id_, time)
+        self.size += written
+        return written
+
+    def _move(self, id_: bytes, time: int | None) -> None:
+        before = self._times.pop(id_, None)
+        if before is not None:
+            self._due[before].remove(id_)
+            if not self._due[before]:
+                del self._due[before]
+                self._order.remove(before)
+        if time is None:
+            return
+        self._times[id_] = time
+        if time not in self._due:
+            self._due[time] = set()
+            insort(self._order, time)
+        self._due[time].add(id_)

@@ -1,0 +1,64 @@
+"""The stateful stage on the *groups* store, with Spark's `applyInPandasWithState`."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from amadou import Counts
+from amadou_runtime.spark.key_range import StoreResult
+from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
+from amadou_runtime.spark.timeouts import set_timeout
+from amadou_runtime.spark.worker_end import end_with_spark
+
+_STATE = "state binary"
+
+
+def on_groups(keyed: Any, stage: StatefulStage) -> Any:
+    """Return the results of the stage for keyed rows.
+
+    :param keyed: a streaming data frame with the columns of `KEYED`
+    """
+    function = _GroupsFunction(stage).__call__
+    return keyed.groupBy("range").applyInPandasWithState(function, RESULT, _STATE, "update", "EventTimeTimeout")
+
+
+@attrs.frozen
+class _GroupsFunction:
+    """The function that Spark calls with the rows and the state of a key range."""
+
+    stage: StatefulStage
+
+    def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
+        yield self.stage.results(int(key[0]), frames, GroupsState(state))
+
+
+class GroupsState:
+    """The state of a key range in `applyInPandasWithState`; see `RangeState`.
+
+    :param state: Spark's `GroupState`
+    """
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._stored = state.get[0] if state.exists else None
+        self._range = PackedRange(None)
+
+    def load(self, run: str) -> PackedRange:
+        self._range = PackedRange(self._stored)
+        return self._range
+
+    def store(self) -> StoreResult:
+        packed = self._range.pack()
+        if packed is not None:
+            self._state.update((packed,))
+        elif self._stored is not None:
+            self._state.remove()
+        status = self._range.status(packed)
+        if status.needs_calls:
+            set_timeout(self._state)
+        return StoreResult(status, Counts(state_bytes_written=len(packed or b"")))
+
+
+end_with_spark()

@@ -1,0 +1,236 @@
+"""The *log* store: a key range as entries, of which a batch reads and writes only those that it touches."""
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from amadou import Counts
+from amadou.engine import pack, unpack
+from amadou.event_time import END_OF_TIME
+from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.group_by_key import Change, EntryChanges, GroupByKey, entries_of
+from amadou_runtime.core.key_group import KeyGroup, StoredGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedChanges, PackedGroup, divided, joined
+from amadou_runtime.spark.key_range import GroupStatus, RangeStatus, StoreResult
+from amadou_runtime.spark.log.entries import RangeEntries, StoreFigures
+
+_PREFIX = 2
+"""Number of bytes with which each id begins: the number of the key group."""
+_PACKED = b"p"
+"""The rest of the id of an entry that contains a whole key group."""
+_SMALL: Final = 2048
+"""Size in bytes up to which a key group always stays in one entry."""
+_SPARSE, _DENSE = 4, 2
+"""A batch is sparse for a group if it touches less than a fourth of the keys, and dense if it touches at least half of
+the keys.
+"""
+_BATCHES: Final = 3
+"""Number of consecutive sparse or dense batches after which a group is stored in the other form. A single batch, such
+as a no-data batch, does not convert a group: a conversion reads and writes all keys of the group.
+"""
+
+
+class _Group(NamedTuple):
+    """A key group between two batches.
+
+    :param is_packed: `True` if the group is stored in one entry
+    :param misfits: number of the last consecutive batches for which the other form would be better
+    """
+
+    status: GroupStatus
+    is_packed: bool = True
+    misfits: int = 0
+
+
+_NEW = _Group(GroupStatus(0, 0, False, {}, []))
+
+
+class LoggedRange:
+    """A key range that is stored as entries; see `StoredRange`. A key group is stored in one of two forms: as a single
+    entry, while it is small or while most batches touch many of its keys; otherwise as an entry per key.
+
+    :param entries: the stored entries
+    """
+
+    def __init__(self, entries: RangeEntries) -> None:
+        self.entries = entries
+        self.logged: dict[bytes, Change] = {}
+        """The changes that the range has taken; see `EntryChanges`."""
+        self.in_memory: dict[bytes, Change] = {}
+        self._epoch, groups = ("", {}) if entries.extra is None else unpack(entries.extra)
+        self._has_kept_memory = not entries.lost_unlogged
+        if entries.lost_unlogged or not self._epoch:
+            self._epoch = uuid.uuid4().hex
+        self._groups = {number: _Group(GroupStatus(*status), *form) for number, (status, *form) in groups.items()}
+        self._taken: set[int] = set()
+        self._due: dict[int, dict[int, list[bytes]]] = {}
+
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> set[int]:
+        kept = self._has_kept_memory
+        called = {
+            number
+            for number, group in self._groups.items()
+            if group.status.is_called(operator, limits, has_kept_memory=kept)
+        }
+        return called if watermark is None else called.union(self.due(watermark))
+
+    def due(self, by: int) -> dict[int, list[bytes]]:
+        """Return the ids of the stored entries that are due by an event time in microseconds, by key group."""
+        if by not in self._due:
+            found = self._due[by] = {}
+            for id_ in self.entries.due(by):
+                found.setdefault(int.from_bytes(id_[:_PREFIX]), []).append(id_)
+        return self._due[by]
+
+    def group(self, number: int) -> StoredGroup:
+        entries = GroupEntries(self, number, self._epoch, was_taken=number in self._taken)
+        is_packed = self._groups.get(number, _NEW).is_packed
+        return PackedGroup(entries.packed()) if is_packed else GroupByKey(entries)
+
+    def take(self, number: int, processed: ProcessedGroup) -> None:
+        changes, held = processed.changes, processed.held
+        is_by_key = isinstance(changes, EntryChanges)
+        is_misfit = _should_join(processed) if is_by_key else _should_divide(processed)
+        misfits = self._groups.get(number, _NEW).misfits + 1 if is_misfit else 0
+        (self._take_entries if is_by_key else self._take_packed)(number, changes, held, misfits)
+        if misfits >= _BATCHES:
+            (self._join if is_by_key else self._divide)(number, processed)
+
+    def _join(self, number: int, processed: ProcessedGroup) -> None:
+        """Store a group that has an entry per key in one entry."""
+        group = processed.group
+        group.stored.load_all(group)
+        self._delete(*self.entries.ids(_prefix(number)), *processed.changes.logged, *processed.changes.in_memory)
+        self._take_packed(number, PackedGroup(None).changes(group), processed.held, 0)
+
+    def _divide(self, number: int, processed: ProcessedGroup) -> None:
+        """Store a group that has one entry as an entry per key."""
+        prefix = _prefix(number)
+        self._delete(prefix + _PACKED)
+        self._take_entries(number, entries_of(processed.group, prefix, self._epoch), processed.held, 0)
+
+    def replace(self, number: int, packed: bytes | None) -> None:
+        self._delete(*self.entries.ids(_prefix(number)))
+        stored = PackedGroup(packed)
+        group = KeyGroup(stored)
+        self._take_packed(number, stored.changes(group), group.waiting(), 0)
+
+    def _delete(self, *ids: bytes) -> None:
+        for id_ in ids:
+            self.logged[id_] = self.in_memory[id_] = Change(None, None)
+
+    def _take_entries(self, number: int, changes: EntryChanges, held: Held, misfits: int) -> None:
+        self.logged |= changes.logged
+        self.in_memory |= changes.in_memory
+        self._set(number, _Group(GroupStatus.of(changes, held), False, misfits))
+
+    def _take_packed(self, number: int, changes: PackedChanges, held: Held, misfits: int) -> None:
+        survives, in_memory = (None, None) if changes.packed is None else divided(changes.packed)
+        id_ = _prefix(number) + _PACKED
+        self.logged[id_] = Change(survives, changes.next_time)
+        self.in_memory[id_] = Change(in_memory, None)
+        self._set(number, _Group(GroupStatus.of(changes, held), True, misfits))
+
+    def _set(self, number: int, group: _Group) -> None:
+        self._taken.add(number)
+        if group.status.keys or group.status.held or group.status.retired:
+            self._groups[number] = group
+        else:
+            self._groups.pop(number, None)
+
+    def store(self) -> StoreResult:
+        """Store the changes that the range has taken."""
+        groups = [group.status for group in self._groups.values()]
+        kept = {number: [list(status), *form] for number, (status, *form) in self._groups.items()}
+        next_times = [change.time for changes in (self.logged, self.in_memory) for change in changes.values()]
+        next_times.append(self.entries.next_time(self.logged, self.in_memory))
+        if any(status.retired for status in groups):
+            next_times.append(END_OF_TIME)  # the range is called until a job has the specs again
+        figures = self.entries.store(self.logged, self.in_memory, pack([self._epoch, kept]))
+        status = RangeStatus(
+            keys=sum(status.keys for status in groups),
+            timers_pending=sum(status.pending for status in groups),
+            entries=figures.entries,
+            state_bytes=figures.bytes,
+            view_bytes=figures.view_bytes,
+            next_timer=min((time for time in next_times if time is not None), default=None),
+            held=all_held(status.held for status in groups),
+        )
+        return StoreResult(status, _counts(figures), figures.rebuild_seconds)
+
+
+def _counts(figures: StoreFigures) -> Counts:
+    return Counts(
+        state_bytes_written=figures.bytes_written,
+        state_bytes_cleaned=figures.bytes_cleaned,
+        state_view_hits=int(figures.view_hit),
+        state_view_rebuilds=int(not figures.view_hit),
+    )
+
+
+def _should_join(processed: ProcessedGroup) -> bool:
+    """Return `True` if a group with an entry per key would better be stored in one entry."""
+    return bool(processed.touched * _DENSE >= processed.changes.keys)
+
+
+def _should_divide(processed: ProcessedGroup) -> bool:
+    """Return `True` if a group in one entry would better be stored as an entry per key."""
+    changes, group = processed.changes, processed.group
+    is_divisible = group.group_states.keys() <= group.columnar.keys()
+    is_large = len(changes.packed or b"") > _SMALL
+    return bool(is_divisible and is_large and processed.touched * _SPARSE < changes.keys)
+
+
+def _prefix(number: int) -> bytes:
+    return number.to_bytes(_PREFIX)
+
+
+class GroupEntries:
+    """The entries of a key group of a range; see `Entries`.
+
+    :param was_taken: `True` if the range has already taken changes of the group in this batch
+    """
+
+    def __init__(self, of: LoggedRange, number: int, epoch: str, *, was_taken: bool) -> None:
+        self.prefix = _prefix(number)
+        self.epoch = epoch
+        self._of = of
+        self._number = number
+        self._was_taken = was_taken
+
+    def get(self, ids: list[bytes]) -> list[bytes | None]:
+        found = self._of.entries.get(ids)
+        return self._with_taken(ids, found, self._of.logged) if self._was_taken else found
+
+    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
+        found = self._of.entries.get_unlogged(ids)
+        return self._with_taken(ids, found, self._of.in_memory) if self._was_taken else found
+
+    def packed(self) -> bytes | None:
+        """Return the group that is stored in one entry; `None` if there is no such entry."""
+        ids = [self.prefix + _PACKED]
+        (survives,), (in_memory,) = self.get(ids), self.get_in_memory(ids)
+        return None if survives is None else joined(survives, in_memory)
+
+    def _with_taken(
+        self, ids: list[bytes], found: list[bytes | None], taken: dict[bytes, Change]
+    ) -> list[bytes | None]:
+        return [taken[id_].value if id_ in taken else value for id_, value in zip(ids, found, strict=True)]
+
+    def due(self, by: int) -> Iterable[bytes]:
+        stored = self._of.due(by).get(self._number, [])
+        if not self._was_taken:
+            return stored
+        taken = dict(self._own_taken())
+        now_due = (id_ for id_, change in taken.items() if change.time is not None and change.time <= by)
+        return [*(id_ for id_ in stored if id_ not in taken), *now_due]
+
+    def ids(self) -> Iterable[bytes]:
+        taken = dict(self._own_taken()) if self._was_taken else {}
+        stored = (id_ for id_ in self._of.entries.ids(self.prefix) if id_ not in taken)
+        return [*stored, *(id_ for id_, change in taken.items() if change.value is not None)]
+
+    def _own_taken(self) -> Iterator[tuple[bytes, Change]]:
+        for changes in (self._of.in_memory, self._of.logged):
+            yield from (item for item in changes.items() if item[0].startswith(self.prefix))

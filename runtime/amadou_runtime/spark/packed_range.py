@@ -1,0 +1,95 @@
+"""The *groups* store: Spark stores a key range as one value."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from amadou.errors import StateDecodeError
+from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedChanges, PackedGroup
+from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.key_range import GroupStatus, RangeStatus
+
+_VERSION = 5
+
+
+class _Kept(NamedTuple):
+    """A stored key group between two batches; see `PackedChanges`."""
+
+    packed: bytes
+    next_time: int | None
+    status: GroupStatus
+
+
+class PackedRange:
+    """A key range that is stored as one value; see `StoredRange`. A group without work stays packed.
+
+    The value is compressed. It contains ``[version, {group: [packed group, next time, *status]}, run that stored the
+    range]``.
+    """
+
+    def __init__(self, stored: bytes | None) -> None:
+        self._groups: dict[int, _Kept] = {}
+        self._run: str | None = None
+        """The run that stored the range."""
+        if stored is not None:
+            version, *rest = unpack_compressed(stored)
+            if version != _VERSION:
+                why = f"this release reads only version {_VERSION} of a key range's state"
+                raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
+            groups, self._run = rest
+            self._groups = {
+                group: _Kept(packed, next_time, GroupStatus(*status))
+                for group, (packed, next_time, *status) in groups.items()
+            }
+
+    def called(self, operator: Operator, watermark: int | None, limits: Mapping[str, int]) -> Iterator[int]:
+        same_run, self._run = self._run == operator.run, operator.run
+        for group, kept in self._groups.items():
+            is_due = watermark is not None and kept.next_time is not None and kept.next_time <= watermark
+            if is_due or kept.status.is_called(operator, limits, has_kept_memory=same_run):
+                yield group
+
+    def group(self, number: int) -> PackedGroup:
+        kept = self._groups.get(number)
+        return PackedGroup(None if kept is None else kept.packed)
+
+    def take(self, number: int, processed: ProcessedGroup) -> None:
+        self._take(number, processed.changes, processed.held)
+
+    def _take(self, number: int, changes: PackedChanges, held: Held) -> None:
+        if changes.packed is None:
+            self._groups.pop(number, None)
+        else:
+            self._groups[number] = _Kept(changes.packed, changes.next_time, GroupStatus.of(changes, held))
+
+    def replace(self, number: int, packed: bytes | None) -> None:
+        stored = PackedGroup(packed)
+        group = KeyGroup(stored)
+        self._run = group.run
+        self._take(number, stored.changes(group), group.waiting())
+
+    def status(self, stored: bytes | None) -> RangeStatus:
+        """Return the status of the range.
+
+        :param stored: the packed range; see `pack`
+        """
+        groups = self._groups.values()
+        keys = sum(kept.status.keys for kept in groups)
+        return RangeStatus(
+            keys=keys,
+            timers_pending=sum(kept.status.pending for kept in groups),
+            entries=keys,
+            state_bytes=len(stored or b""),
+            view_bytes=0,
+            next_timer=min((kept.next_time for kept in groups if kept.next_time is not None), default=None),
+            held=all_held(kept.status.held for kept in groups),
+        )
+
+    def pack(self) -> bytes | None:
+        """Return the range in its stored form; `None` if the range is empty."""
+        if not self._groups:
+            return None
+        groups = {group: [kept.packed, kept.next_time, *kept.status] for group, kept in self._groups.items()}
+        return pack_compressed([_VERSION, groups, self._run])
