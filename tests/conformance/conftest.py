@@ -5,16 +5,23 @@ import pytest
 
 from amadou import Job
 from amadou_runtime import TestRun
+from amadou_runtime.spark import checkpoint
+from amadou_runtime.testing import spark_engine
 
 MakeRun = Callable[..., TestRun]
 
 
-@pytest.fixture(params=["embedded", pytest.param("spark", marks=pytest.mark.spark)])
-def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine: a rule must hold on each."""
-    if request.param == "spark":
-        request.getfixturevalue("spark")
-    return str(request.param)
+@pytest.fixture(
+    params=["embedded", pytest.param("groups", marks=pytest.mark.spark), pytest.param("log", marks=pytest.mark.spark)]
+)
+def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an engine: a rule must hold on each, and on Spark on each store."""
+    if request.param == "embedded":
+        return "embedded"
+    request.getfixturevalue("spark")
+    for module in (checkpoint, spark_engine):
+        monkeypatch.setattr(module, "store_of", lambda job: request.param)
+    return "spark"
 
 
 @pytest.fixture

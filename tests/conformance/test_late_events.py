@@ -12,6 +12,7 @@ from amadou_plugins.windows import HoppingWindow, TumblingWindow, Window
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import PackedGroup
 
 
 @pytest.mark.rule(13)
@@ -143,7 +144,7 @@ def test_a_late_event_that_its_sink_cannot_carry_is_told() -> None:
     operator = Operator(made)
     late = Chunk("events", b"", pack_events(["k", at(1), "late"]))
     with pytest.raises(CallbackError) as caught:
-        operator.process(GroupBatch(None, [late], to_micros(at(2))))
+        operator.process(GroupBatch(PackedGroup(None), [late], to_micros(at(2))))
     error = caught.value
     assert (error.callback, error.source, error.key) == ("late_events", "events", "k")
     assert "'late'" in (error.record or "")

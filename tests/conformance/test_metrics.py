@@ -69,12 +69,13 @@ class Reports:
 
     @property
     def counts(self) -> Counts:
-        """What all batches came to; but for the bytes of state, which Spark compresses."""
+        """What all batches came to; but for the figures of stored state, which depend on the store."""
         whole = Counts()
         for batch in self.batches:
             whole = whole.then(batch.counts)
-        assert whole.state_bytes > 0
-        return attrs.evolve(whole, state_bytes=0)
+        assert min(whole.state_entries, whole.state_bytes, whole.state_bytes_written) > 0
+        stored = [field.name for field in attrs.fields(Counts) if field.name.startswith("state_")]
+        return attrs.evolve(whole, **dict.fromkeys(stored, 0))
 
     def added(self, field: str) -> dict[str, float]:
         """The sums of numbers by name."""

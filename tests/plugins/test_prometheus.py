@@ -14,9 +14,22 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
-from amadou import Handler, Job, KeyedEvent, MemorySink, MemorySource, Metric, SinkSpec, Subject, hookimpl
+from amadou import (
+    BatchReport,
+    Counts,
+    Handler,
+    Job,
+    KeyedEvent,
+    MemorySink,
+    MemorySource,
+    Metric,
+    SinkSpec,
+    Subject,
+    hookimpl,
+)
 from amadou.errors import CallbackError, PluginError
 from amadou_plugins.metrics import PrometheusEndpoint
+from amadou_plugins.metrics.plugin import amadou_register_metrics
 from amadou_runtime import run
 from amadou_runtime.command.cli import app
 
@@ -109,6 +122,7 @@ def test_a_runs_metrics_are_served_while_it_lasts() -> None:
     )
     assert of_job["amadou_watermark_lag_seconds"] > timedelta(days=1).total_seconds()
     assert of_job["amadou_state_bytes"] > 0
+    assert of_job["amadou_state_written_bytes_total"] > of_job["amadou_state_bytes"]
     assert 0 < of_job["amadou_stage_seconds_total stage=processing"] < of_job["amadou_batch_seconds_total"]
     assert of_job["amadou_callback_seconds_total callback=on_event"] > 0
     assert not any("watermark" in name for name in first)
@@ -243,6 +257,29 @@ def test_the_command_line_names_a_port(by: str, tmp_path: Path, monkeypatch: pyt
     result = CliRunner().invoke(app, [*command[:4], "--metrics-port", str(taken)])
     assert result.exit_code == 1
     assert f"metrics cannot be served on 127.0.0.1:{taken}" in result.stderr
+
+
+def test_figures_of_stored_state_are_metrics() -> None:
+    figures = {
+        "state_entries": 1,
+        "state_bytes": 2,
+        "state_view_bytes": 3,
+        "state_bytes_written": 4,
+        "state_bytes_cleaned": 5,
+        "state_view_hits": 6,
+        "state_view_rebuilds": 7,
+    }
+    batch = BatchReport(0, Counts(**figures), None, 1.0, START)  # type: ignore[arg-type]
+    read = {metric.name: (metric.kind, metric.read(batch)) for metric in amadou_register_metrics()}
+    assert {name: of for name, of in read.items() if name.startswith("amadou_state_")} == {
+        "amadou_state_entries": ("gauge", 1),
+        "amadou_state_bytes": ("gauge", 2),
+        "amadou_state_view_bytes": ("gauge", 3),
+        "amadou_state_written_bytes": ("counter", 4),
+        "amadou_state_cleaned_bytes": ("counter", 5),
+        "amadou_state_view_hits": ("counter", 6),
+        "amadou_state_view_rebuilds": ("counter", 7),
+    }
 
 
 def test_the_page_shows_every_metric_of_amadou() -> None:

@@ -27,6 +27,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import PackedGroup
 
 DISORDER = 5
 sizes = st.integers(1, 12)
@@ -305,7 +306,7 @@ class Merges(Count):
 def test_parts_are_put_together_for_results_alone(kind: Any, lengths: Any, settings: Any) -> None:
     Merges.merges = 0
     chunk = Chunk("in", b"", pack_events([field for second in range(50) for field in ("a", at(second), None)]))
-    Operator(job(windowing(kind, *lengths, Merges(), **settings))).process(GroupBatch(None, [chunk], None))
+    Operator(job(windowing(kind, *lengths, Merges(), **settings))).process(GroupBatch(PackedGroup(None), [chunk], None))
     assert Merges.merges == 0
 
 

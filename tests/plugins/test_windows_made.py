@@ -58,7 +58,7 @@ def test_a_window_that_is_made_otherwise_ends_the_run_and_loses_nothing(change: 
         run.add_watermark(at(500)).end_batch()
     else:
         run.add_record(event(3, 1, key="k" if touched == "by an event" else "other")).end_batch()
-    with pytest.raises(CallbackError, match="StateDecodeError: state 'made' of key 'k'") as caught:
+    with pytest.raises(CallbackError, match=r"StateDecodeError: state 'made' of key '(k|other)'") as caught:
         run.run()
     assert mismatch in caught.value.error
     assert advice in caught.value.error

@@ -27,6 +27,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import PackedGroup
 
 SECOND = timedelta(seconds=1)
 ORDERED = {"first": First(), "last": Last(), "all": Collect(), "reduced": Reduce(lambda left, right: left + right)}
@@ -145,13 +146,13 @@ def test_many_at_a_time_are_refused_as_one_by_one(value: Any, size: int, caplog:
     operator = Operator(job(handler))
     assert operator.vectorized_component is not None
     numbers, other = [event(5, {"n": 1}), event(6, {"n": 2}, "a")], event(15, {"n": SECOND}, "a")
-    state = operator.process(GroupBatch(None, [chunk(numbers)], None)).state
+    state = operator.process(GroupBatch(PackedGroup(None), [chunk(numbers)], None)).changes.packed
     if size == 10:
-        operator.process(GroupBatch(state, [chunk([other])], None))
+        operator.process(GroupBatch(PackedGroup(state), [chunk([other])], None))
         assert caplog.text == ""
         return
     with pytest.raises(CallbackError) as caught:
-        operator.process(GroupBatch(state, [chunk([event(15, {"n": 3}), other])], None))
+        operator.process(GroupBatch(PackedGroup(state), [chunk([event(15, {"n": 3}), other])], None))
     assert (caught.value.callback, caught.value.key) == ("on_event", "a")
     assert "ValueKindError" in caught.value.error
 
@@ -161,8 +162,8 @@ def test_other_keys_may_have_values_of_another_kind_at_once(caplog: pytest.LogCa
     handler.delegates_to = "window"
     events = [event(5, {"n": 1}), event(15, {"n": 2}), event(5, {"n": "1"}, "a"), event(15, {"n": "2"}, "a")]
     operator = Operator(job(handler))
-    state = operator.process(GroupBatch(None, [chunk(events)], None)).state
-    encoded_values = operator.process(GroupBatch(state, [], to_micros(at(100)))).outputs["results"]
+    state = operator.process(GroupBatch(PackedGroup(None), [chunk(events)], None)).changes.packed
+    encoded_values = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(100)))).outputs["results"]
     given = [operator._codecs["results"].decode(encoded)[-1] for encoded in encoded_values]
     assert sorted(map(repr, given)) == ["'1'", "'2'", "'2'", "1", "2", "2"]
     assert caplog.text == ""

@@ -26,6 +26,7 @@ from amadou_runtime import TestResult, TestRun
 from amadou_runtime.core.dead_letter_files import Letter
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.operator import GroupBatch, Operator, ReplayedGroup
+from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.replay import ReplayedLetter, plan_of
 
@@ -119,7 +120,9 @@ def replayed(mended: Job, run: TestRun, result: TestResult, letters: list[DeadLe
     operator.open()
     assert result.watermark is not None
     group = ReplayedGroup([], [], calls)
-    processed = operator.process(GroupBatch(run._state, [], to_micros(result.watermark), again=group))
+    processed = operator.process(
+        GroupBatch(PackedGroup(run._stored_state()), [], to_micros(result.watermark), again=group)
+    )
     assert (processed.counts.late, processed.counts.timers_fired) == (0, len(calls))
     outputs = {
         port: [port_codec(mended, port).decode(encoded) for encoded in encoded_values]
@@ -264,9 +267,11 @@ def test_what_a_replayed_timer_gives_to_a_window_that_has_closed_is_late() -> No
     assert [letter.callback for letter in result.dead_letters] == ["on_timer_expired"]
     mended = job(FedByTimers(False))
     operator, timers = Operator(mended), [("a", to_micros(at(5)), "")]
-    played = operator.process(GroupBatch(run._state, [], to_micros(at(20)), again=ReplayedGroup([], timers, [])))
+    played = operator.process(
+        GroupBatch(PackedGroup(run._stored_state()), [], to_micros(at(20)), again=ReplayedGroup([], timers, []))
+    )
     assert (played.outputs, played.counts.counters) == ({}, {"short.late": 1})
-    closed = operator.process(GroupBatch(played.state, [], to_micros(at(60))))
+    closed = operator.process(GroupBatch(PackedGroup(played.changes.packed), [], to_micros(at(60))))
     assert [port_codec(mended, "results").decode(encoded) for encoded in closed.outputs["results"]] == [
         (at(60), "a", (0, 1))
     ]

@@ -22,6 +22,7 @@ from amadou_plugins.windows import (
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import PackedGroup
 
 KINDS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (TumblingWindow, (7 * SECOND,), {}),
@@ -49,9 +50,9 @@ def all_at_once(handler: Recording, batches: Any) -> list[Any]:
         watermark = max(times) - 6_000_000 if times else None
         chunks = [Chunk("in", b"", pack_events([field for event in batch for field in event]))] if batch else []
         mark = to_micros(at(1e9)) if batch is None else watermark
-        processed = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, mark))
+        processed = operator.vectorized(operator.vectorized_component, GroupBatch(PackedGroup(state), chunks, mark))
         assert processed is not None
-        state = processed.state
+        state = processed.changes.packed
         found += [operator._codecs["results"].decode(encoded) for encoded in processed.outputs.get("results", [])]
         times += [to_micros(event.timestamp) for event in batch or ()]
     return found

@@ -12,6 +12,7 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, SlidingWindow, 
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator
+from amadou_runtime.core.packed_group import PackedGroup
 
 MINUTE = timedelta(minutes=1)
 WEEK = timedelta(days=7)
@@ -55,7 +56,7 @@ def test_an_event_whose_window_would_leave_time_is_told(
     handler.delegates_to = delegates_to
     chunk = Chunk("in", b"", pack_events(["a", NOW, 1, "b", timestamp, 2]))
     with pytest.raises(CallbackError) as caught:
-        Operator(job(handler)).process(GroupBatch(None, [chunk], None))
+        Operator(job(handler)).process(GroupBatch(PackedGroup(None), [chunk], None))
     told = f"WindowEventError: the window 'window' cannot accept the event at {timestamp.isoformat()}: its window would"
     assert (caught.value.callback, caught.value.key) == ("on_event", "b")
     assert caught.value.error.startswith(told)
@@ -107,14 +108,16 @@ def test_windows_taken_at_once_close_at_the_end_of_time_as_one_by_one(
             chunks = [Chunk("in", b"", pack_events(given))] if given else []
             if is_vectorized:
                 assert operator.vectorized_component is not None
-                processed = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, watermark))
+                processed = operator.vectorized(
+                    operator.vectorized_component, GroupBatch(PackedGroup(state), chunks, watermark)
+                )
             else:
-                processed = operator.per_event(GroupBatch(state, chunks, watermark))
+                processed = operator.per_event(GroupBatch(PackedGroup(state), chunks, watermark))
             assert processed is not None
-            state = processed.state
+            state = processed.changes.packed
             results = sorted(map(repr, processed.outputs.get("results", [])))
             counts = processed.counts
-            found.append((results, counts.counters, counts.keys, processed.next_timer))
+            found.append((results, counts.counters, counts.keys, processed.changes.next_time))
         return found
 
     assert outputs(True) == outputs(False)

@@ -15,6 +15,7 @@ from amadou_plugins.windows import CountWindow, HoppingWindow, SessionWindow, Sl
 from amadou_runtime import TestRun
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup
 
 KINDS: dict[str, Callable[..., Recording]] = {
     "tumbling": lambda *args, **more: windowing(TumblingWindow, 100 * SECOND, *args, **more),
@@ -35,9 +36,11 @@ def batch_played(
     """A batch, played many events at a time or one by one."""
     if is_vectorized:
         assert operator.vectorized_component is not None
-        done = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, to_micros(at(watermark))))
+        done = operator.vectorized(
+            operator.vectorized_component, GroupBatch(PackedGroup(state), chunks, to_micros(at(watermark)))
+        )
     else:
-        done = operator.per_event(GroupBatch(state, chunks, to_micros(at(watermark))))
+        done = operator.per_event(GroupBatch(PackedGroup(state), chunks, to_micros(at(watermark))))
     assert done is not None
     return done
 
@@ -54,10 +57,10 @@ def results(before: Recording, after: Recording, *vectorized: bool) -> list[Any]
         operator = Operator(job(handler))
         for watermark, chunks in ((0, [Chunk("in", b"", pack_events(["a", at(second), second]))]), (1, [])):
             done = batch_played(operator, state, chunks, watermark, is_vectorized)
-            state = done.state
+            state = done.changes.packed
             outputs += done.outputs.get("results", [])
-    closed = operator.process(GroupBatch(state, [], to_micros(at(1000))))
-    assert closed.state is None
+    closed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1000))))
+    assert closed.changes.packed is None
     return [unpack(result)[-1] for result in [*outputs, *closed.outputs.get("results", [])]]
 
 
@@ -209,8 +212,8 @@ def test_a_name_that_comes_back_begins_anew(kind: str, of: Callable[[], Any]) ->
             operator = Operator(job(handler))
             keys = ["a" if value != 1 else key]
             chunks = [Chunk("in", b"", pack_events([*keys, at(second), 1]))]
-            state = batch_played(operator, state, chunks, value, is_vectorized).state
-        closed = operator.process(GroupBatch(state, [], to_micros(at(1000))))
+            state = batch_played(operator, state, chunks, value, is_vectorized).changes.packed
+        closed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1000))))
         outputs = [unpack(result) for result in closed.outputs["results"]]
         return [result[-1]["n"] for result in outputs if result[2] == "a"]
 

@@ -17,6 +17,7 @@ from amadou_plugins.windows import HoppingWindow, SessionWindow, TumblingWindow,
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup
 
 values = st.sampled_from(
     [
@@ -67,18 +68,19 @@ def played(
         processed: ProcessedGroup | None
         if vectorized():
             assert operator.vectorized_component is not None
-            processed = operator.vectorized(operator.vectorized_component, GroupBatch(state, chunks, mark))
+            processed = operator.vectorized(operator.vectorized_component, GroupBatch(PackedGroup(state), chunks, mark))
             assert processed is not None
         else:
-            processed = operator.per_event(GroupBatch(state, chunks, mark))
-        state = processed.state
-        group = KeyGroup(state)
+            processed = operator.per_event(GroupBatch(PackedGroup(state), chunks, mark))
+        state = processed.changes.packed
+        group = KeyGroup(PackedGroup(state))
         group.by_subject(handler.window)
         kept = {
             name: (dict(zip(column.packed, column.unpacked(), strict=True)), column.next_timers)
             for name, column in group.tables.items()
         }
-        found.append((processed._replace(state=None), kept))  # keys may be stored in another order
+        # keys may be stored in another order, and `touched` is approximate
+        found.append((processed._replace(group=None, changes=None, touched=0), kept))
     return found
 
 
@@ -124,10 +126,14 @@ def test_a_handler_that_does_more_than_it_says_is_played_one_by_one() -> None:
     for other in (made(Greedy), made(Waiting), made(Making, early=2), made(Making, max_active=2)):
         assert other.vectorized_component is None
     operator = made(Making)
-    state = operator.process(GroupBatch(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)).state
-    assert operator.vectorized(operator.vectorized_component, GroupBatch(state, [], to_micros(at(1)))) is None  # type: ignore[arg-type]
-    kept = operator.process(GroupBatch(state, [], to_micros(at(1))))
-    assert (len(kept.outputs["results"]), list(KeyGroup(kept.state).tables)) == (1, ["seen"])
+    state = operator.process(
+        GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
+    ).changes.packed
+    assert (
+        operator.vectorized(operator.vectorized_component, GroupBatch(PackedGroup(state), [], to_micros(at(1)))) is None
+    )  # type: ignore[arg-type]
+    kept = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1))))
+    assert (len(kept.outputs["results"]), list(KeyGroup(PackedGroup(kept.changes.packed)).tables)) == (1, ["seen"])
 
 
 @pytest.mark.parametrize("kind", [TumblingWindow, SessionWindow])
@@ -167,16 +173,22 @@ def test_subclasses_of_aggregates_are_asked_at_once_too(aggregate: Any) -> None:
 def test_a_window_that_gives_no_early_results_any_more_closes_when_it_is_over() -> None:
     def state_of(handler: Recording) -> bytes | None:
         events = ["a", at(30), 1, "b", at(100), 1]
-        return Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None)).state
+        return (
+            Operator(job(handler))
+            .process(GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(events))], None))
+            .changes.packed
+        )
 
     before = state_of(windowing(HoppingWindow, 90 * SECOND, 60 * SECOND, early=60 * SECOND))
     handler = windowing(HoppingWindow, 90 * SECOND, 60 * SECOND)
     operator = Operator(job(handler))
-    one_by_one = operator.per_event(GroupBatch(before, [], to_micros(at(1000))))
+    one_by_one = operator.per_event(GroupBatch(PackedGroup(before), [], to_micros(at(1000))))
     handler.delegates_to = "window"
     operator = Operator(job(handler))
     assert operator.vectorized_component is not None
-    vectorized = operator.vectorized(operator.vectorized_component, GroupBatch(before, [], to_micros(at(1000))))
+    vectorized = operator.vectorized(
+        operator.vectorized_component, GroupBatch(PackedGroup(before), [], to_micros(at(1000)))
+    )
     assert vectorized is not None
     assert vectorized.outputs == one_by_one.outputs
     assert len(one_by_one.outputs["results"]) == 2
@@ -195,8 +207,8 @@ def test_what_fails_at_once_is_told(caplog: pytest.LogCaptureFixture) -> None:
 
     operator = Operator(job(Moody(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    state = operator.process(GroupBatch(None, [chunk], None)).state
-    processed = operator.process(GroupBatch(state, [], to_micros(at(1))))
+    state = operator.process(GroupBatch(PackedGroup(None), [chunk], None)).changes.packed
+    processed = operator.process(GroupBatch(PackedGroup(state), [], to_micros(at(1))))
     assert len(processed.outputs["results"]) == 2
     assert "job windows: the vectorised path of window failed" in caplog.text
     assert processed.counts.vectorized_fallbacks == {"window": 1}
@@ -214,29 +226,39 @@ def test_a_class_that_overrides_what_happens_to_one_event_is_asked_for_each() ->
 
     operator = Operator(job(Choosy(windowing(TumblingWindow, SECOND).window)))
     chunk = Chunk("in", b"", pack_events(["a", at(0), 1, "b", at(0), 2]))
-    assert (operator.vectorized_component, operator.process(GroupBatch(None, [chunk], None)).counts.keys) == (None, 1)
+    assert (
+        operator.vectorized_component,
+        operator.process(GroupBatch(PackedGroup(None), [chunk], None)).counts.keys,
+    ) == (None, 1)
 
 
 def test_in_memory_state_stays_so_where_its_window_is_not_made_yet() -> None:
     handler = windowing(TumblingWindow, SECOND, storage="memory")
-    before = Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(["a", at(0), 1]))], None))
-    assert before.in_memory
+    before = Operator(job(handler)).process(
+        GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(["a", at(0), 1]))], None)
+    )
+    assert before.changes.has_in_memory
 
     class Stranger(Recording):
         def __init__(self) -> None: ...
 
     sinks = {"results": MemorySink(), "late": MemorySink()}
     stranger = Operator(Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks))
-    after = stranger.process(GroupBatch(before.state, [], to_micros(at(0))))
-    assert (after.state, after.in_memory) == (before.state, True)
+    after = stranger.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(0))))
+    assert (after.changes.packed, after.changes.has_in_memory) == (before.changes.packed, True)
 
 
 def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     handler = windowing(TumblingWindow, SECOND)
     handler.delegates_to = "window"
     events = ["a", at(0), 1, "b", at(0), 2]
-    state = Operator(job(handler)).process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None)).state
-    assert (len(KeyGroup(state)), KeyGroup(state).pending) == (2, 2)
+    changes = (
+        Operator(job(handler))
+        .process(GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(events))], None))
+        .changes
+    )
+    assert (changes.keys, changes.pending) == (2, 2)
+    state = changes.packed
 
     class Stranger(Recording):
         def __init__(self) -> None: ...
@@ -244,12 +266,19 @@ def test_a_whole_that_the_handler_no_longer_knows_is_asked_for() -> None:
     sinks = {"results": MemorySink(), "late": MemorySink()}
     other = Job("windows", Stranger(), sources={"in": MemorySource()}, sinks=sinks)
     stranger = Operator(other)
-    before = stranger.process(GroupBatch(state, [], to_micros(at(0))))
-    assert (before.counts.keys, before.counts.timers_pending, before.next_timer) == (2, 2, to_micros(at(1)))
+    before = stranger.process(GroupBatch(PackedGroup(state), [], to_micros(at(0))))
+    assert (before.counts.keys, before.counts.timers_pending, before.changes.next_time) == (2, 2, to_micros(at(1)))
     with pytest.raises(RecoverError, match="the window 'window' of key 'a' is due"):
-        stranger.process(GroupBatch(before.state, [], to_micros(at(1))))
+        stranger.process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(1))))
     other.handler.on_recover_window = lambda name, subject: windowing(TumblingWindow, SECOND).window
-    assert len(Operator(other).process(GroupBatch(before.state, [], to_micros(at(1)))).outputs["results"]) == 2
+    assert (
+        len(
+            Operator(other)
+            .process(GroupBatch(PackedGroup(before.changes.packed), [], to_micros(at(1))))
+            .outputs["results"]
+        )
+        == 2
+    )
 
 
 @pytest.mark.parametrize("window", [TumblingWindow(SECOND, Mean("ms")), SessionWindow(SECOND, Mean("ms"))])
@@ -258,6 +287,6 @@ def test_an_event_that_fails_is_told_as_one_by_one(window: WindowSpec) -> None:
     operator = Operator(Job("windows", handler, sources={"in": MemorySource()}, sinks={"results": MemorySink()}))
     events = ["a", at(1), {"ms": 1}, "b", at(2), {"ms": "fast"}, "c", at(3), {}]
     with pytest.raises(CallbackError) as caught:
-        operator.process(GroupBatch(None, [Chunk("in", b"", pack_events(events))], None))
+        operator.process(GroupBatch(PackedGroup(None), [Chunk("in", b"", pack_events(events))], None))
     assert (caught.value.callback, caught.value.key) == ("on_event", "b")
     assert "'fast'" in caught.value.error

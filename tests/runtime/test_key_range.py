@@ -13,8 +13,10 @@ from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
+from amadou_runtime.spark.packed_range import PackedRange
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 GROUPS = 5
@@ -52,9 +54,9 @@ JOB = Job("reminder", Reminder(), {"records": MemorySource()}, {"told": MemorySi
 def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, int]], int]]) -> None:
     operator, stored, state, watermark = Operator(JOB), None, None, None
     for records, reached in batches:
-        key_range = KeyRange(stored)
-        played = key_range.process(operator, chunks(records, GROUPS), watermark)
-        alone = operator.process(GroupBatch(state, [chunk for _, chunk in chunks(records, 1)], watermark))
+        key_range = PackedRange(stored)
+        played = KeyRange(key_range).process(operator, chunks(records, GROUPS), watermark)
+        alone = operator.process(GroupBatch(PackedGroup(state), [chunk for _, chunk in chunks(records, 1)], watermark))
 
         assert all(processed.counts.events or processed.counts.timers_fired for processed in played.values())
         assert outputs(*played.values()) == outputs(alone)
@@ -63,9 +65,9 @@ def test_a_range_gives_what_one_group_gives(batches: list[tuple[list[tuple[int, 
         assert (holds.keys, holds.timers_pending, holds.next_timer) == (
             alone.counts.keys,
             alone.counts.timers_pending,
-            alone.next_timer,
+            alone.changes.next_time,
         )
-        stored, state = key_range.pack(), alone.state
+        stored, state = key_range.pack(), alone.changes.packed
         assert (stored is None) == (state is None)
         watermark = max(watermark or 0, to_micros(START + timedelta(seconds=reached)))
 
@@ -103,32 +105,35 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next(
     job = Job("summing", Summing(), {"records": MemorySource()}, {"told": MemorySink()})
     keying = Keying(job, "records", job.handler.key_event, 3)
     brought = [(group, Chunk("records", b"", packed)) for group, packed in keying.pack(range(30), 0).events.items()]
-    keys = {group: Operator(job).process(GroupBatch(None, [chunk], None)).counts.keys for group, chunk in brought}
+    keys = {
+        group: Operator(job).process(GroupBatch(PackedGroup(None), [chunk], None)).counts.keys
+        for group, chunk in brought
+    }
     first, next_run, due = Operator(job, run="first"), Operator(job, run="next"), to_micros(START) + 1_000_000
-    key_range = KeyRange(None)
-    assert key_range.process(first, brought, None).keys() == {0, 1, 2}
+    key_range = PackedRange(None)
+    assert KeyRange(key_range).process(first, brought, None).keys() == {0, 1, 2}
     stored = key_range.pack()
-    again = KeyRange(stored)
+    again = PackedRange(stored)
     holds = again.status(None)
     assert (holds.keys, holds.timers_pending) == (30, 30)
-    assert again.process(first, [], None) == {}
-    processed = again.process(first, [], due)
+    assert KeyRange(again).process(first, [], None) == {}
+    processed = KeyRange(again).process(first, [], due)
     assert len(outputs(*processed.values())) == 30
     assert not any(each.counts.counters for each in processed.values())
     assert again.pack() is None
 
-    taken_over = KeyRange(stored)
-    processed = taken_over.process(next_run, [], None)
+    taken_over = PackedRange(stored)
+    processed = KeyRange(taken_over).process(next_run, [], None)
     assert {group: each.counts.counters for group, each in processed.items()} == {
         group: {"sum.lost": number} for group, number in keys.items()
     }
     assert taken_over.pack() is None
-    mixed = KeyRange(stored)
-    processed = mixed.process(next_run, brought[:1], None)
+    mixed = PackedRange(stored)
+    processed = KeyRange(mixed).process(next_run, brought[:1], None)
     assert sum(each.counts.counters["sum.lost"] for each in processed.values()) == 30
-    kept = KeyRange(mixed.pack())
+    kept = PackedRange(mixed.pack())
     assert kept.status(None).keys == keys[brought[0][0]]
-    processed = kept.process(next_run, [], due)
+    processed = KeyRange(kept).process(next_run, [], due)
     assert len(outputs(*processed.values())) == keys[brought[0][0]]
     assert not any(each.counts.counters for each in processed.values())
 
@@ -138,8 +143,8 @@ def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_late
 
 
 def test_state_of_another_release_is_told() -> None:
-    with pytest.raises(StateDecodeError, match="this release reads only version 4"):
-        KeyRange(pack_compressed([1, {}]))
+    with pytest.raises(StateDecodeError, match="this release reads only version 5"):
+        PackedRange(pack_compressed([1, {}]))
 
 
 def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk]]:

@@ -17,6 +17,7 @@ from amadou import (
     Metric,
     Run,
     Subject,
+    ValueSpec,
     hookimpl,
 )
 from amadou_plugins.windows import SessionWindow, TumblingWindow, windowed
@@ -120,6 +121,34 @@ def test_records_are_counted_by_source_whether_they_become_events_or_not() -> No
         ({"in": 2, "other": 1}, 2),
         ({}, 0),
     ]
+
+
+class Remembering(Handler):
+    """Keeps the text of each key, and forgets the text of one key."""
+
+    text = ValueSpec(str)
+
+    def key_event(self, record: tuple[str, int, str]) -> KeyedEvent[str]:
+        key, second, text = record
+        return KeyedEvent(key, at(second), text)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.text.state_for(subject).value = event.value
+        if subject.key == "short":
+            subject.set_timer(event.timestamp)
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.text.state_for(subject).clear()
+
+
+def test_stored_entries_are_counted_and_what_a_batch_stores_is_measured() -> None:
+    reports = played(Remembering(), ("short", 1, "x" * 1000), ("kept", 2, "y" * 2000))
+    first, second = (batch.counts for batch in reports.batches)
+    of_group = 1
+    assert (first.state_entries, second.state_entries) == (2 + of_group, 1 + of_group)
+    assert 3000 < first.state_bytes == first.state_bytes_written < 3300
+    assert 2000 < second.state_bytes < 2300
+    assert 0 < second.state_bytes_written < 300
 
 
 def test_callbacks_are_counted_and_timed() -> None:

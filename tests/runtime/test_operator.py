@@ -12,6 +12,7 @@ from amadou.event_time import to_micros
 from amadou_runtime import LocalRunner
 from amadou_runtime.core.events import Chunk, in_order, pack_events
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup
 
 
 def chunk(source: str, order: int, *values: int) -> Chunk:
@@ -42,13 +43,18 @@ class Forgetful(Recorder):
 @pytest.mark.rule(16)
 def test_a_group_asks_to_be_called_for_its_sweep_within_an_eighth_of_the_time_to_live() -> None:
     operator = Operator(job(Forgetful()))
-    brought = operator.process(GroupBatch(None, [chunk("events", 1, 5)], None))
+    brought = operator.process(GroupBatch(PackedGroup(None), [chunk("events", 1, 5)], None))
     gone = to_micros(at(1)) + 480_000_000
-    assert brought.next_timer is not None
-    assert gone <= brought.next_timer < gone + 60_000_000
-    before = operator.process(GroupBatch(brought.state, [], brought.next_timer - 60_000_000))
-    assert (before.state, before.next_timer) == (brought.state, brought.next_timer)
-    assert operator.process(GroupBatch(brought.state, [], brought.next_timer)).state is None
+    assert brought.changes.next_time is not None
+    assert gone <= brought.changes.next_time < gone + 60_000_000
+    before = operator.process(
+        GroupBatch(PackedGroup(brought.changes.packed), [], brought.changes.next_time - 60_000_000)
+    )
+    assert (before.changes.packed, before.changes.next_time) == (brought.changes.packed, brought.changes.next_time)
+    assert (
+        operator.process(GroupBatch(PackedGroup(brought.changes.packed), [], brought.changes.next_time)).changes.packed
+        is None
+    )
 
 
 def figures(processed: ProcessedGroup) -> tuple[int, ...]:
@@ -61,11 +67,13 @@ def test_a_batch_is_counted() -> None:
         operator = Operator(job(TimerSetter(), late_events=late_events))
         events = [field for seconds in (9, 10, 20) for field in ("k", at(seconds), [5, 30, (30, "tag")])]
         first = operator.process(
-            GroupBatch(None, [Chunk("events", b"", pack_events(["other", at(1), [10, 40]]))], None)
+            GroupBatch(PackedGroup(None), [Chunk("events", b"", pack_events(["other", at(1), [10, 40]]))], None)
         )
         assert figures(first) == (1, 0, 0, 1, 2)
         second = operator.process(
-            GroupBatch(first.state, [Chunk("events", b"", pack_events(events))], to_micros(at(10)))
+            GroupBatch(
+                PackedGroup(first.changes.packed), [Chunk("events", b"", pack_events(events))], to_micros(at(10))
+            )
         )
         assert figures(second) == (3, 1, 1, 2, 3)
         assert len(second.outputs["answers"]) == 3 * delivered

@@ -37,6 +37,11 @@ def test_held_events_are_told() -> None:
     assert progress_line(attrs.evolve(PROGRESS, counts=counts)).endswith("4,000 timers pending · 1,500 held")
 
 
+def test_a_run_without_state_shows_no_size() -> None:
+    counts = attrs.evolve(PROGRESS.counts, state_bytes=0, keys=0)
+    assert "watermark 2025-01-01T00:01:00Z · 3 late" in progress_line(attrs.evolve(PROGRESS, counts=counts))
+
+
 def test_a_line_tells_where_a_run_stands() -> None:
     assert progress_line(at(65.9)) == f"1:05 · {LINE}"
     assert progress_line(at(3600 * 30 + 1)) == f"30:00:01 · {LINE}"

@@ -4,7 +4,7 @@ from typing import Any
 import attrs
 import pytest
 
-from amadou import BatchReport, Counts, Metric
+from amadou import BatchReport, Counts, Metric, RunSummary
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
 
@@ -41,6 +41,39 @@ def test_counts_add_up() -> None:
     both = first.then(Counts(records={"b": 5}, timers_set=1, timers_pending=2, outputs={"dead_letters": 2, "out": 1}))
     assert both.records == {"a": 1, "b": 7}
     assert (both.timers_set, both.timers_pending, both.dead_letters) == (4, 2, 3)
+
+
+def test_totals_of_stored_state_are_those_of_the_last_batch_and_work_on_it_adds_up() -> None:
+    current: dict[str, Any] = {"keys": 1, "state_entries": 2, "state_bytes": 3, "state_view_bytes": 4}
+    work: dict[str, Any] = {
+        "state_bytes_written": 5,
+        "state_bytes_cleaned": 6,
+        "state_view_hits": 7,
+        "state_view_rebuilds": 8,
+    }
+    batch = Counts(**current, **work)
+    doubled = {name: 2 * count for name, count in work.items()}
+    assert batch.then(batch) == Counts(**current, **doubled)
+    assert batch.then(Counts()) == Counts(**work)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (1, "1 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (5 << 30, "5.0 GiB"),
+        (3 << 40, "3.0 TiB"),
+        (2 << 50, "2048.0 TiB"),
+    ],
+)
+def test_a_summary_shows_the_size_of_state(size: int, shown: str) -> None:
+    assert f"; keys: 7; state: {shown}; watermark: " in str(RunSummary("job", 1, Counts(keys=7, state_bytes=size)))
+
+
+def test_a_summary_without_state_does_not_show_its_size() -> None:
+    assert "; keys: 0; watermark: " in str(RunSummary("job"))
 
 
 def test_the_parts_of_a_batch_add_up_with_what_each_holds() -> None:

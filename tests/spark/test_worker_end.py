@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 WORKER = """
 import socket
 from pyspark import worker
-import amadou_runtime.spark.stateful_stage  # as a worker that has a task of ours
+import amadou_runtime.spark.groups_stage  # as a worker that has a task of ours
 
 spark, own = socket.socketpair()
 spark.close()

@@ -1,0 +1,177 @@
+"""A key group gives the same results whether it is stored as one value or as one entry per key."""
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.conformance.handlers import SECOND, at
+
+from amadou import (
+    Handler,
+    Job,
+    KeyedEvent,
+    ListSpec,
+    MapSpec,
+    MemorySink,
+    MemorySource,
+    SinkSpec,
+    Subject,
+    ValueSpec,
+    to_micros,
+)
+from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
+from amadou_runtime.core.events import Chunk, pack_events
+from amadou_runtime.core.group_by_key import GroupByKey
+from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import PackedGroup, in_fixed_order
+from amadou_runtime.embedded.state import EmbeddedState
+
+LONG = "long" * 200
+KEYS = ["a", b"a", 1, ("a", 1), LONG, -7]
+ACTIONS = ["count", "name", "forget", "list", "timer", "tagged", "delete", "session", "tumbling", "clear", "nothing"]
+EVENTS = st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 60), st.sampled_from(ACTIONS)), max_size=6)
+BATCHES = st.lists(st.tuples(EVENTS, st.integers(0, 70), st.booleans()), max_size=12)
+
+
+class Everything(Handler):
+    """Has state of every kind, with and without a time to live, windows in memory and others, and timers."""
+
+    count = ValueSpec(int, default=0)
+    names = MapSpec(str, int, ttl=20 * SECOND)
+    history = ListSpec(int, ttl=5 * SECOND)
+    sessions = SessionWindow(3 * SECOND)
+    tumbling = TumblingWindow(10 * SECOND, storage="memory")
+    told = SinkSpec(list)
+
+    def key_event(self, record: Any) -> None:
+        raise NotImplementedError
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        match event.value:
+            case "count":
+                self.count.state_for(subject).value += 1
+            case "name":
+                self.names.state_for(subject)[str(event.timestamp.second % 3)] = event.timestamp.second
+            case "forget":
+                self.names.state_for(subject).pop("1", None)
+            case "list":
+                self.history.state_for(subject).append(event.timestamp.second)
+            case "timer":
+                subject.set_timer(event.timestamp + 7 * SECOND)
+            case "tagged":
+                subject.set_timer(event.timestamp + 4 * SECOND, "tag")
+            case "delete":
+                for timer in subject.timers()[:1]:
+                    subject.delete_timer(*timer)
+            case "session":
+                self.sessions.add(subject, event)
+            case "tumbling":
+                self.tumbling.add(subject, event)
+            case "clear":
+                self.count.state_for(subject).clear()
+                self.history.state_for(subject).clear()
+        self.tell(subject, event.value)
+
+    def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+        self.tell(subject, [timestamp, subject.timer_tag])
+
+    @sessions.on_close
+    @tumbling.on_close
+    def on_window(self, subject: Subject, window: Window, value: int) -> None:
+        self.tell(subject, [window.start, window.end, value])
+
+    def tell(self, subject: Subject, what: Any) -> None:
+        state = (
+            self.count.state_for(subject).value,
+            dict(self.names.state_for(subject)),
+            list(self.history.state_for(subject)),
+        )
+        self.told.collect(subject, [subject.key, what, *state, [list(timer) for timer in subject.timers()]])
+
+
+def job_of(handler: Handler, **settings: Any) -> Job:
+    return Job("everything", handler, {"in": MemorySource()}, {"told": MemorySink()}, **settings)
+
+
+def both(
+    operator: Operator, packed: bytes | None, entries: EmbeddedState, *batch: Any
+) -> tuple[ProcessedGroup, ProcessedGroup]:
+    """A batch on both forms of the same group."""
+    entries.begin(operator.run)
+    one, other = (
+        operator.process(GroupBatch(PackedGroup(packed), *batch)),
+        operator.process(GroupBatch(GroupByKey(entries), *batch)),
+    )
+    entries.store(other.changes)
+    assert one.outputs == other.outputs
+    assert one.counts == other.counts
+    assert one.calls == other.calls
+    assert one.held == other.held
+    assert in_fixed_order(one.changes.packed) == in_fixed_order(entries.packed())
+    return one, other
+
+
+def chunk_of(events: list[tuple[Any, int, str]]) -> list[Chunk]:
+    flat = [field for key, second, action in events for field in (key, at(second), action)]
+    return [Chunk("in", b"", pack_events(flat))] if flat else []
+
+
+@settings(deadline=None)
+@given(BATCHES)
+def test_both_forms_give_the_same(batches: list[tuple[list[tuple[Any, int, str]], int, bool]]) -> None:
+    job = job_of(Everything())
+    packed, entries, watermark, run = None, EmbeddedState(), None, 0
+    for events, reached, restarts in batches:
+        run += restarts
+        operator = Operator(job, run=str(run))
+        one, _ = both(operator, packed, entries, chunk_of(events), watermark)
+        packed = one.changes.packed
+        watermark = max(watermark or 0, to_micros(at(reached)))
+    assert in_fixed_order(EmbeddedState.of(packed).packed()) == in_fixed_order(packed)
+
+
+@settings(deadline=None)
+@given(BATCHES, st.lists(st.sampled_from(["drop", "keep", None]), min_size=12, max_size=12))
+def test_both_forms_give_the_same_while_specs_are_retired_and_return(
+    batches: list[tuple[list[tuple[Any, int, str]], int, bool]], fates: list[Any]
+) -> None:
+    class Less(Handler):
+        count = ValueSpec(int, default=0)
+        history = ListSpec(int)
+        told = SinkSpec(list)
+        key_event = Everything.key_event
+
+        def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+            self.count.state_for(subject).value += 1
+
+        def on_timer_expired(self, subject: Subject, timestamp: Any) -> None:
+            self.told.collect(subject, [subject.key, timestamp, subject.timer_tag])
+
+    packed, entries, watermark = None, EmbeddedState(), None
+    for (events, reached, _), fate in zip(batches, fates, strict=False):
+        retired = {} if fate is None else dict.fromkeys(("names", "sessions", "tumbling"), fate)
+        job = job_of(Everything()) if fate is None else job_of(Less(), retired=retired)
+        one, _ = both(Operator(job), packed, entries, chunk_of(events), watermark)
+        packed = one.changes.packed
+        watermark = max(watermark or 0, to_micros(at(reached)))
+
+
+def test_a_batch_reads_and_writes_only_the_keys_that_it_touches() -> None:
+    job = job_of(Everything())
+    entries = EmbeddedState()
+    everyone = [(key, 1, "count") for key in range(1000)]
+    operator = Operator(job)
+    entries.store(operator.process(GroupBatch(GroupByKey(entries), chunk_of(everyone), None)).changes)
+    read: list[bytes] = []
+    get = entries.get
+    entries.get = lambda ids: read.extend(ids) or get(ids)  # type: ignore[method-assign, func-returns-value]
+    changes = operator.process(GroupBatch(GroupByKey(entries), chunk_of([(7, 2, "timer")]), to_micros(at(1)))).changes
+    assert len(read) == len(changes.logged) == 2  # the key's entry and the metadata
+    assert (changes.keys, changes.pending) == (1000, 1)
+    entries.store(changes)
+    read.clear()
+    operator.process(GroupBatch(GroupByKey(entries), [], to_micros(at(8))))
+    assert len(read) == 1
+    read.clear()
+    changes = operator.process(GroupBatch(GroupByKey(entries), [], to_micros(at(9)))).changes
+    assert (len(read), changes.pending) == (2, 0)

@@ -1,0 +1,81 @@
+"""A key range gives the same results on the log store as on the groups store, whatever the form of its key groups."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.conformance.handlers import at
+from tests.runtime.test_group_by_key import BATCHES, Everything, chunk_of, job_of
+from tests.spark.log_storage import MemorySegments, opened
+
+from amadou import to_micros
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.packed_group import in_fixed_order, packed_group
+from amadou_runtime.spark.key_range import KeyRange, StoredRange
+from amadou_runtime.spark.log import logged_range
+from amadou_runtime.spark.log.logged_range import LoggedRange
+from amadou_runtime.spark.packed_range import PackedRange
+
+FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2)}
+"""The size up to which a group stays in one entry, and the number of batches before it is converted."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches=BATCHES, losses=st.lists(st.sampled_from(["view", "batch", None, None]), min_size=12, max_size=12))
+def test_both_stores_give_the_same(
+    form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logged_range, "_SMALL", FORMS[form][0])
+    monkeypatch.setattr(logged_range, "_BATCHES", FORMS[form][1])
+    monkeypatch.setattr(logged_range, "_SPARSE", 1)
+    monkeypatch.setattr(logged_range, "_DENSE", 1 if form == "in turns" else 0)
+    directory, segments, packed, watermark = Path(tempfile.mkdtemp()), MemorySegments(), None, None
+    run = 0
+    try:
+        for (events, reached, restarts), loss in zip(batches, losses, strict=False):
+            run += restarts or loss == "view"  # a lost view loses in-memory state, as a new run does
+            operator = Operator(job_of(Everything()), run=str(run))
+            chunks = [(3, chunk) for chunk in chunk_of(events)]
+            if loss == "view":
+                shutil.rmtree(directory)
+            if loss == "batch":
+                with opened(segments.copy(), directory, operator.run) as entries:
+                    failed = LoggedRange(entries)
+                    KeyRange(failed).process(operator, chunks, watermark)
+                    failed.store()
+            groups = PackedRange(packed)
+            expected = KeyRange(groups).process(operator, chunks, watermark)
+            expected_state = state_of(groups, operator)
+            packed = groups.pack()
+            with opened(segments, directory, operator.run) as entries:
+                kinds = {id_[2:3] for id_ in entries.ids(b"")}
+                assert kinds == {b"p"} or b"p" not in kinds
+                logged = LoggedRange(entries)
+                processed = KeyRange(logged).process(operator, chunks, watermark)
+                assert shown(processed) == shown(expected)
+                assert state_of(logged, operator) == expected_state
+                status, other = logged.store().status, groups.status(packed)
+            assert (status.keys, status.timers_pending, status.held) == (other.keys, other.timers_pending, other.held)
+            assert (status.next_timer is None) == (other.next_timer is None)
+            watermark = max(watermark or 0, to_micros(at(reached)))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def shown(processed: dict[int, ProcessedGroup]) -> dict[int, Any]:
+    """Results of the key groups for which something happened."""
+    results = {number: (each.outputs, each.counts, each.calls) for number, each in processed.items()}
+    return {number: each for number, each in results.items() if each[0] or each[1].counters or each[1].events}
+
+
+def state_of(stored: StoredRange, operator: Operator) -> bytes | None:
+    group = stored.group(3)
+    loaded = KeyGroup(group, operator.run)
+    group.load_all(loaded)
+    return in_fixed_order(packed_group(loaded))
