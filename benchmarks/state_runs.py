@@ -1,0 +1,182 @@
+"""Runs of the state benchmark's jobs on Spark: a run processes the files that its checkpoint has not processed."""
+
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from memory import MemoryUse, MemoryWatch
+from peers import Batch, batches_of, new_session
+from state_input import Input
+from state_jobs import COUNTERS, SCHEMA, Case, TallySink
+
+_POLL = 1.0
+_BETWEEN_LINES = 15
+
+OnProgress = Callable[[int], None]
+"""Function that is called with the number of completed batches while a run lasts."""
+
+
+@frozen
+class Played:
+    """A run that has processed its input.
+
+    :param first: seconds from the start of the run to the end of its first batch
+    """
+
+    batches: list[Batch]
+    first: float
+    memory: MemoryUse
+
+
+@define
+class Store:
+    """The checkpoint of one peer, whose runs follow one another.
+
+    :param state: value of `Job(state=...)`; `None` to omit the parameter
+    :param found: totals of all runs, as the peer has counted them
+    """
+
+    case: Case
+    peer: str
+    lines: Path
+    checkpoint: Path
+    state: str | None = None
+    found: Counter[str] = field(factory=Counter)
+
+    def run(self, spark: Any, on_progress: OnProgress = lambda batches: None) -> Played:
+        """Process all files that no earlier run has processed."""
+        with MemoryWatch(spark) as memory:
+            started = time.time()
+            play = self._run_amadou if self.peer == "amadou" else self._run_spark_sql
+            query = play(spark, on_progress)
+        begun = query.recentProgress[0]
+        first = (
+            datetime.fromisoformat(begun.timestamp).timestamp() - started + begun.durationMs["triggerExecution"] / 1000
+        )
+        return Played(batches_of(query), first, memory.use)
+
+    def _run_amadou(self, spark: Any, on_progress: OnProgress) -> Any:
+        import amadou_runtime
+        from amadou import Job
+        from amadou_plugins.connectors import LinesSource
+
+        sink = TallySink()
+        job = Job(
+            "state-benchmark",
+            handler=self.case.handler(),
+            sources={"lines": LinesSource(str(self.lines), max_files_per_batch=1)},
+            sinks={"results": sink} if self.case.has_windows else {},
+            **({} if self.state is None else {"state": self.state}),
+        )
+        running = amadou_runtime.start(job, spark, checkpoint=str(self.checkpoint), trigger="available-now")
+        while not running.await_termination(_POLL):
+            on_progress(running.summary.batches)
+        counts = running.summary.counts
+        self.found.update(sink.found if self.case.has_windows else {"events": counts.events} | dict(counts.counters))
+        if not self.case.has_windows:
+            self.found["keys"] = counts.keys
+        if self.case.has_timers:
+            self.found["timers fired"] += counts.timers_fired
+            self.found["timers pending"] = counts.timers_pending
+        return running.query
+
+    def _run_spark_sql(self, spark: Any, on_progress: OnProgress) -> Any:
+        from pyspark.sql.functions import from_json
+
+        assert self.case.query is not None
+        lines = spark.readStream.option("maxFilesPerTrigger", 1).text(str(self.lines))
+        events = lines.select(from_json("value", SCHEMA).alias("event")).select("event.*")
+        writer = self.case.query(events).writeStream.outputMode(self.case.mode).format("noop")
+        query = writer.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
+        while not query.awaitTermination(_POLL):
+            on_progress(len(query._jsq.recentProgress()))
+        for progress in query.recentProgress:
+            found = progress.observedMetrics.get("found")
+            self.found.update({name: n or 0 for name, n in found.asDict().items()} if found else {})
+            if not self.case.has_windows:
+                self.found["events"] += progress.numInputRows
+                self.found["keys"] = progress.stateOperators[0].numRowsTotal
+        return query
+
+
+def every_few_seconds(report: OnProgress) -> OnProgress:
+    """Return the function, limited to a call every 15 seconds."""
+    last = time.monotonic()
+
+    def limited(batches: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _BETWEEN_LINES:
+            last = time.monotonic()
+            report(batches)
+
+    return limited
+
+
+class FilesWatch:
+    """Context manager that adds up the sizes of the files that appear in the state directory of a checkpoint.
+
+    :ivar changelogs: bytes in the changelogs, in which Spark writes the changes of each batch
+    :ivar others: bytes in all other files, such as snapshots
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.changelogs = self.others = 0
+        self._state = checkpoint / "state"
+        self._seen: dict[Path, int] = {}
+        self._before: set[Path] = set()
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> "FilesWatch":
+        self._look()
+        self._before = set(self._seen)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+        for path in self._seen.keys() - self._before:
+            if path.name.endswith(".changelog"):
+                self.changelogs += self._seen[path]
+            else:
+                self.others += self._seen[path]
+
+    def _watch(self) -> None:
+        while not self._end.wait(_POLL):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        # Spark writes a file under a name that begins with a dot, and then renames it
+        for path in self._state.rglob("[!.]*"):
+            if path not in self._seen:
+                try:
+                    if path.is_file():
+                        self._seen[path] = path.stat().st_size
+                except FileNotFoundError:
+                    continue
+
+
+def first_batch_elsewhere(store: Store, master: str, settings: dict[str, str]) -> tuple[Played, Counter[str]]:
+    """Run a store in a session with an empty directory for local files, as after a move to another machine.
+
+    Call this function in a new process. Queries of another store are run first, because the first query of a session is
+    slow.
+    """
+    with tempfile.TemporaryDirectory(prefix="amadou-state-") as scratch:
+        spark = new_session(master, settings | {"spark.local.dir": f"{scratch}/local"})
+        try:
+            lines = Input(Path(scratch, "lines"), COUNTERS, 1000, 1000, 2, 1)
+            lines.write_keys()
+            lines.add_batches(2)
+            Store(COUNTERS, store.peer, lines.directory, Path(scratch, "checkpoint"), store.state).run(spark)
+            return store.run(spark), store.found
+        finally:
+            spark.stop()
