@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,21 @@ def new_session(master: str, settings: dict[str, str]) -> Any:
     return builder.getOrCreate()
 
 
-def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """Run the handler of the tumbling-window example."""
-    return run_handler(example_job().handler, "sums", spark, views, output, checkpoint)
+def play_amadou(spark: Any, views: Path, output: Path, checkpoint: Path, state: Any = "auto") -> list[Batch]:
+    """Run the handler of the tumbling-window example.
+
+    :param state: the store, as in `Job(state=...)`
+    """
+    return run_handler(example_job().handler, "sums", spark, views, output, checkpoint, state)
 
 
-def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path) -> list[Batch]:
-    """Run a handler with one port over the available files of lines, one file per batch."""
+def run_handler(
+    handler: Any, port: str, spark: Any, lines: Path, output: Path, checkpoint: Path, state: Any = "auto"
+) -> list[Batch]:
+    """Run a handler with one port over the available files of lines, one file per batch.
+
+    :param state: the store, as in `Job(state=...)`
+    """
     import amadou_runtime
     from amadou import Job
     from amadou_plugins.connectors import JsonLinesSink, LinesSource
@@ -80,6 +89,7 @@ def run_handler(handler: Any, port: str, spark: Any, lines: Path, output: Path, 
         sources={"lines": LinesSource(str(lines), max_files_per_batch=1)},
         sinks={port: JsonLinesSink(str(output))},
         watermark_delay=DISORDER_SECONDS,
+        state=state,
     )
     running = amadou_runtime.start(job, spark, checkpoint=str(checkpoint), trigger="available-now")
     running.await_termination()
@@ -152,6 +162,8 @@ PEERS: dict[str, Play] = {
     "spark-sql": play_spark_sql,
     "naive": play_naive,
 }
+STORES: dict[str, Play] = {store: partial(play_amadou, state=store) for store in ("groups", "log")}
+"""amadou with state on each of its stores."""
 
 
 def _parsed(spark: Any, views: Path) -> Any:

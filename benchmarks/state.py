@@ -12,7 +12,6 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
-from inspect import signature
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -27,9 +26,7 @@ from state_input import Input
 from state_jobs import COUNTERS, RESTART, STEADY, WRITTEN, Case
 from state_report import Checked, Load, Restart, Results, Steady, Written
 from state_runs import FilesWatch, Played, Store, every_few_seconds, first_batch_elsewhere
-from throughput import numbers, setting
-
-from amadou import Job
+from throughput import names_of, numbers, setting
 
 CASES = (*STEADY, "written", "restart")
 console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=150)
@@ -216,7 +213,7 @@ def settings_line(options: argparse.Namespace) -> str:
     return (
         f"{options.events:,} events per batch; {options.warmup} batches to warm up, then {options.batches} measured, "
         f"in each of {options.rounds} rounds; {options.master}, {options.driver_memory} for the driver; state "
-        f"{options.state or 'as the job chooses'}"
+        f"{options.state}"
     )
 
 
@@ -229,8 +226,15 @@ def parse_options() -> argparse.Namespace:
         + "; written compares the bytes that batches write with the bytes that they change; restart measures the "
         "seconds from the start of a run to the end of its first batch. Exit status: 0, or 1 if results are wrong.",
     )
-    parser.add_argument("--cases", type=case_names, default=",".join(CASES), help="comma-separated (default: all)")
-    parser.add_argument("--peers", type=peer_names, default="amadou,spark-sql", help="(default: amadou,spark-sql)")
+    parser.add_argument(
+        "--cases", type=names_of("case", CASES), default=",".join(CASES), help="comma-separated (default: all)"
+    )
+    parser.add_argument(
+        "--peers",
+        type=names_of("peer", ("amadou", "spark-sql")),
+        default="amadou,spark-sql",
+        help="(default: amadou,spark-sql)",
+    )
     sizes = ", ".join(f"{name} {'/'.join(f'{keys:,}' for keys in case.keys)}" for name, case in STEADY.items())
     parser.add_argument(
         "--keys", type=numbers, help=f"numbers of stored keys for all cases, separated by commas (default: {sizes})"
@@ -240,7 +244,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones (default: 3)")
     parser.add_argument("--written-batches", type=int, default=200, help="batches of the case written (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="measured runs of each peer and size (default: 3)")
-    parser.add_argument("--state", choices=("auto", "groups", "log"), help="how amadou stores state: Job(state=...)")
+    parser.add_argument(
+        "--state", choices=("auto", "groups", "log"), default="auto", help="amadou's store (default: auto)"
+    )
     parser.add_argument("--seed", type=int, default=1, help="random seed for the input files (default: 1)")
     parser.add_argument("--master", default="local[2]", help="Spark's master URL (default: local[2])")
     parser.add_argument("--driver-memory", default="4g", help="heap of the driver's JVM (default: 4g)")
@@ -255,30 +261,12 @@ def parse_options() -> argparse.Namespace:
         "--json", type=Path, metavar="FILE", help="write the results and all batches to a file after each case"
     )
     options = parser.parse_args()
-    if options.state and "state" not in signature(Job).parameters:
-        parser.error("--state: this version of amadou has no Job(state=...)")
     counts = (options.events, options.batches, options.written_batches, options.rounds, *(options.keys or ()))
     if min(counts) < 1 or options.warmup < 0:
         parser.error(
             "--keys, --events, --batches, --written-batches and --rounds must be positive, --warmup not negative"
         )
     return options
-
-
-def case_names(text: str) -> list[str]:
-    return names_of(text, "case", CASES)
-
-
-def peer_names(text: str) -> list[str]:
-    return names_of(text, "peer", ("amadou", "spark-sql"))
-
-
-def names_of(text: str, what: str, known: tuple[str, ...]) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in known]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown {what}: {', '.join(unknown)} (known: {', '.join(known)})")
-    return names
 
 
 if __name__ == "__main__":

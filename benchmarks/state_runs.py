@@ -38,7 +38,7 @@ class Played:
 class Store:
     """The checkpoint of one peer, whose runs follow one another.
 
-    :param state: value of `Job(state=...)`; `None` to omit the parameter
+    :param state: amadou's store, as in `Job(state=...)`
     :param found: totals of all runs, as the peer has counted them
     """
 
@@ -46,7 +46,7 @@ class Store:
     peer: str
     lines: Path
     checkpoint: Path
-    state: str | None = None
+    state: Any = "auto"
     found: Counter[str] = field(factory=Counter)
 
     def run(self, spark: Any, on_progress: OnProgress = lambda batches: None) -> Played:
@@ -72,7 +72,7 @@ class Store:
             handler=self.case.handler(),
             sources={"lines": LinesSource(str(self.lines), max_files_per_batch=1)},
             sinks={"results": sink} if self.case.has_windows else {},
-            **({} if self.state is None else {"state": self.state}),
+            state=self.state,
         )
         running = amadou_runtime.start(job, spark, checkpoint=str(self.checkpoint), trigger="available-now")
         while not running.await_termination(_POLL):

@@ -11,12 +11,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import report
 from events import Dataset, Tally, dataset, tally_of
 from machine import heading, machine
-from peers import PEERS, Batch, new_session
+from peers import PEERS, STORES, Batch, new_session
 from report import Run
 from rich.console import Console
 
@@ -87,7 +88,7 @@ def play_files(spark: object, scratch: Path, peer: str, data: Dataset) -> tuple[
     """Run a peer over files. Return the batches as reported by Spark, and the tally of the output."""
     work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
     try:
-        batches = PEERS[peer](spark, data.directory, work / "output", work / "checkpoint")
+        batches = (PEERS | STORES)[peer](spark, data.directory, work / "output", work / "checkpoint")
         return batches, tally_of(work / "output")
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -123,7 +124,10 @@ def parse_options() -> argparse.Namespace:
     )
     add_measuring_options(parser)
     parser.add_argument(
-        "--peers", type=peer_names, default=argparse.SUPPRESS, help=f"comma-separated (default: {','.join(PEERS)})"
+        "--peers",
+        type=names_of("peer", (*PEERS, *STORES)),
+        default=argparse.SUPPRESS,
+        help=f"comma-separated (default: {','.join(PEERS)}); groups and log are amadou with that store",
     )
     parser.add_argument(
         "--naive-events",
@@ -166,11 +170,16 @@ def numbers(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"expected integers separated by commas, not {text!r}") from error
 
 
-def peer_names(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in PEERS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown peer: {', '.join(unknown)} (peers: {', '.join(PEERS)})")
+def names_of(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return the function that reads an option with names, separated by commas."""
+
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        unknown = [name for name in found if name not in known]
+        if unknown:
+            raise argparse.ArgumentTypeError(f"unknown {what}: {', '.join(unknown)} (known: {', '.join(known)})")
+        return found
+
     return names
 
 

@@ -17,6 +17,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from machine import heading, machine
 from peers import Batch, new_session, run_handler, run_query
 from report import Run
 from rich.console import Console
-from throughput import add_measuring_options
+from throughput import add_measuring_options, names_of
 
 from amadou import to_millis
 from amadou_plugins.aggregates import Count, Mean
@@ -125,7 +126,7 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
             events = options.events // 10 if KINDS[kind].fills else options.events
             files = dataset(scratch, KINDS[kind], keys, events, batches, options.seed)
             expected: Tally | None = None
-            for peer in PATHS if options.path else ("spark-sql", "amadou"):
+            for peer in PATHS if options.path else options.peers:
                 play = PLAYS[peer]
                 work = Path(tempfile.mkdtemp(prefix=f"{peer}-", dir=scratch))
                 played = play(spark, KINDS[kind], files, work / "output", work / "checkpoint")
@@ -139,10 +140,12 @@ def measure(options: argparse.Namespace, spark: Any, scratch: Path, kind: str) -
     return runs
 
 
-def play_amadou(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
+def play_amadou(
+    spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path, state: str = "auto"
+) -> list[Batch]:
     """Run a `windowed` handler."""
     handler = windowed(key="key", timestamp="timestamp", window=kind.window())
-    return run_handler(handler, "results", spark, files, output, checkpoint)
+    return run_handler(handler, "results", spark, files, output, checkpoint, state)
 
 
 def play_keyed_by_columns(spark: Any, kind: Kind, files: Path, output: Path, checkpoint: Path) -> list[Batch]:
@@ -188,9 +191,13 @@ def play_spark_sql(spark: Any, kind: Kind, files: Path, output: Path, checkpoint
     return run_query(grouped.writeStream.outputMode("append").format("json").option("path", str(output)), checkpoint)
 
 
-PLAYS = {
+PEERS: dict[str, Any] = {
     "spark-sql": play_spark_sql,
     "amadou": play_amadou,
+    "groups": partial(play_amadou, state="groups"),
+    "log": partial(play_amadou, state="log"),
+}
+PLAYS = PEERS | {
     "keyed-by-columns": play_keyed_by_columns,
     "columns-in-windows": play_columns_in_windows,
     "per-event": play_per_event,
@@ -247,18 +254,16 @@ def parse_options() -> argparse.Namespace:
         epilog="Exit status: 0, or 1 if the results differ.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    parser.add_argument("--kinds", type=kind_names, default=",".join(KINDS), help="comma-separated")
-    parser.add_argument("--path", action="store_true", help="compare vectorised and per-event paths")
+    parser.add_argument("--kinds", type=names_of("kind", KINDS), default=",".join(KINDS), help="comma-separated")
+    parser.add_argument(
+        "--peers",
+        type=names_of("peer", PEERS),
+        default="spark-sql,amadou",
+        help="comma-separated; groups and log are amadou with that store",
+    )
+    parser.add_argument("--path", action="store_true", help="compare vectorised and per-event paths, not the peers")
     add_measuring_options(parser)
     return parser.parse_args()
-
-
-def kind_names(text: str) -> list[str]:
-    names = text.split(",")
-    unknown = [name for name in names if name not in KINDS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"unknown kind: {', '.join(unknown)} (kinds: {', '.join(KINDS)})")
-    return names
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ from amadou_plugins.windows import SessionWindow, TumblingWindow, Window
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.group_by_key import GroupByKey
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import PackedGroup, in_fixed_order
+from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.testing.difference import in_fixed_order
 
 LONG = "long" * 200
 KEYS = ["a", b"a", 1, ("a", 1), LONG, -7]

@@ -139,7 +139,8 @@ def test_in_memory_state_is_read_by_the_run_that_stored_it_and_lost_to_the_next(
 
 
 def test_there_are_no_more_ranges_than_key_groups_and_enough_for_more_cores_later() -> None:
-    assert [range_count(*counts) for counts in ((256, 2), (4, 2), (1, 1))] == [16, 4, 1]
+    assert [range_count("groups", *counts) for counts in ((256, 2), (4, 2), (1, 1))] == [16, 4, 1]
+    assert [range_count("log", *counts) for counts in ((256, 2), (4, 2), (1, 1))] == [4, 4, 1]
 
 
 def test_state_of_another_release_is_told() -> None:

@@ -1,4 +1,4 @@
-"""A job on a cluster whose processes are killed: its output is that of an undisturbed run.
+"""Jobs on a cluster whose processes are killed: their output is that of an undisturbed run.
 
 AMADOU_FAULTS says how many kills there are (four, one of each kind, without it), AMADOU_FAULTS_SEED makes them the same
 again.
@@ -15,17 +15,18 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import tests.spark.counting as counting
+import views
 from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, process, submitting
-from views import job
 
+from amadou import Job
 from amadou_runtime import TestRun
 
 pytestmark = pytest.mark.spark
 
-ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "examples" / "tumbling_window"
 KINDS = ("driver", "executor", "worker", "python worker")
 FAULTS = int(os.environ.get("AMADOU_FAULTS", len(KINDS)))
 SEED = int(os.environ.get("AMADOU_FAULTS_SEED", time.time_ns() % 100_000))
@@ -37,14 +38,20 @@ PATIENCE = 240
 
 
 class Submitted:
-    """The job on the cluster, started again where it ended."""
+    """The job on the cluster, started again where it ended.
 
-    def __init__(self, made: Cluster, spark_home: Path, directory: Path, stack: ExitStack) -> None:
+    :param job: the job's file
+    :param state: the job's store
+    """
+
+    def __init__(
+        self, made: Cluster, spark_home: Path, job: str, state: str, directory: Path, stack: ExitStack
+    ) -> None:
         self._command = [
             *(str(spark_home / "bin" / "spark-submit"), "--master", made.url, "--executor-memory", "800m"),
-            *("--conf", "spark.driver.host=127.0.0.1", str(EXAMPLE / "views.py"), "--trigger", "0 seconds"),
+            *("--conf", "spark.driver.host=127.0.0.1", job, "--trigger", "0 seconds"),
             *("-p", f"VIEWS={directory / 'views'}", "-p", f"SUMS={directory / 'sums'}"),
-            *("--checkpoint", str(directory / "checkpoint")),
+            *("--checkpoint", str(directory / "checkpoint"), "--state", state),
         ]
         self._environment = submitting(spark_home)
         self._directory = directory
@@ -65,18 +72,21 @@ class Submitted:
         return True
 
 
-def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("state", "module", "channels"), [("groups", views, 50), ("log", counting, 30_000)])
+def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(
+    state: str, module: Any, channels: int, tmp_path: Path
+) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
     drawn = random.Random(SEED)
     kinds = [KINDS[number % len(KINDS)] for number in range(FAULTS)]
     drawn.shuffle(kinds)
     pause = (3.0, 9.0)
-    files = _files(drawn, count=int(FAULTS * sum(pause) / 2 / PACE) + 10)
-    expected = _undisturbed(files)
+    files = _files(drawn, channels, count=int(FAULTS * sum(pause) / 2 / PACE) + 10)
+    expected = _undisturbed(module.job, files)
     (tmp_path / "views").mkdir()
-    table = [f"seed {SEED}, {len(files)} files of {EVENTS} events, {len(expected)} windows"]
+    table = [f"seed {SEED}, {len(files)} files of {EVENTS} events, {len(expected)} results"]
     with cluster(spark_home, tmp_path) as made, ExitStack() as stack:
-        submitted = Submitted(made, spark_home, tmp_path, stack)
+        submitted = Submitted(made, spark_home, module.__file__, state, tmp_path, stack)
         _feed(tmp_path, files[:3], pace=0.1)
         _wait(lambda: bool(_lines(tmp_path)), submitted, tmp_path)
         feeder = threading.Thread(target=_feed, args=(tmp_path, files[3:], PACE), daemon=True)
@@ -103,12 +113,12 @@ def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(tmp_path: Pa
     assert found == Counter(expected), f"{found - Counter(expected)} too many, {Counter(expected) - found} missing"
 
 
-def _files(drawn: random.Random, count: int) -> list[str]:
+def _files(drawn: random.Random, channels: int, count: int) -> list[str]:
     """Files of views, each of one minute; the last one closes all windows."""
     begin, texts = datetime(2025, 1, 1, tzinfo=UTC), []
     for number in range(count):
         times = sorted(begin + timedelta(minutes=number, seconds=drawn.random() * 60) for _ in range(EVENTS))
-        texts.append("".join(_view(f"channel-{drawn.randrange(50)}", at) for at in times))
+        texts.append("".join(_view(f"channel-{drawn.randrange(channels)}", at) for at in times))
     return [*texts, _view("end", begin + timedelta(days=1))]
 
 
@@ -116,7 +126,7 @@ def _view(channel: str, at: datetime) -> str:
     return json.dumps({"channel_id": channel, "timestamp": at.isoformat()}) + "\n"
 
 
-def _undisturbed(files: list[str]) -> list[str]:
+def _undisturbed(job: Job, files: list[str]) -> list[str]:
     """The lines that a run without faults writes."""
     run = TestRun(job, params={"VIEWS": "views", "SUMS": "sums"})
     for text in files:

@@ -66,9 +66,10 @@ def files(directory: Path, texts: list[str]) -> None:
 
 
 @contextmanager
-def running(directory: Path, master: str) -> Iterator[subprocess.Popen[bytes]]:
+def running(directory: Path, master: str, state: str = "auto") -> Iterator[subprocess.Popen[bytes]]:
     (directory / "job.py").write_text(JOB)
-    command = [sys.executable, "job.py", "--once", "--master", master, "--checkpoint", "checkpoint"]
+    command = [sys.executable, "job.py", "--once", "--master", master, "--checkpoint", "checkpoint", "--state", state]
+    command += ["--conf", f"spark.local.dir={directory / 'local'}"]
     environment = {**os.environ, "CALLS": str(directory / "calls")}
     with (directory / "log").open("wb") as log:
         started = subprocess.Popen(
@@ -105,16 +106,23 @@ def wait_for_calls(directory: Path, count: int, run: subprocess.Popen[bytes]) ->
     assert run.poll() is None, log(directory)
 
 
-def test_workers_and_their_daemon_may_be_killed(tmp_path: Path) -> None:
+def views(directory: Path) -> list[Path]:
+    return [*(directory / "local").rglob("amadou-views/*")]
+
+
+@pytest.mark.parametrize("state", ["groups", "log"])
+def test_workers_and_their_daemon_may_be_killed(state: str, tmp_path: Path) -> None:
     files(tmp_path, ["".join(f"k{n % KEYS}\n" for n in range(RECORDS))] * BATCHES)
-    with running(tmp_path, "local[2]") as run:
+    with running(tmp_path, "local[2]", state) as run:
         for count in range(1, 3):
             wait_for_calls(tmp_path, count * RECORDS + 20 * (2 * count - 1), run)
             parent = daemon(run)
             workers = descendants(parent)
             for pid in (workers, [parent, *workers])[count - 1]:
                 os.kill(pid, signal.SIGKILL)
+            assert bool(views(tmp_path)) == (state == "log")
         assert run.wait(240) == 0, log(tmp_path)
+    wait_for(lambda: not views(tmp_path), lambda: f"left behind: {views(tmp_path)}")  # Spark's Java ends last
 
     each = RECORDS // KEYS * BATCHES
     assert Counter(lines(tmp_path)) == Counter(
@@ -125,6 +133,7 @@ def test_workers_and_their_daemon_may_be_killed(tmp_path: Path) -> None:
     )
     assert "org.apache.spark" not in log(tmp_path)
     assert "incubator" not in log(tmp_path)
+    assert "UDF" not in log(tmp_path)
 
 
 def test_a_handler_that_ends_its_worker_each_time_ends_the_run(tmp_path: Path) -> None:

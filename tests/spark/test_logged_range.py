@@ -15,11 +15,12 @@ from tests.spark.log_storage import MemorySegments, opened
 from amadou import to_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
-from amadou_runtime.core.packed_group import in_fixed_order, packed_group
+from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.spark.key_range import KeyRange, StoredRange
 from amadou_runtime.spark.log import logged_range
 from amadou_runtime.spark.log.logged_range import LoggedRange
 from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.testing.difference import in_fixed_order
 
 FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2)}
 """The size up to which a group stays in one entry, and the number of batches before it is converted."""

@@ -25,7 +25,7 @@ from tests.spark.log_storage import MemorySegments, opened
 
 from amadou.errors import RunError
 from amadou_runtime.spark.log import cleaning, files, index, tree, view
-from amadou_runtime.spark.log.entries import StoreFigures, remove_views
+from amadou_runtime.spark.log.entries import StoreFigures
 
 Changes = dict[bytes, tuple[bytes | None, int | None]]
 
@@ -551,17 +551,10 @@ def test_a_rewritten_view_has_everything(tmp_path: Path) -> None:
 def test_a_view_may_be_removed_during_a_batch(tmp_path: Path) -> None:
     segments = filled(tmp_path / "views")
     with opened(segments, tmp_path / "views") as entries:
-        remove_views(tmp_path / "views")
+        shutil.rmtree(tmp_path / "views")
         assert entries.get([b"x"]) == [b"1"]
         entries.store({b"x": (b"2", None)}, {}, b"")
     assert content(segments, tmp_path / "views")[b"x"] == b"2"
-
-
-def test_views_are_removed_with_the_run(tmp_path: Path) -> None:
-    filled(tmp_path / "views")
-    remove_views(tmp_path / "views")
-    assert not (tmp_path / "views").exists()
-    remove_views(tmp_path / "views")
 
 
 def test_a_process_that_dies_while_a_view_changes_leaves_a_usable_one(tmp_path: Path) -> None:

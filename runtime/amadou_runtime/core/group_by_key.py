@@ -8,16 +8,14 @@ slot, and flags. Entries with the same shape are read column by column.
 import hashlib
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
-from typing import Any, Final, NamedTuple, Protocol
-
-import attrs
+from typing import Any, Final, NamedTuple
 
 from amadou import Key
 from amadou.engine import StateTable, pack, unpack, unpack_all
-from amadou.errors import StateDecodeError
-from amadou_runtime.core.key_group import OTHER_RELEASE, HeldChunk, HeldEvents, KeyGroup
+from amadou_runtime.core.entries import Change, Entries, EntryChanges, NoEntries
+from amadou_runtime.core.group_meta import Figures, GroupMeta, Slot
+from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 
-_VERSION = 1
 _KEY, _LONG_KEY, _HELD, _META = b"k", b"l", b"h", b"m"
 """First byte of the id of a key's entry, of a long key's entry, of a chunk of held events, and of the group's
 metadata."""
@@ -31,163 +29,12 @@ _EXPIRES, _TIMER = 1, 2
 """Flags of a name in an entry: the state expires, the component has a timer."""
 
 
-class Change(NamedTuple):
-    """The new content of an entry.
-
-    :param value: the packed entry; `None` if the entry is deleted
-    :param time: the event time in microseconds at which the entry is due; `None` if it is never due
-    """
-
-    value: bytes | None
-    time: int | None
-
-
-class EntryChanges(NamedTuple):
-    """A batch's changes to the entries of a key group, by id, and the figures of the group after the batch.
-
-    :param logged: the changes to the entries that survive the run
-    :param in_memory: the changes to the entries that are valid only in the current run
-    :param keys: number of keys with state or timers
-    :param pending: number of pending timers of the handler and its components
-    :param retired: the names of state that is retained but not read, because the job no longer has specs with these
-        names
-    :param has_in_memory: `True` if the group has in-memory state
-    """
-
-    logged: dict[bytes, Change]
-    in_memory: dict[bytes, Change]
-    keys: int
-    pending: int
-    retired: list[str]
-    has_in_memory: bool
-
-
-class Entries(Protocol):
-    """The stored entries of a key group."""
-
-    prefix: bytes
-    """The first bytes of all ids of the group's entries."""
-    epoch: str
-    """Identifies the time during which in-memory entries have been retained without a loss."""
-
-    def get(self, ids: list[bytes]) -> list[bytes | None]:
-        """Return the entries with these ids, and `None` for ids without an entry."""
-
-    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
-        """Return the in-memory entries with these ids, and `None` for ids without an entry."""
-
-    def due(self, by: int) -> Iterable[bytes]:
-        """Return the ids of the entries that are due by an event time in microseconds."""
-
-    def ids(self) -> Iterable[bytes]:
-        """Return the ids of all entries."""
-
-
-@attrs.define
-class _Slot:
-    """A name under which keys have state.
-
-    :param keys: number of keys with state under the name
-    :param in_memory: `True` if the state is stored in in-memory entries
-    :param has_ttl: `True` if the entries' times take into account when the state expires
-    :param kept: `True` if the state is retained but not read, because the job no longer has a spec with the name
-    :param structures: positions of the name's structures in `_Meta.structures`
-    """
-
-    name: str
-    keys: int = 0
-    in_memory: bool = False
-    has_ttl: bool = False
-    kept: bool = False
-    structures: list[int] = attrs.field(factory=list)
-
-
-@attrs.define
-class _Meta:
-    """The part of a key group that does not belong to individual keys.
-
-    :param keys: number of keys with state or timers
-    :param pending: number of pending timers
-    :param in_memory_keys: number of keys with nothing but in-memory state
-    :param in_memory_pending: number of pending timers of in-memory state
-    :param epoch: the `Entries.epoch` of the in-memory entries
-    :param slots: the names by slot number
-    :param structures: the packed structures of components
-    :param held: the chunks of held events by source, as lists of number, oldest time and id
-    :param next_chunk: id of the next chunk of held events
-    """
-
-    keys: int = 0
-    pending: int = 0
-    in_memory_keys: int = 0
-    in_memory_pending: int = 0
-    epoch: str = ""
-    slots: list[_Slot] = attrs.field(factory=list)
-    structures: list[bytes] = attrs.field(factory=list)
-    held: dict[str, list[list[int]]] = attrs.field(factory=dict)
-    next_chunk: int = 0
-
-    @classmethod
-    def unpack(cls, packed: bytes | None) -> "_Meta":
-        if packed is None:
-            return cls()
-        version, *fields = unpack(packed)
-        if version != _VERSION:
-            why = f"this release reads only version {_VERSION} of a key group's entries"
-            raise StateDecodeError(version, int, why, advice=OTHER_RELEASE)
-        meta = cls(*fields)
-        meta.slots = [_Slot(*slot) for slot in fields[5]]
-        return meta
-
-    def pack(self) -> bytes:
-        fields = attrs.astuple(self, recurse=False)
-        return pack([_VERSION, *fields[:5], [list(attrs.astuple(slot)) for slot in self.slots], *fields[6:]])
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.keys and not self.held and not any(slot.keys for slot in self.slots)
-
-    def lose_in_memory(self, epoch: str) -> None:
-        """Subtract the figures of in-memory state, which has been lost."""
-        self.keys -= self.in_memory_keys
-        self.pending -= self.in_memory_pending
-        self.in_memory_keys = self.in_memory_pending = 0
-        for slot in self.slots:
-            if slot.in_memory:
-                slot.keys = 0
-        self.epoch = epoch
-
-
 class _Stored(NamedTuple):
     """The stored form of a key that the batch has loaded."""
 
     id: bytes
     logged: bytes | None
     in_memory: bytes | None
-
-
-class _Figures:
-    """Figures of the loaded keys.
-
-    :ivar pending: number of pending timers, without those of in-memory state
-    :ivar slots: number of keys with state under a name, by slot number
-    """
-
-    def __init__(self) -> None:
-        self.logged_keys: set[Key] = set()
-        self.in_memory_keys: set[Key] = set()
-        self.pending = self.in_memory_pending = 0
-        self.slots: dict[int, int] = {}
-
-    def add_to(self, meta: _Meta, sign: int) -> None:
-        """Add the figures to those of the group, or subtract them."""
-        only_in_memory = len(self.in_memory_keys - self.logged_keys)
-        meta.keys += sign * (len(self.logged_keys) + only_in_memory)
-        meta.in_memory_keys += sign * only_in_memory
-        meta.pending += sign * (self.pending + self.in_memory_pending)
-        meta.in_memory_pending += sign * self.in_memory_pending
-        for at, keys in self.slots.items():
-            meta.slots[at].keys += sign * keys
 
 
 class _Rows:
@@ -284,8 +131,8 @@ class GroupByKey:
         self._by: int | None = None
         self._stored: dict[Key, _Stored] = {}
         self._due: set[bytes] = set()
-        self._before = _Figures()
-        meta = self._meta = _Meta.unpack(self._stored_meta)
+        self._before = Figures()
+        meta = self._meta = GroupMeta.unpack(self._stored_meta)
         for slot in meta.slots:
             if slot.structures:
                 group.structures[slot.name] = [meta.structures[at] for at in slot.structures]
@@ -326,7 +173,7 @@ class GroupByKey:
     def changes(self, group: KeyGroup) -> EntryChanges:
         for name in list(group.group_states):
             group.by_subject(group.columnar[name])
-        meta, after = self._meta, _Figures()
+        meta, after = self._meta, Figures()
         self._before.add_to(meta, -1)
         logged, in_memory = _Rows(), _Rows()
         logged.add_timers(group.timers.plain, group.timers.tagged)
@@ -479,8 +326,8 @@ class GroupByKey:
                 free = at
         if free is None:
             free = len(slots)
-            slots.append(_Slot(name))
-        slots[free] = _Slot(name)
+            slots.append(Slot(name))
+        slots[free] = Slot(name)
         return free
 
     def _store_held(self, group: KeyGroup, changed: dict[bytes, Change]) -> None:
@@ -533,25 +380,6 @@ class GroupByKey:
 
     def _held_id(self, number: int) -> bytes:
         return self._entries.prefix + _HELD + number.to_bytes(8)
-
-
-class NoEntries:
-    """A key group without entries; see `Entries`."""
-
-    def __init__(self, prefix: bytes, epoch: str) -> None:
-        self.prefix = prefix
-        self.epoch = epoch
-
-    def get(self, ids: list[bytes]) -> list[bytes | None]:
-        return [None] * len(ids)
-
-    get_in_memory = get
-
-    def due(self, by: int) -> Iterable[bytes]:
-        return ()
-
-    def ids(self) -> Iterable[bytes]:
-        return ()
 
 
 def entries_of(given: KeyGroup, prefix: bytes, epoch: str) -> EntryChanges:

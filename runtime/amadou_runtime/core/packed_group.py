@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain, count
 from typing import Any, Final, NamedTuple
 
-from amadou import Key, KeyGroupState, in_key_order
+from amadou import Key, KeyGroupState
 from amadou.engine import StateTable, Timers, pack, unpack
 from amadou.errors import StateDecodeError
 from amadou.event_time import END_OF_TIME
@@ -157,23 +157,6 @@ def divided(packed: bytes) -> tuple[bytes, bytes | None]:
 def joined(survives: bytes, in_memory: bytes | None) -> bytes:
     """Return a packed group, given its two parts."""
     return pack([survives, in_memory])
-
-
-def in_fixed_order(packed: bytes | None) -> bytes | None:
-    """Return a packed group whose keys, names and timers are in an order that does not depend on the batches that have
-    stored them, for comparisons.
-    """
-    group = KeyGroup(PackedGroup(packed))
-    for tables in (group.tables, group.kept):
-        for name, table in sorted(tables.items()):
-            table.packed = {key: table.packed[key] for key in in_key_order(table.packed)}
-            tables[name] = tables.pop(name)
-    timers = group.timers
-    timers.plain = {at: dict.fromkeys(in_key_order(timers.plain[at])) for at in sorted(timers.plain)}
-    timers.tagged = {
-        at: {key: timers.tagged[at][key] for key in in_key_order(timers.tagged[at])} for at in sorted(timers.tagged)
-    }
-    return packed_group(group)
 
 
 class _StoredKeys(Collection[Key]):

@@ -4,7 +4,8 @@ from bisect import insort
 from collections.abc import Iterable
 
 from amadou import Key
-from amadou_runtime.core.group_by_key import Change, EntryChanges, GroupByKey, entries_of
+from amadou_runtime.core.entries import Change, EntryChanges
+from amadou_runtime.core.group_by_key import GroupByKey, entries_of
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.packed_group import PackedGroup, packed_group
 

@@ -23,7 +23,8 @@ from amadou_runtime.core.dependencies import all_held
 from amadou_runtime.core.watermark import Newest, Reading, Watermark
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import RangeStatus
-from amadou_runtime.spark.timeouts import WakeUp, write_json
+from amadou_runtime.spark.local_file import write_json
+from amadou_runtime.spark.timeouts import WakeUp
 
 CLOCK_DIRECTORY = "clock"
 _PROPERTY = "amadou.time"

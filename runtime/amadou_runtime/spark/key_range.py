@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 
@@ -12,16 +12,16 @@ from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
 from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, ReplayedGroup
 
-RANGES_PER_PARTITION = 8
-"""Number of key ranges per shuffle partition in a new checkpoint. Spark makes one call, with the overhead of pandas,
-for each range that a batch touches. So more ranges make batches slower. With fewer ranges, however, a batch that
-touches few keys writes more state.
+RANGES_PER_PARTITION: Final = {"groups": 8, "log": 2}
+"""Number of key ranges per shuffle partition in a new checkpoint, by store. Spark makes one call, with the overhead of
+pandas, for each range that a batch touches. So more ranges make batches slower. With fewer ranges, however, a batch
+that touches few keys writes more state on the store *groups*; on the store *log*, rewriting a view takes longer.
 """
 
 
-def range_count(key_groups: int, partitions: int) -> int:
+def range_count(store: str, key_groups: int, partitions: int) -> int:
     """Return the number of ranges into which the first run on a checkpoint divides the key groups."""
-    return min(key_groups, RANGES_PER_PARTITION * partitions)
+    return min(key_groups, RANGES_PER_PARTITION[store] * partitions)
 
 
 @attrs.frozen

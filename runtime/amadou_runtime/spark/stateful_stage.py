@@ -67,7 +67,7 @@ class StatefulStage:
         return pd.DataFrame({"result": chunks})
 
     def _process(self, number: int, packed: list[bytes], state: RangeState) -> Summary:
-        """Process a key range's rows, and store the range's state.
+        """Process a key range's chunks, and store the range's state.
 
         :raises AmadouError: the batch failed
         """

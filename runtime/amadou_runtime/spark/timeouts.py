@@ -21,13 +21,13 @@ count batches, one millisecond per batch:
 """
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from amadou.errors import CheckpointError
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.local_file import write_json
 
 WAKE_UP: Final = b""
 """The chunk of a row without events. Such a row only makes Spark call the range."""
@@ -74,13 +74,6 @@ class WakeUp(NamedTuple):
             return cls(*json.loads(path.read_text()))
         except FileNotFoundError:
             return None
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file atomically: readers never see a partly written file."""
-    beside = path.with_suffix(".new")
-    beside.write_text(json.dumps(value))
-    os.replace(beside, path)
 
 
 def plan_due_batch(files: Files, last: int | None, *, anyway: bool = False) -> None:

@@ -5,9 +5,12 @@ from typing import Any, Final
 
 import attrs
 
+from amadou import in_key_order
 from amadou.engine import pack
 from amadou.errors import AmadouError, EngineDifferenceError
 from amadou.text import shown_value
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.packed_group import PackedGroup, packed_group
 from amadou_runtime.testing.trace import RawEntry
 
 _SHOWN: Final = 300
@@ -101,3 +104,20 @@ def _packed(value: Any) -> Any:
         return pack([attrs.astuple(entry, recurse=False) for entry in value] if entries else entry)
     except AmadouError:
         return value
+
+
+def in_fixed_order(packed: bytes | None) -> bytes | None:
+    """Return a packed group whose keys, names and timers are in an order that does not depend on the batches that have
+    stored them, for comparisons.
+    """
+    group = KeyGroup(PackedGroup(packed))
+    for tables in (group.tables, group.kept):
+        for name, table in sorted(tables.items()):
+            table.packed = {key: table.packed[key] for key in in_key_order(table.packed)}
+            tables[name] = tables.pop(name)
+    timers = group.timers
+    timers.plain = {at: dict.fromkeys(in_key_order(timers.plain[at])) for at in sorted(timers.plain)}
+    timers.tagged = {
+        at: {key: timers.tagged[at][key] for key in in_key_order(timers.tagged[at])} for at in sorted(timers.tagged)
+    }
+    return packed_group(group)

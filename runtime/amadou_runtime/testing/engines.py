@@ -14,12 +14,11 @@ from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.failure import cannot_travel
 from amadou_runtime.core.keying import KeyedSource, Keying
 from amadou_runtime.core.operator import Operator
-from amadou_runtime.core.packed_group import in_fixed_order
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.embedded.engine import BatchResult, Embedded
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.testing.checked import CheckedKeying, CheckedOperator
-from amadou_runtime.testing.difference import difference
+from amadou_runtime.testing.difference import difference, in_fixed_order
 from amadou_runtime.testing.trace import RawEntry, SimulatedCrash, Trace
 
 

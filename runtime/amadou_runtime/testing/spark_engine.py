@@ -150,7 +150,7 @@ class SparkEngine:
         )
         keyed = rows.mapInArrow(ScriptedKeyingStage(payload, "script"), KEYED)
         running = RunningJob(job, self._clock, on_batch=self._note)
-        identity = CheckpointMetadata(job.name, "test", 1, 1, store_of(job), {}, [])
+        identity = CheckpointMetadata(job.name, self._directory.name, 1, 1, store_of(job), {}, [])
         return run_query(running, [keyed], TracedStatefulStage(payload), identity, self._checkpoint, None)
 
     def _stop(self) -> None:

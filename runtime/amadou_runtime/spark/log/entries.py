@@ -4,7 +4,6 @@ An entry has an id, a value and, if it is due at some time, this time. Unlogged 
 in the run that stored them: they hold the state of windows in memory.
 """
 
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -256,8 +255,3 @@ class _Batch:
 def _after_deaths(segment: Segment, dead: int) -> Segment:
     """Return a segment after older versions of entries have died."""
     return attrs.evolve(segment, live=segment.live - dead) if dead else segment
-
-
-def remove_views(directory: Path) -> None:
-    """Remove the views of all key ranges of a checkpoint."""
-    shutil.rmtree(directory, ignore_errors=True)

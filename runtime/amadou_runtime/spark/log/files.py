@@ -29,6 +29,7 @@ import lmdb
 
 from amadou.errors import AmadouError, RunError
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
+from amadou_runtime.spark.local_file import write_file
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _DEATHS = 2
@@ -190,17 +191,6 @@ def _free(directory: Path) -> str:
 
 def _megabytes(size: int) -> str:
     return f"{size / 1e6:,.1f} MB"
-
-
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file atomically: readers never see a partly written file."""
-    beside = path.with_name(f"{path.name}.new-{uuid4().hex}")
-    try:
-        beside.write_bytes(data)
-        os.replace(beside, path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def _try_lock(file: Any, wait: float) -> bool:

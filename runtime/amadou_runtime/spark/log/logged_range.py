@@ -8,7 +8,8 @@ from amadou import Counts
 from amadou.engine import pack, unpack
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.dependencies import Held, all_held
-from amadou_runtime.core.group_by_key import Change, EntryChanges, GroupByKey, entries_of
+from amadou_runtime.core.entries import Change, EntryChanges
+from amadou_runtime.core.group_by_key import GroupByKey, entries_of
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup, divided, joined

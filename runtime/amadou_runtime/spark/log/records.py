@@ -84,9 +84,9 @@ def difference(changes: Changes, old: Mapping[bytes, Version | None]) -> Differe
             entries += 1
         if time != old_time:
             if time is not None:
-                timed.append((time + _TIME_OFFSET).to_bytes(TIME_BYTES) + id_)
+                timed.append(time_key(time) + id_)
             if old_time is not None:
-                untimed.append((old_time + _TIME_OFFSET).to_bytes(TIME_BYTES) + id_)
+                untimed.append(time_key(old_time) + id_)
         size += len(id_) if value is None else 0
         effective[id_] = value, time
     return Difference(effective, size + live, live, dead, entries, sorted(timed), sorted(untimed))

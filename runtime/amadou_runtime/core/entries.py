@@ -1,0 +1,75 @@
+"""The entries in which a store keeps a key group; `group_by_key` decides what they contain."""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+
+class Change(NamedTuple):
+    """The new content of an entry.
+
+    :param value: the packed entry; `None` if the entry is deleted
+    :param time: the event time in microseconds at which the entry is due; `None` if it is never due
+    """
+
+    value: bytes | None
+    time: int | None
+
+
+class EntryChanges(NamedTuple):
+    """A batch's changes to the entries of a key group, by id, and the figures of the group after the batch.
+
+    :param logged: the changes to the entries that survive the run
+    :param in_memory: the changes to the entries that are valid only in the current run
+    :param keys: number of keys with state or timers
+    :param pending: number of pending timers of the handler and its components
+    :param retired: the names of state that is retained but not read, because the job no longer has specs with these
+        names
+    :param has_in_memory: `True` if the group has in-memory state
+    """
+
+    logged: dict[bytes, Change]
+    in_memory: dict[bytes, Change]
+    keys: int
+    pending: int
+    retired: list[str]
+    has_in_memory: bool
+
+
+class Entries(Protocol):
+    """The stored entries of a key group."""
+
+    prefix: bytes
+    """The first bytes of all ids of the group's entries."""
+    epoch: str
+    """Identifies the time during which in-memory entries have been retained without a loss."""
+
+    def get(self, ids: list[bytes]) -> list[bytes | None]:
+        """Return the entries with these ids, and `None` for ids without an entry."""
+
+    def get_in_memory(self, ids: list[bytes]) -> list[bytes | None]:
+        """Return the in-memory entries with these ids, and `None` for ids without an entry."""
+
+    def due(self, by: int) -> Iterable[bytes]:
+        """Return the ids of the entries that are due by an event time in microseconds."""
+
+    def ids(self) -> Iterable[bytes]:
+        """Return the ids of all entries."""
+
+
+class NoEntries:
+    """A key group without entries; see `Entries`."""
+
+    def __init__(self, prefix: bytes, epoch: str) -> None:
+        self.prefix = prefix
+        self.epoch = epoch
+
+    def get(self, ids: list[bytes]) -> list[bytes | None]:
+        return [None] * len(ids)
+
+    get_in_memory = get
+
+    def due(self, by: int) -> Iterable[bytes]:
+        return ()
+
+    def ids(self) -> Iterable[bytes]:
+        return ()
