@@ -1,18 +1,20 @@
-"""Jobs on a cluster whose processes are killed: their output is that of an undisturbed run.
+"""Jobs on a cluster whose processes are killed: their output is that of an undisturbed run. On the store `log`, views
+are removed and damaged, too.
 
-AMADOU_FAULTS says how many kills there are (four, one of each kind, without it), AMADOU_FAULTS_SEED makes them the same
+AMADOU_FAULTS says how many faults there are (one of each kind without it), AMADOU_FAULTS_SEED makes them the same
 again.
 """
 
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from amadou_runtime import TestRun
 pytestmark = pytest.mark.spark
 
 KINDS = ("driver", "executor", "worker", "python worker")
-FAULTS = int(os.environ.get("AMADOU_FAULTS", len(KINDS)))
+OF_VIEWS = ("lost view", "torn view")
 SEED = int(os.environ.get("AMADOU_FAULTS_SEED", time.time_ns() % 100_000))
 EVENTS = 2000
 """In each file."""
@@ -54,14 +56,14 @@ class Submitted:
             *("--checkpoint", str(directory / "checkpoint"), "--state", state),
         ]
         self._environment = submitting(spark_home)
-        self._directory = directory
+        self.directory = directory
         self._stack = stack
         self.starts = 0
         self.start()
 
     def start(self) -> None:
         self.starts += 1
-        log = self._directory / f"submit-{self.starts}.log"
+        log = self.directory / f"submit-{self.starts}.log"
         self.process = self._stack.enter_context(process(log, *self._command, **self._environment))
 
     def keep_running(self) -> bool:
@@ -78,10 +80,12 @@ def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(
 ) -> None:
     spark_home = Path(pytest.importorskip("pyspark").__file__).parent
     drawn = random.Random(SEED)
-    kinds = [KINDS[number % len(KINDS)] for number in range(FAULTS)]
+    each = KINDS if state == "groups" else KINDS + OF_VIEWS
+    faults = int(os.environ.get("AMADOU_FAULTS", len(each)))
+    kinds = [each[number % len(each)] for number in range(faults)]
     drawn.shuffle(kinds)
     pause = (3.0, 9.0)
-    files = _files(drawn, channels, count=int(FAULTS * sum(pause) / 2 / PACE) + 10)
+    files = _files(drawn, channels, count=int(faults * sum(pause) / 2 / PACE) + 10)
     expected = _undisturbed(module.job, files)
     (tmp_path / "views").mkdir()
     table = [f"seed {SEED}, {len(files)} files of {EVENTS} events, {len(expected)} results"]
@@ -95,11 +99,12 @@ def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(
         for number, kind in enumerate(kinds, start=1):
             time.sleep(drawn.uniform(*pause))
             restarted = submitted.keep_running()
-            while (pid := _kill(kind, made, submitted, drawn)) is None:
+            harm = _kill if kind in KINDS else _harm_view
+            while (harmed := harm(kind, made, submitted, drawn)) is None:
                 submitted.keep_running()
-                assert time.monotonic() < began + PATIENCE + 30 * FAULTS, f"no {kind} came\n{logs(tmp_path)}"
+                assert time.monotonic() < began + PATIENCE + 30 * faults, f"no {kind} came\n{logs(tmp_path)}"
                 time.sleep(0.2)
-            told = f"{number:3} {kind:<14} at {time.monotonic() - began:6.1f} s, pid {pid}"
+            told = f"{number:3} {kind:<14} at {time.monotonic() - began:6.1f} s, {harmed}"
             table.append(f"{told}{', after the job was started again' if restarted else ''}")
             time.sleep(1)
             if kind == "driver":
@@ -165,19 +170,39 @@ def _wait(done: Callable[[], bool], submitted: Submitted, directory: Path) -> No
         time.sleep(0.5)
 
 
-def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) -> int | None:
+def _harm_view(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) -> str | None:
+    """Remove the view of a key range, or damage one of its files; `None` where there is no view just now."""
+    views = sorted((submitted.directory / "local").rglob("amadou-views/*/*"))
+    if not views:
+        return None
+    view = drawn.choice(views)
+    if kind == "lost view":
+        shutil.rmtree(view, ignore_errors=True)
+        return f"range {view.name}"
+    files = sorted(path for path in view.rglob("*") if path.name.startswith(("data", "pending", "current")))
+    with suppress(IndexError, ValueError, FileNotFoundError):
+        file = drawn.choice(files)
+        size = file.stat().st_size
+        with file.open("r+b") as opened:
+            opened.seek(drawn.randrange(size))
+            opened.write(drawn.randbytes(5000)) if drawn.random() < 0.5 else opened.truncate()
+        return f"range {view.name}, {file.name.partition('-')[0]} of {size:,} bytes"
+    return None
+
+
+def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) -> str | None:
     """Kill a process of a kind; `None` where there is none just now."""
     if kind == "driver":
         os.killpg(submitted.process.pid, signal.SIGKILL)
         submitted.process.wait()
-        return submitted.process.pid
+        return f"pid {submitted.process.pid}"
     name = drawn.choice(sorted(made.workers))
     if kind == "worker":
         pid = made.workers[name].pid
         os.killpg(pid, signal.SIGKILL)
         made.workers[name].wait()
         made.start_worker(name)
-        return pid
+        return f"pid {pid}"
     below = [pid for worker in made.workers.values() for pid in descendants(worker.pid)]
     wanted = "CoarseGrainedExecutorBackend" if kind == "executor" else "pyspark.daemon"
     found = [pid for pid in below if wanted in command_of(pid)]
@@ -188,4 +213,4 @@ def _kill(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) 
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         return None
-    return pid
+    return f"pid {pid}"

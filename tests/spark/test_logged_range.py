@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.conformance.handlers import at
 from tests.runtime.test_group_by_key import BATCHES, Everything, chunk_of, job_of
 from tests.spark.log_storage import MemorySegments, opened
+from tests.spark.test_state_figures import process
 
 from amadou import to_micros
 from amadou_runtime.core.key_group import KeyGroup
@@ -80,3 +81,27 @@ def state_of(stored: StoredRange, operator: Operator) -> bytes | None:
     loaded = KeyGroup(group, operator.run)
     group.load_all(loaded)
     return in_fixed_order(packed_group(loaded))
+
+
+def forms_of(directory: Path, batches: list[list[int]]) -> str:
+    """The form of a group after each batch: `p` for one entry, `k` for an entry per key."""
+    segments, found = MemorySegments(), ""
+    for records in batches:
+        with opened(segments, directory) as entries:
+            key_range = LoggedRange(entries)
+            process(key_range, records)
+            key_range.store()
+        with opened(segments, directory) as entries:
+            found += "p" if b"\0\0p" in entries.ids(b"") else "k"
+    return found
+
+
+def test_a_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
+    some, most, third = [1, 2], [*range(6)], [*range(4)]
+    batches = [[*range(10)], some, some, third, some, some, some, most, some, most, most, most, some]
+    assert forms_of(tmp_path, batches) == "ppppppkkkkkpp"
+
+
+def test_a_large_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logged_range, "_LARGE", 20_000)  # each key has 4,000 bytes
+    assert forms_of(tmp_path, [[1, 2], [3], [4, 5, 6], *[[*range(10)]] * 5]) == "ppkkkkkk"

@@ -20,8 +20,10 @@ _PREFIX = 2
 """Number of bytes with which each id begins: the number of the key group."""
 _PACKED = b"p"
 """The rest of the id of an entry that contains a whole key group."""
-_SMALL: Final = 2048
-"""Size in bytes up to which a key group always stays in one entry."""
+_SMALL, _LARGE = 1 << 11, 1 << 18
+"""Sizes in bytes: a key group always stays in one entry up to the first size, and never above the second, so that the
+memory for a batch does not grow with the state.
+"""
 _SPARSE, _DENSE = 4, 2
 """A batch is sparse for a group if it touches less than a fourth of the keys, and dense if it touches at least half of
 the keys.
@@ -95,7 +97,7 @@ class LoggedRange:
         is_misfit = _should_join(processed) if is_by_key else _should_divide(processed)
         misfits = self._groups.get(number, _NEW).misfits + 1 if is_misfit else 0
         (self._take_entries if is_by_key else self._take_packed)(number, changes, held, misfits)
-        if misfits >= _BATCHES:
+        if misfits >= _BATCHES or (is_misfit and not is_by_key and len(changes.packed) > _LARGE):
             (self._join if is_by_key else self._divide)(number, processed)
 
     def _join(self, number: int, processed: ProcessedGroup) -> None:
@@ -172,15 +174,18 @@ def _counts(figures: StoreFigures) -> Counts:
 
 def _should_join(processed: ProcessedGroup) -> bool:
     """Return `True` if a group with an entry per key would better be stored in one entry."""
-    return bool(processed.touched * _DENSE >= processed.changes.keys)
+    changes = processed.changes
+    changed = sum(len(change.value or b"") for change in changes.logged.values())
+    return bool(processed.touched * _DENSE >= changes.keys and changed * _DENSE < _LARGE)
 
 
 def _should_divide(processed: ProcessedGroup) -> bool:
     """Return `True` if a group in one entry would better be stored as an entry per key."""
     changes, group = processed.changes, processed.group
+    size = len(changes.packed or b"")
     is_divisible = group.group_states.keys() <= group.columnar.keys()
-    is_large = len(changes.packed or b"") > _SMALL
-    return bool(is_divisible and is_large and processed.touched * _SPARSE < changes.keys)
+    is_sparse = processed.touched * _SPARSE < changes.keys
+    return bool(is_divisible and (size > _LARGE or (size > _SMALL and is_sparse)))
 
 
 def _prefix(number: int) -> bytes:
