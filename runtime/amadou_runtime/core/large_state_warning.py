@@ -6,7 +6,7 @@ from amadou import BatchReport, Job
 from amadou.engine import shown_bytes
 
 _LARGE = 64 << 20
-"""Compressed size in bytes. With larger state, the store *log* was faster in measurements (`benchmarks/state.py`)."""
+"""Compressed size in bytes. Small state is a little faster on the store *groups*."""
 _logger = logging.getLogger("amadou")
 
 
