@@ -36,6 +36,7 @@ EVENTS = 2000
 """In each file."""
 PACE = 0.8
 """Seconds between two files."""
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
 PATIENCE = 240
 
 
@@ -85,16 +86,14 @@ def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(
     kinds = [each[number % len(each)] for number in range(faults)]
     drawn.shuffle(kinds)
     pause = (3.0, 9.0)
-    files = _files(drawn, channels, count=int(faults * sum(pause) / 2 / PACE) + 10)
-    expected = _undisturbed(module.job, files)
     (tmp_path / "views").mkdir()
-    table = [f"seed {SEED}, {len(files)} files of {EVENTS} events, {len(expected)} results"]
+    table = [f"seed {SEED}"]
+    feeder = Feeder(tmp_path / "views", channels)
     with cluster(spark_home, tmp_path) as made, ExitStack() as stack:
         submitted = Submitted(made, spark_home, module.__file__, state, tmp_path, stack)
-        _feed(tmp_path, files[:3], pace=0.1)
-        _wait(lambda: bool(_lines(tmp_path)), submitted, tmp_path)
-        feeder = threading.Thread(target=_feed, args=(tmp_path, files[3:], PACE), daemon=True)
         feeder.start()
+        stack.callback(feeder.stop)
+        _wait(lambda: bool(_lines(tmp_path)), submitted, tmp_path)
         began = time.monotonic()
         for number, kind in enumerate(kinds, start=1):
             time.sleep(drawn.uniform(*pause))
@@ -109,22 +108,48 @@ def test_nothing_is_lost_and_nothing_comes_twice_whatever_is_killed(
             time.sleep(1)
             if kind == "driver":
                 assert submitted.keep_running()
-        feeder.join()
+        expected = _undisturbed(module.job, feeder.end())
         _wait(lambda: len(_lines(tmp_path)) >= len(expected), submitted, tmp_path)
         time.sleep(2)
+        table.append(f"{len(feeder.files)} files of {EVENTS} events, {len(expected)} results")
         table.append(f"the job was started {submitted.starts} times")
     found = Counter(_lines(tmp_path))
     print("\n".join(table))
     assert found == Counter(expected), f"{found - Counter(expected)} too many, {Counter(expected) - found} missing"
 
 
-def _files(drawn: random.Random, channels: int, count: int) -> list[str]:
-    """Files of views, each of one minute; the last one closes all windows."""
-    begin, texts = datetime(2025, 1, 1, tzinfo=UTC), []
-    for number in range(count):
-        times = sorted(begin + timedelta(minutes=number, seconds=drawn.random() * 60) for _ in range(EVENTS))
-        texts.append("".join(_view(f"channel-{drawn.randrange(channels)}", at) for at in times))
-    return [*texts, _view("end", begin + timedelta(days=1))]
+class Feeder(threading.Thread):
+    """Writes files of views, each of one minute, until `end`."""
+
+    def __init__(self, directory: Path, channels: int) -> None:
+        super().__init__(daemon=True)
+        self.files: list[str] = []
+        self._directory = directory
+        self._channels = channels
+        self._drawn = random.Random(SEED)
+        self._ends = threading.Event()
+
+    def run(self) -> None:
+        while not self._ends.wait(PACE):
+            minute = BEGIN + timedelta(minutes=len(self.files))
+            times = sorted(minute + timedelta(seconds=self._drawn.random() * 60) for _ in range(EVENTS))
+            self._write("".join(_view(f"channel-{self._drawn.randrange(self._channels)}", at) for at in times))
+
+    def stop(self) -> None:
+        self._ends.set()
+
+    def end(self) -> list[str]:
+        """Write a last view, which closes all windows. Return the content of all files."""
+        self.stop()
+        self.join()
+        self._write(_view("end", BEGIN + timedelta(days=1)))
+        return self.files
+
+    def _write(self, text: str) -> None:
+        beside = self._directory.parent / "next.part"
+        beside.write_text(text)
+        beside.rename(self._directory / f"{len(self.files):05}.jsonl")
+        self.files.append(text)
 
 
 def _view(channel: str, at: datetime) -> str:
@@ -151,15 +176,6 @@ def _lines(directory: Path) -> list[str]:
         for path in (directory / "sums").glob("*.jsonl")
         for line in path.read_text().splitlines()
     ]
-
-
-def _feed(directory: Path, files: list[str], pace: float) -> None:
-    for text in files:
-        number = len(list((directory / "views").glob("*.jsonl")))
-        beside = directory / f"{number:05}.part"
-        beside.write_text(text)
-        beside.rename(directory / "views" / f"{number:05}.jsonl")
-        time.sleep(pace)
 
 
 def _wait(done: Callable[[], bool], submitted: Submitted, directory: Path) -> None:
