@@ -150,12 +150,16 @@ class GroupByKey:
         if by is not None:
             self._due.update(self._entries.due(by))
         if self._concerns_all(group):
-            self.load_all(group)
+            self._due.update(self._key_ids())  # the times of entries may change although their content does not
         self._load(group, keys, self._due)
 
     def load_all(self, group: KeyGroup) -> None:
+        self._load(group, (), self._key_ids())
+
+    def _key_ids(self) -> list[bytes]:
+        """Return the ids of the entries of all keys."""
         at = self._start
-        self._load(group, (), [id_ for id_ in self._entries.ids() if id_[at : at + 1] in (_KEY, _LONG_KEY)])
+        return [id_ for id_ in self._entries.ids() if id_[at : at + 1] in (_KEY, _LONG_KEY)]
 
     def has_loaded(self, key: Key) -> bool:
         return key in self._stored

@@ -60,7 +60,8 @@ class TimeIndex:
         """Return the ids of the entries that are due, in the order of their times."""
         end, horizon = time_key(by + 1), self._horizon(txn)
         with txn.cursor(self._table) as cursor:
-            keys = [*takewhile(end.__gt__, cursor.iternext(values=False))]
+            # while the index is filled, it has keys beyond the horizon
+            keys = [*takewhile(min(end, horizon).__gt__, cursor.iternext(values=False))]
         if end > horizon:
             self._beyond = self._scan(txn, horizon, end)
             self.passed = by if self.passed is None else max(by, self.passed)

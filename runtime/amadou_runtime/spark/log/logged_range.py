@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Final, NamedTuple
 
 from amadou import Counts
@@ -104,8 +105,9 @@ class LoggedRange:
         """Store a group that has an entry per key in one entry."""
         group = processed.group
         group.stored.load_all(group)
-        self._delete(*self.entries.ids(_prefix(number)), *processed.changes.logged, *processed.changes.in_memory)
-        self._take_packed(number, PackedGroup(None).changes(group), processed.held, 0)
+        changes = PackedGroup(None).changes(group)
+        self._delete_group(number)
+        self._take_packed(number, changes, processed.held, 0)
 
     def _divide(self, number: int, processed: ProcessedGroup) -> None:
         """Store a group that has one entry as an entry per key."""
@@ -114,10 +116,16 @@ class LoggedRange:
         self._take_entries(number, entries_of(processed.group, prefix, self._epoch), processed.held, 0)
 
     def replace(self, number: int, packed: bytes | None) -> None:
-        self._delete(*self.entries.ids(_prefix(number)))
+        self._delete_group(number)
         stored = PackedGroup(packed)
         group = KeyGroup(stored)
         self._take_packed(number, stored.changes(group), group.waiting(), 0)
+
+    def _delete_group(self, number: int) -> None:
+        """Delete all entries of a group, including those that the range has taken."""
+        prefix = _prefix(number)
+        taken = [id_ for id_ in chain(self.logged, self.in_memory) if id_.startswith(prefix)]
+        self._delete(*self.entries.ids(prefix), *taken)
 
     def _delete(self, *ids: bytes) -> None:
         for id_ in ids:
@@ -176,14 +184,15 @@ def _should_join(processed: ProcessedGroup) -> bool:
     """Return `True` if a group with an entry per key would better be stored in one entry."""
     changes = processed.changes
     changed = sum(len(change.value or b"") for change in changes.logged.values())
-    return bool(processed.touched * _DENSE >= changes.keys and changed * _DENSE < _LARGE)
+    is_dense = processed.touched * _DENSE >= changes.keys and changed * _DENSE < _LARGE
+    return bool(is_dense and not processed.held and not changes.retired)
 
 
 def _should_divide(processed: ProcessedGroup) -> bool:
     """Return `True` if a group in one entry would better be stored as an entry per key."""
     changes, group = processed.changes, processed.group
     size = len(changes.packed or b"")
-    is_divisible = group.group_states.keys() <= group.columnar.keys()
+    is_divisible = not group.kept_states and group.group_states.keys() <= group.columnar.keys()
     is_sparse = processed.touched * _SPARSE < changes.keys
     return bool(is_divisible and (size > _LARGE or (size > _SMALL and is_sparse)))
 
