@@ -176,3 +176,60 @@ def test_a_batch_reads_and_writes_only_the_keys_that_it_touches() -> None:
     read.clear()
     changes = operator.process(GroupBatch(GroupByKey(entries), [], to_micros(at(9)))).changes
     assert (len(read), changes.pending) == (2, 0)
+
+
+class Counting(Handler):
+    """A handler without the window of `Closing`."""
+
+    count = ValueSpec(int, default=0)
+    told = SinkSpec(list)
+    key_event = Everything.key_event
+
+    def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+        self.count.state_for(subject).value += 1
+
+
+def closing(storage: Any) -> Handler:
+    class Closing(Counting):
+        win = TumblingWindow(50 * SECOND, storage=storage)
+
+        def on_event(self, subject: Subject, event: KeyedEvent[str]) -> None:
+            super().on_event(subject, event)
+            if event.value == "add":
+                self.win.add(subject, event)
+
+        @win.on_close
+        def closed(self, subject: Subject, window: Window, value: Any) -> None:
+            self.told.collect(subject, [subject.key, window.start])
+
+    return Closing()
+
+
+def play(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
+    """The number of values that each batch collects, in both forms."""
+    packed, entries, found = None, EmbeddedState(), []
+    for job, run, events, reached in steps:
+        one, _ = both(Operator(job, run=run), packed, entries, chunk_of(events), to_micros(at(reached)))
+        packed = one.changes.packed
+        found.append(len(one.outputs.get("told", ())))
+    return found
+
+
+def test_windows_of_a_spec_that_returns_close() -> None:
+    job, without = job_of(closing("persistent")), job_of(Counting(), retired={"win": "keep"})
+    first, changed = [("a", 1, "add")], [("a", 2, "count")]
+    assert play((job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)) == [
+        0,
+        0,
+        0,
+        1,
+    ]
+
+
+def test_windows_that_are_stored_in_memory_from_now_on_are_lost_together() -> None:
+    before, after = job_of(closing("persistent")), job_of(closing("memory"))
+    first = [("a", 1, "add"), ("b", 1, "add")]
+    lost = [(before, "1", first, 0), (after, "2", [("a", 2, "add")], 1), (after, "3", [], 2)]
+    assert play(*lost, (after, "3", [], 100)) == [0, 0, 0, 0]
+    assert play(*lost, (after, "3", [("c", 3, "add")], 3), (after, "3", [], 100)) == [0, 0, 0, 0, 1]
+    assert play(*lost[:2], (after, "2", [], 100)) == [0, 0, 2]

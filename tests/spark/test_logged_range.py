@@ -3,17 +3,21 @@
 import shutil
 import tempfile
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conformance.handlers import at
-from tests.runtime.test_group_by_key import BATCHES, Everything, chunk_of, job_of
+from tests.conformance.handlers import SECOND, at
+from tests.runtime.test_group_by_key import BATCHES, Counting, Everything, chunk_of, job_of
 from tests.spark.log_storage import MemorySegments, opened
 from tests.spark.test_state_figures import process
 
-from amadou import to_micros
+from amadou import Job, MemorySink, MemorySource, to_micros
+from amadou_plugins.aggregates import Count
+from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import packed_group
@@ -105,3 +109,36 @@ def test_a_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> N
 def test_a_large_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logged_range, "_LARGE", 20_000)  # each key has 4,000 bytes
     assert forms_of(tmp_path, [[1, 2], [3], [4, 5, 6], *[[*range(10)]] * 5]) == "ppkkkkkk"
+
+
+def played(segments: MemorySegments, directory: Path, job: Job, run: str, chunks: list[Chunk], reached: int) -> int:
+    """The number of values that a batch collects."""
+    with opened(segments, directory, run) as entries:
+        key_range = LoggedRange(entries)
+        groups = [(3, chunk) for chunk in chunks]
+        processed = KeyRange(key_range).process(Operator(job, run=run), groups, to_micros(at(reached)))
+        key_range.store()
+    return sum(len(values) for group in processed.values() for values in group.outputs.values())
+
+
+def test_retained_columns_of_windows_survive_sparse_batches(tmp_path: Path) -> None:
+    window = windowed(key="key", timestamp="at", window=TumblingWindow(50 * SECOND, Count()))
+    before = Job("everything", window, {"in": MemorySource()}, {"results": MemorySink()})
+    without, segments = job_of(Counting(), retired={"window": "keep"}), MemorySegments()
+    events = Chunk("in", b"", pack_events([part for key in range(50) for part in (key, at(1), {})]))
+    assert played(segments, tmp_path, before, "1", [events], 0) == 0
+    for count in (600, 1, 1, 1, 1):
+        played(segments, tmp_path, without, "2", chunk_of([(key, 2, "count") for key in range(count)]), 1)
+    assert played(segments, tmp_path, before, "3", [], 100) == 50
+
+
+def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
+    segments, job, written = MemorySegments(), job_of(Counting()), []
+    for batch in range(8):
+        events = chunk_of([(f"{batch} {number}", 1, token_hex(100)) for number in range(100)])
+        with opened(segments, tmp_path) as entries:
+            key_range = LoggedRange(entries)
+            limits = {"in": to_micros(at(-5))}
+            KeyRange(key_range).process(Operator(job), [(3, each) for each in events], to_micros(at(0)), limits)
+            written.append(key_range.store().counts.state_bytes_written)
+    assert max(written[5:]) < 1.2 * min(written[5:])

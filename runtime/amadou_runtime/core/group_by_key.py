@@ -178,6 +178,9 @@ class GroupByKey:
         for name in list(group.group_states):
             group.by_subject(group.columnar[name])
         meta, after = self._meta, Figures()
+        becomes_in_memory = (slot.name for slot in meta.slots if slot.name in group.in_memory and not slot.in_memory)
+        if any(map(self.others, becomes_in_memory)):
+            self.load_all(group)
         self._before.add_to(meta, -1)
         logged, in_memory = _Rows(), _Rows()
         logged.add_timers(group.timers.plain, group.timers.tagged)

@@ -193,7 +193,7 @@ def _should_divide(processed: ProcessedGroup) -> bool:
     changes, group = processed.changes, processed.group
     size = len(changes.packed or b"")
     is_divisible = not group.kept_states and group.group_states.keys() <= group.columnar.keys()
-    is_sparse = processed.touched * _SPARSE < changes.keys
+    is_sparse = processed.touched * _SPARSE < max(changes.keys, 1)  # a group with held events may have no keys
     return bool(is_divisible and (size > _LARGE or (size > _SMALL and is_sparse)))
 
 
