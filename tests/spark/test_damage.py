@@ -2,8 +2,6 @@
 
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -105,19 +103,6 @@ def test_a_damaged_segment_is_named(spark: Any, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(RunError, match=r"state of key range \d+ is damaged: the checksum of segment 1 is wrong"):
             play(tmp_path, "a", "forged", "forged")
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of a megabyte."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(mounted)]
-    told = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if told.returncode:
-        pytest.skip(f"only root may mount a small disk: {told.stderr.strip()}")
-    yield mounted
-    subprocess.run(["umount", "-l", str(mounted)], check=True)
 
 
 def fill(path: Path) -> None:

@@ -7,7 +7,7 @@ from secrets import token_hex
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.conformance.handlers import SECOND, at
 from tests.runtime.test_group_by_key import BATCHES, Counting, Everything, chunk_of, job_of
@@ -34,6 +34,7 @@ FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2
 @pytest.mark.parametrize("form", FORMS)
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, losses=st.lists(st.sampled_from(["view", "batch", None, None]), min_size=12, max_size=12))
+@example(batches=[([("a", 0, "tumbling")], 0, False), ([], 0, False)], losses=["view", "view"])
 def test_both_stores_give_the_same(
     form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

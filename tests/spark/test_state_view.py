@@ -440,19 +440,6 @@ def test_a_view_that_kills_its_readers_is_rebuilt(tmp_path: Path) -> None:
     assert outcomes == [-signal.SIGABRT, -signal.SIGABRT, "2001", "2001"]
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
-    mounted = tmp_path / "disk"
-    mounted.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(mounted)]
-    done = subprocess.run(mount, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"only root may mount a small disk: {done.stderr.strip()}")
-    yield mounted
-    subprocess.run(["umount", "-l", str(mounted)], check=True)
-
-
 def test_a_full_disk_is_a_clear_error_and_the_run_goes_on_when_there_is_space(small_disk: Path, tmp_path: Path) -> None:
     segments = filled(small_disk / "views")
     ballast = small_disk / "ballast"

@@ -1,6 +1,6 @@
 """The state of the embedded engine: entries in memory."""
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 
 from amadou import Key
@@ -117,7 +117,7 @@ class _Table:
             self._due[before].remove(id_)
             if not self._due[before]:
                 del self._due[before]
-                self._order.remove(before)
+                del self._order[bisect_left(self._order, before)]
         if time is None:
             return
         self._times[id_] = time

@@ -13,6 +13,7 @@ from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, Structure, described, state_problem, with_structures
 from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.key_range import range_count
 
 _FILE = "amadou.json"
 _FORMAT = 3
@@ -40,11 +41,11 @@ class CheckpointMetadata:
     streams: list[str]
 
 
-def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMetadata:
+def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMetadata:
     """Open a checkpoint for a job. For a new checkpoint, write its metadata.
 
     :param files: the checkpoint's files
-    :param key_ranges: number of key ranges for a new checkpoint
+    :param partitions: number of shuffle partitions, which determines the number of key ranges of a new checkpoint
     :returns: the metadata, with the job's current specs and streams, which are not written yet; see `keep`
     :raises CheckpointError: the checkpoint belongs to a different job, does not fit the job, or cannot be read or
         written
@@ -57,9 +58,9 @@ def open_checkpoint(files: Files, job: Job, *, key_ranges: int) -> CheckpointMet
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
-        identity = CheckpointMetadata(
-            job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, store_of(job), {}, []
-        )
+        store = store_of(job)
+        key_ranges = range_count(store, job.key_groups, partitions)
+        identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, store, {}, [])
         keep(files, identity)
     else:
         identity = _read(checkpoint, stored)

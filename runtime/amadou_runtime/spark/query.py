@@ -18,11 +18,10 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint, store_of
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.groups_stage import on_groups
-from amadou_runtime.spark.key_range import range_count
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import payload_for
@@ -78,9 +77,8 @@ def start(
     checkpoint = kept or _temporary()
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
-    key_ranges = range_count(store_of(job), job.key_groups, int(own.conf.get("spark.sql.shuffle.partitions")))
     files = Files(own, checkpoint)
-    identity = open_checkpoint(files, job, key_ranges=key_ranges)
+    identity = open_checkpoint(files, job, partitions=int(own.conf.get("spark.sql.shuffle.partitions")))
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)

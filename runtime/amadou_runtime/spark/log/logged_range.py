@@ -97,9 +97,10 @@ class LoggedRange:
         is_by_key = isinstance(changes, EntryChanges)
         is_misfit = _should_join(processed) if is_by_key else _should_divide(processed)
         misfits = self._groups.get(number, _NEW).misfits + 1 if is_misfit else 0
-        (self._take_entries if is_by_key else self._take_packed)(number, changes, held, misfits)
         if misfits >= _BATCHES or (is_misfit and not is_by_key and len(changes.packed) > _LARGE):
             (self._join if is_by_key else self._divide)(number, processed)
+        else:
+            (self._take_entries if is_by_key else self._take_packed)(number, changes, held, misfits)
 
     def _join(self, number: int, processed: ProcessedGroup) -> None:
         """Store a group that has an entry per key in one entry."""
@@ -124,8 +125,8 @@ class LoggedRange:
     def _delete_group(self, number: int) -> None:
         """Delete all entries of a group, including those that the range has taken."""
         prefix = _prefix(number)
-        taken = [id_ for id_ in chain(self.logged, self.in_memory) if id_.startswith(prefix)]
-        self._delete(*self.entries.ids(prefix), *taken)
+        taken = chain(self.logged, self.in_memory) if number in self._taken else ()
+        self._delete(*self.entries.ids(prefix), *[id_ for id_ in taken if id_.startswith(prefix)])
 
     def _delete(self, *ids: bytes) -> None:
         for id_ in ids:
@@ -183,18 +184,19 @@ def _counts(figures: StoreFigures) -> Counts:
 def _should_join(processed: ProcessedGroup) -> bool:
     """Return `True` if a group with an entry per key would better be stored in one entry."""
     changes = processed.changes
-    changed = sum(len(change.value or b"") for change in changes.logged.values())
-    is_dense = processed.touched * _DENSE >= changes.keys and changed * _DENSE < _LARGE
-    return bool(is_dense and not processed.held and not changes.retired)
+    if processed.held or changes.retired or processed.touched * _DENSE < changes.keys:
+        return False
+    return sum(len(change.value or b"") for change in changes.logged.values()) * _DENSE < _LARGE
 
 
 def _should_divide(processed: ProcessedGroup) -> bool:
     """Return `True` if a group in one entry would better be stored as an entry per key."""
     changes, group = processed.changes, processed.group
-    size = len(changes.packed or b"")
-    is_divisible = not group.kept_states and group.group_states.keys() <= group.columnar.keys()
+    if changes.packed is None or group.kept_states or not group.group_states.keys() <= group.columnar.keys():
+        return False
+    size = len(changes.packed)
     is_sparse = processed.touched * _SPARSE < max(changes.keys, 1)  # a group with held events may have no keys
-    return bool(is_divisible and (size > _LARGE or (size > _SMALL and is_sparse)))
+    return size > _LARGE or (size > _SMALL and is_sparse)
 
 
 def _prefix(number: int) -> bytes:
