@@ -12,7 +12,7 @@ from amadou.errors import StateDecodeError
 from amadou.event_time import to_micros
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.keying import Keying
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.spark.compressed import pack_compressed
 from amadou_runtime.spark.key_range import KeyRange, range_count
@@ -153,5 +153,5 @@ def chunks(records: list[tuple[int, int]], groups: int) -> list[tuple[int, Chunk
     return [(group, Chunk("records", b"", events)) for group, events in packed.events.items()]
 
 
-def outputs(*processed: ProcessedGroup) -> list[Any]:
+def outputs(*processed: GroupResult) -> list[Any]:
     return sorted(encoded for group in processed for encoded in group.outputs.get("told", []))

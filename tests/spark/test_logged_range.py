@@ -15,15 +15,17 @@ from tests.spark.log_storage import MemorySegments, opened
 from tests.spark.test_state_figures import process
 
 from amadou import Job, MemorySink, MemorySource, to_micros
+from amadou.engine import pack
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime.core.entries import Change
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.core.operator import Operator, ProcessedGroup
+from amadou_runtime.core.operator import GroupResult, Operator
 from amadou_runtime.core.packed_group import packed_group
 from amadou_runtime.spark.key_range import KeyRange, StoredRange
 from amadou_runtime.spark.log import logged_range
-from amadou_runtime.spark.log.logged_range import LoggedRange
+from amadou_runtime.spark.log.logged_range import GroupEntries, LoggedRange
 from amadou_runtime.spark.packed_range import PackedRange
 from amadou_runtime.testing.difference import in_fixed_order
 
@@ -75,7 +77,7 @@ def test_both_stores_give_the_same(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def shown(processed: dict[int, ProcessedGroup]) -> dict[int, Any]:
+def shown(processed: dict[int, GroupResult]) -> dict[int, Any]:
     """Results of the key groups for which something happened."""
     results = {number: (each.outputs, each.counts, each.calls) for number, each in processed.items()}
     return {number: each for number, each in results.items() if each[0] or each[1].counters or each[1].events}
@@ -143,3 +145,16 @@ def test_held_events_do_not_change_the_form_of_a_group(tmp_path: Path) -> None:
             KeyRange(key_range).process(Operator(job), [(3, each) for each in events], to_micros(at(0)), limits)
             written.append(key_range.store().counts.state_bytes_written)
     assert max(written[5:]) < 1.2 * min(written[5:])
+
+
+def test_a_group_that_a_batch_processes_twice_has_what_the_first_time_left(tmp_path: Path) -> None:
+    only_logged, both, new = (b"\0\3k" + name for name in (b"a", b"b", b"c"))
+    segments = MemorySegments()
+    with opened(segments, tmp_path) as entries:
+        entries.store({only_logged: (b"1", 5), both: (b"1", 5)}, {both: (b"2", 5)}, pack(["epoch", {}]))
+    with opened(segments, tmp_path) as entries:
+        key_range = LoggedRange(entries)
+        key_range.logged |= {only_logged: Change(None, None), both: Change(None, None), new: Change(b"3", 4)}
+        group = GroupEntries(key_range, 3, "epoch", was_taken=True)
+        assert [*group.ids()] == [*group.due(5)] == [both, new]
+        assert [*group.due(3)] == []

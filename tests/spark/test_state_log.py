@@ -1,6 +1,7 @@
 """The log of a key range: small, and never wrong in silence."""
 
 import random
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from amadou.errors import RunError, StateDecodeError
 from amadou_runtime.spark.log import cleaning
 from amadou_runtime.spark.log import segments as log_segments
 from amadou_runtime.spark.log.entries import StoreFigures
+from amadou_runtime.spark.log.merging import merged
+from amadou_runtime.spark.log.segments import Log
 
 Changes = dict[bytes, tuple[bytes | None, int | None]]
 COUNTER = b"12345678"
@@ -53,6 +56,22 @@ def test_large_batches_are_divided_into_segments(tmp_path: Path) -> None:
     store(segments, tmp_path, {b"%d" % i: (random.randbytes(1000), None) for i in range(3000)})
     assert len(segments.segments) > 3
     assert max(map(len, segments.segments.values())) < 2 * log_segments.SEGMENT_BYTES
+
+
+@pytest.mark.parametrize(("entries", "value"), [(500, 1_000), (20, 25_000), (15_000, 20)])
+def test_a_merge_has_a_small_part_of_the_log_in_memory(entries: int, value: int, tmp_path: Path) -> None:
+    segments = MemorySegments()
+    for _ in range(40):
+        store(segments, tmp_path, {random.randbytes(8): (random.randbytes(value), None) for _ in range(entries)})
+    assert len(segments.segments) >= 40
+    tracemalloc.start()
+    try:
+        merged_entries = sum(len(part) for part in merged(Log(segments, "3"), tmp_path / "spill"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert merged_entries == 40 * entries
+    assert peak < segments.size / 3
 
 
 def uniform(ids: list[bytes], batch: int) -> Changes:

@@ -55,6 +55,14 @@ class ProcessedGroup(NamedTuple):
         return self._replace(counts=attrs.evolve(self.counts, **changed))
 
 
+class GroupResult(NamedTuple):
+    """What a batch has produced for a key group, without the group's state; see `ProcessedGroup`."""
+
+    outputs: dict[str, list[Any]]
+    counts: Counts
+    calls: dict[str, int]
+
+
 class ReplayedGroup(NamedTuple):
     """The dead letters that a batch replays in one key group."""
 

@@ -10,7 +10,7 @@ from amadou import Counts
 from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
-from amadou_runtime.core.operator import GroupBatch, Operator, ProcessedGroup, ReplayedGroup
+from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator, ProcessedGroup, ReplayedGroup
 
 RANGES_PER_PARTITION: Final = {"groups": 8, "log": 2}
 """Number of key ranges per shuffle partition in a new checkpoint, by store. Spark makes one call, with the overhead of
@@ -132,7 +132,7 @@ class KeyRange:
         events: Iterable[tuple[int, Chunk]],
         watermark: int | None,
         limits: Mapping[str, int] = MappingProxyType({}),
-    ) -> dict[int, ProcessedGroup]:
+    ) -> dict[int, GroupResult]:
         """Process one batch in the key groups that have events in the batch, and in those that must be processed even
         without events.
 
@@ -157,7 +157,7 @@ class KeyRange:
         again: Mapping[int, ReplayedGroup],
         watermark: int | None,
         limits: Mapping[str, int],
-    ) -> list[ProcessedGroup]:
+    ) -> list[GroupResult]:
         """Replay dead letters in their key groups, before the batch's events are processed.
 
         :param again: events, timers and calls to replay, by key group
@@ -167,11 +167,11 @@ class KeyRange:
             for group, replayed in sorted(again.items())
         ]
 
-    def _process_group(self, operator: Operator, group: int, *given: Any) -> ProcessedGroup:
-        """Process one batch in a key group.
+    def _process_group(self, operator: Operator, group: int, *given: Any) -> GroupResult:
+        """Process one batch in a key group. The group's state is freed before the next group is loaded.
 
         :param given: the fields of the `GroupBatch` after `stored`
         """
         processed = operator.process(GroupBatch(self._stored.group(group), *given))
         self._stored.take(group, processed)
-        return processed
+        return GroupResult(processed.outputs, processed.counts, processed.calls)

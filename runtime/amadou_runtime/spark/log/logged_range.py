@@ -1,7 +1,7 @@
 """The *log* store: a key range as entries, of which a batch reads and writes only those that it touches."""
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -239,15 +239,16 @@ class GroupEntries:
         stored = self._of.due(by).get(self._number, [])
         if not self._was_taken:
             return stored
-        taken = dict(self._own_taken())
-        now_due = (id_ for id_, change in taken.items() if change.time is not None and change.time <= by)
-        return [*(id_ for id_ in stored if id_ not in taken), *now_due]
+        return self._existing(stored, lambda change: change.time is not None and change.time <= by)
 
     def ids(self) -> Iterable[bytes]:
-        taken = dict(self._own_taken()) if self._was_taken else {}
-        stored = (id_ for id_ in self._of.entries.ids(self.prefix) if id_ not in taken)
-        return [*stored, *(id_ for id_, change in taken.items() if change.value is not None)]
+        stored = self._of.entries.ids(self.prefix)
+        return self._existing(stored, lambda _: True) if self._was_taken else stored
 
-    def _own_taken(self) -> Iterator[tuple[bytes, Change]]:
-        for changes in (self._of.in_memory, self._of.logged):
-            yield from (item for item in changes.items() if item[0].startswith(self.prefix))
+    def _existing(self, stored: list[bytes], is_meant: Callable[[Change], bool]) -> list[bytes]:
+        """Return stored ids, and the ids of the taken changes that are meant, as far as there are such entries."""
+        taken = chain(self._of.logged.items(), self._of.in_memory.items())
+        meant = (id_ for id_, change in taken if id_.startswith(self.prefix) and is_meant(change))
+        ids = list(dict.fromkeys(chain(stored, meant)))
+        entries = zip(ids, self.get(ids), self.get_in_memory(ids), strict=True)
+        return [id_ for id_, *values in entries if any(value is not None for value in values)]

@@ -29,7 +29,10 @@ NO_TOKEN = b""
 _VERSION = 1
 _HISTORY = 16
 _CRC = 4
-_BLOCK = 1024
+_BLOCK, _BLOCK_BYTES = 1 << 8, 1 << 14
+"""Number of entries at which a block ends, and the size of its ids and values in bytes. While a log is merged, about
+one block of each segment is in memory.
+"""
 
 Change = tuple[bytes | None, int | None]
 """An entry's value, and the time at which the entry is due. `None` as the value deletes the entry."""
@@ -189,9 +192,7 @@ class Log:
 
     def put(self, number: int, entries: Changes) -> int:
         """Store a segment, and return the number of bytes written."""
-        ids = sorted(entries)
-        parts = [ids[start : start + _BLOCK] for start in range(0, len(ids), _BLOCK)]
-        segment = _sealed([_block(part, entries) for part in parts], number)
+        segment = _sealed([*_blocks(entries)], number)
         self._segments.put(number, segment)
         return len(segment)
 
@@ -248,9 +249,17 @@ def split(entries: Changes, last: int) -> Iterator[tuple[Segment, Changes]]:
         yield Segment(last + 1, live + tombstones, live, tombstones), part
 
 
-def _block(ids: list[bytes], entries: Changes) -> list[bytes]:
-    changes = [entries[id_] for id_ in ids]
-    return [ids[0], pack([ids, [value for value, _ in changes], [time for _, time in changes]])]
+def _blocks(entries: Changes) -> Iterator[list[bytes]]:
+    """Yield the blocks of a segment: the first id of each block, and the packed entries."""
+    ids = sorted(entries)
+    start = size = 0
+    for end, id_ in enumerate(ids, 1):
+        size += len(id_) + len(entries[id_][0] or b"")
+        if size >= _BLOCK_BYTES or end - start == _BLOCK or end == len(ids):
+            part = ids[start:end]
+            changes = [entries[id_] for id_ in part]
+            yield [part[0], pack([part, [value for value, _ in changes], [time for _, time in changes]])]
+            start, size = end, 0
 
 
 def _sealed(value: Any, number: int) -> bytes:
