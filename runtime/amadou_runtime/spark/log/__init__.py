@@ -2,7 +2,7 @@
 
 Read it in this order:
 
-- `stage`: the stage in Spark's `transformWithState`
+- `processor`, `stage`: the stage in Spark's `transformWithState`
 - `logged_range`: a key range during a batch, as the operator core sees it
 - `entries`: the same as entries, with ids, values and times
 - `segments`, `cleaning`, `merging`: the log
