@@ -218,12 +218,8 @@ def play(*steps: tuple[Job, str, list[tuple[Any, int, str]], int]) -> list[int]:
 def test_windows_of_a_spec_that_returns_close() -> None:
     job, without = job_of(closing("persistent")), job_of(Counting(), retired={"win": "keep"})
     first, changed = [("a", 1, "add")], [("a", 2, "count")]
-    assert play((job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)) == [
-        0,
-        0,
-        0,
-        1,
-    ]
+    steps = (job, "1", first, 0), (without, "2", changed, 1), (job, "3", [], 2), (job, "3", [], 100)
+    assert play(*steps) == [0, 0, 0, 1]
 
 
 def test_windows_that_are_stored_in_memory_from_now_on_are_lost_together() -> None:

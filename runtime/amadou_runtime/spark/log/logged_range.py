@@ -88,7 +88,7 @@ class LoggedRange:
         return self._due[by]
 
     def group(self, number: int) -> StoredGroup:
-        entries = GroupEntries(self, number, self._epoch, was_taken=number in self._taken)
+        entries = self._group_entries(number)
         is_packed = self._groups.get(number, _NEW).is_packed
         return PackedGroup(entries.packed()) if is_packed else GroupByKey(entries)
 
@@ -107,7 +107,7 @@ class LoggedRange:
         group = processed.group
         group.stored.load_all(group)
         changes = PackedGroup(None).changes(group)
-        self._delete_group(number)
+        self._delete(*self._group_entries(number).ids())
         self._take_packed(number, changes, processed.held, 0)
 
     def _divide(self, number: int, processed: ProcessedGroup) -> None:
@@ -117,16 +117,13 @@ class LoggedRange:
         self._take_entries(number, entries_of(processed.group, prefix, self._epoch), processed.held, 0)
 
     def replace(self, number: int, packed: bytes | None) -> None:
-        self._delete_group(number)
+        self._delete(*self._group_entries(number).ids())
         stored = PackedGroup(packed)
         group = KeyGroup(stored)
         self._take_packed(number, stored.changes(group), group.waiting(), 0)
 
-    def _delete_group(self, number: int) -> None:
-        """Delete all entries of a group, including those that the range has taken."""
-        prefix = _prefix(number)
-        taken = chain(self.logged, self.in_memory) if number in self._taken else ()
-        self._delete(*self.entries.ids(prefix), *[id_ for id_ in taken if id_.startswith(prefix)])
+    def _group_entries(self, number: int) -> "GroupEntries":
+        return GroupEntries(self, number, self._epoch, was_taken=number in self._taken)
 
     def _delete(self, *ids: bytes) -> None:
         for id_ in ids:

@@ -28,7 +28,8 @@ class Processor(StatefulProcessor):
     """
 
     def __init__(self, stage: bytes) -> None:
-        self._stage = stage
+        self._pickled = stage
+        self._stage: Any = None
         self._processed: set[int] = set()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -53,4 +54,6 @@ class Processor(StatefulProcessor):
 
     def _results(self, number: int, frames: Iterable[Any], times: Any) -> Any:
         self._processed.add(number)
-        return pickle.loads(self._stage).results(number, frames, self._handle, self._log, times)
+        if self._stage is None:
+            self._stage = pickle.loads(self._pickled)
+        return self._stage.results(number, frames, self._handle, self._log, times)
