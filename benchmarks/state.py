@@ -244,9 +244,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--warmup", type=int, default=3, help="batches before the measured ones (default: 3)")
     parser.add_argument("--written-batches", type=int, default=200, help="batches of the case written (default: 200)")
     parser.add_argument("--rounds", type=int, default=3, help="measured runs of each peer and size (default: 3)")
-    parser.add_argument(
-        "--state", choices=("auto", "groups", "log"), default="auto", help="amadou's store (default: auto)"
-    )
+    parser.add_argument("--state", choices=("groups", "log"), default="log", help="amadou's store (default: log)")
     parser.add_argument("--seed", type=int, default=1, help="random seed for the input files (default: 1)")
     parser.add_argument("--master", default="local[2]", help="Spark's master URL (default: local[2])")
     parser.add_argument("--driver-memory", default="4g", help="heap of the driver's JVM (default: 4g)")

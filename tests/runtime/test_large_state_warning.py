@@ -9,7 +9,7 @@ from amadou import BatchReport, Counts
 from amadou_runtime.core.large_state_warning import LargeStateWarning
 
 NOON = datetime(2025, 1, 1, 12, tzinfo=UTC)
-LARGE = 64 << 20
+LARGE = 16 << 20
 
 
 def warned(caplog: pytest.LogCaptureFixture, store: str, *sizes: int) -> list[str]:
@@ -22,7 +22,7 @@ def warned(caplog: pytest.LogCaptureFixture, store: str, *sizes: int) -> list[st
 
 def test_state_that_has_grown_is_named_once_with_the_setting(caplog: pytest.LogCaptureFixture) -> None:
     [message] = warned(caplog, "groups", 0, LARGE, LARGE + (1 << 20), 2 * LARGE)
-    assert "state has grown to 65.0 MiB on the store" in message
+    assert "state has grown to 17.0 MiB on the store" in message
     assert 'start a new checkpoint with state="log" (or --state log)' in message
 
 

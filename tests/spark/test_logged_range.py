@@ -18,6 +18,7 @@ from amadou import Job, MemorySink, MemorySource, to_micros
 from amadou.engine import pack
 from amadou_plugins.aggregates import Count
 from amadou_plugins.windows import TumblingWindow, windowed
+from amadou_runtime.core import packed_group as packed_group_module
 from amadou_runtime.core.entries import Change
 from amadou_runtime.core.events import Chunk, pack_events
 from amadou_runtime.core.key_group import KeyGroup
@@ -37,12 +38,24 @@ FORMS = {"one entry": (1 << 30, 3), "entry per key": (-1, 1), "in turns": (-1, 2
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(batches=BATCHES, losses=st.lists(st.sampled_from(["view", "batch", None, None]), min_size=12, max_size=12))
 @example(batches=[([("a", 0, "tumbling")], 0, False), ([], 0, False)], losses=["view", "view"])
+@example(
+    batches=[
+        ([], 43, False),
+        ([("a", 0, "count")], 0, False),
+        ([(b"a", 0, "name")], 0, False),
+        ([("a", 0, "count")], 63, False),
+        ([], 0, False),
+    ],
+    losses=["view"] * 5,
+)
 def test_both_stores_give_the_same(
     form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(packed_group_module, "_SWEEPS", 1 << 40)  # state is removed when it expires, in both forms
     monkeypatch.setattr(logged_range, "_SMALL", FORMS[form][0])
     monkeypatch.setattr(logged_range, "_BATCHES", FORMS[form][1])
     monkeypatch.setattr(logged_range, "_SPARSE", 1)
+    monkeypatch.setattr(logged_range, "_ENTRY", 0)
     monkeypatch.setattr(logged_range, "_DENSE", 1 if form == "in turns" else 0)
     directory, segments, packed, watermark = Path(tempfile.mkdtemp()), MemorySegments(), None, None
     run = 0
@@ -104,9 +117,18 @@ def forms_of(directory: Path, batches: list[list[int]]) -> str:
 
 
 def test_a_group_takes_the_form_that_suits_its_last_batches(tmp_path: Path) -> None:
-    some, most, third = [1, 2], [*range(6)], [*range(4)]
+    some, third, most = [1, 2], [*range(4)], [*range(6)]
     batches = [[*range(10)], some, some, third, some, some, some, most, some, most, most, most, some]
     assert forms_of(tmp_path, batches) == "ppppppkkkkkpp"
+
+
+def test_a_group_with_small_values_stays_in_one_entry_longer(tmp_path: Path) -> None:
+    segments, forms = MemorySegments(), []
+    for touched in [600, *[60] * 4, *[10] * 4]:
+        played(segments, tmp_path, job_of(Counting()), "1", chunk_of([(key, 2, "count") for key in range(touched)]), 1)
+        with opened(segments, tmp_path) as entries:
+            forms.append(b"\0\3p" in entries.ids(b""))
+    assert forms == [True] * 7 + [False] * 2
 
 
 def test_a_large_group_never_stays_in_one_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ import logging
 from amadou import BatchReport, Job
 from amadou.engine import shown_bytes
 
-_LARGE = 64 << 20
-"""Compressed size in bytes. Small state is a little faster on the store *groups*."""
+_LARGE = 16 << 20
+"""Compressed size in bytes. The table in `benchmarks/README.md` shows the time of a batch on both stores by size."""
 _logger = logging.getLogger("amadou")
 
 
 class LargeStateWarning:
-    """Warns once if the state on the store *groups* has grown so much that the store *log* would be faster.
+    """Warns once if the state on the store *groups* has grown so much that the store *log* is usually faster.
 
     :param job: the job
     """
@@ -30,8 +30,8 @@ class LargeStateWarning:
         self._has_warned = True
         _logger.warning(
             'job %s: state has grown to %s on the store "groups", which reads and writes all state of a key range in '
-            'each batch. With this much state, the store "log" is faster: start a new checkpoint with state="log" (or '
-            "--state log)",
+            'each batch. With this much state, the store "log" is usually faster: start a new checkpoint with '
+            'state="log" (or --state log)',
             self._job.name,
             shown_bytes(batch.counts.state_bytes),
         )

@@ -26,9 +26,11 @@ _SMALL, _LARGE = 1 << 11, 1 << 18
 memory for a batch does not grow with the state.
 """
 _SPARSE, _DENSE = 4, 2
-"""A batch is sparse for a group if it touches less than a fourth of the keys, and dense if it touches at least half of
-the keys.
+"""A batch is sparse for a group if its keys, in entries of their own, would take less than a fourth of the group's
+size. It is dense if it touches at least half of the keys.
 """
+_ENTRY = 32
+"""Size in bytes that an entry takes in addition to the state of its key, also as a measure of the time it takes."""
 _BATCHES: Final = 3
 """Number of consecutive sparse or dense batches after which a group is stored in the other form. A single batch, such
 as a no-data batch, does not convert a group: a conversion reads and writes all keys of the group.
@@ -191,8 +193,8 @@ def _should_divide(processed: ProcessedGroup) -> bool:
     changes, group = processed.changes, processed.group
     if changes.packed is None or group.kept_states or not group.group_states.keys() <= group.columnar.keys():
         return False
-    size = len(changes.packed)
-    is_sparse = processed.touched * _SPARSE < max(changes.keys, 1)  # a group with held events may have no keys
+    size, keys = len(changes.packed), max(changes.keys, 1)  # a group with held events may have no keys
+    is_sparse = processed.touched * (size / keys + _ENTRY) * _SPARSE < size
     return size > _LARGE or (size > _SMALL and is_sparse)
 
 
