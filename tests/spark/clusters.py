@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +137,13 @@ def master_says(web: int) -> dict[str, Any]:
 
 
 def logs(into: Path) -> str:
-    return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in sorted(into.rglob("*.log")))
+    found = sorted(path for path in paths(into) if path.suffix == ".log")
+    return "\n".join(f"--- {log}\n{log.read_text(errors='replace')[-3000:]}" for log in found)
+
+
+def paths(directory: Path) -> list[Path]:
+    """All files and directories in a directory. Other processes may remove some of them meanwhile."""
+    return [Path(parent, name) for parent, *names in os.walk(directory) for name in chain(*names)]
 
 
 def descendants(pid: int) -> list[int]:

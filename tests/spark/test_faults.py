@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import tests.spark.counting as counting
 import views
-from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, process, submitting
+from tests.spark.clusters import Cluster, cluster, command_of, descendants, logs, paths, process, submitting
 
 from amadou import Job
 from amadou_runtime import TestRun
@@ -188,14 +188,15 @@ def _wait(done: Callable[[], bool], submitted: Submitted, directory: Path) -> No
 
 def _harm_view(kind: str, made: Cluster, submitted: Submitted, drawn: random.Random) -> str | None:
     """Remove the view of a key range, or damage one of its files; `None` where there is no view just now."""
-    views = sorted((submitted.directory / "local").rglob("amadou-views/*/*"))
+    local = submitted.directory / "local"
+    views = sorted(path for path in paths(local) if path.parent.parent.name == "amadou-views")
     if not views:
         return None
     view = drawn.choice(views)
     if kind == "lost view":
         shutil.rmtree(view, ignore_errors=True)
         return f"range {view.name}"
-    files = sorted(path for path in view.rglob("*") if path.name.startswith(("data", "pending", "current")))
+    files = sorted(path for path in paths(view) if path.name.startswith(("data", "pending", "current")))
     with suppress(IndexError, ValueError, FileNotFoundError):
         file = drawn.choice(files)
         size = file.stat().st_size

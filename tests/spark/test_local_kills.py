@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.spark.clusters import command_of, descendants, wait_for
+from tests.spark.clusters import command_of, descendants, paths, wait_for
 
 from amadou_runtime.spark.lost_tasks import died_error
 
@@ -107,7 +107,7 @@ def wait_for_calls(directory: Path, count: int, run: subprocess.Popen[bytes]) ->
 
 
 def views(directory: Path) -> list[Path]:
-    return [*(directory / "local").rglob("amadou-views/*")]
+    return [path for path in paths(directory / "local") if path.parent.name == "amadou-views"]
 
 
 @pytest.mark.parametrize("state", ["groups", "log"])
