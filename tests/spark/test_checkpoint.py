@@ -315,7 +315,7 @@ def test_a_directory_of_another_program_is_refused(play: Callable[..., list[Any]
 def test_a_broken_identity_is_told(play: Callable[..., list[Any]], tmp_path: Path) -> None:
     play("a")
     (tmp_path / "checkpoint" / "amadou.json").write_text("{")
-    with pytest.raises(CheckpointError, match=r"cannot be read: .*amadou\.json"):
+    with pytest.raises(CheckpointError, match=r"amadou\.json cannot be read"):
         play("a")
 
 

@@ -20,7 +20,7 @@ from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
-from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.files import checkpoint_files
 from amadou_runtime.spark.groups_stage import on_groups
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.output_stage import OutputStage
@@ -77,7 +77,7 @@ def start(
     checkpoint = kept or _temporary()
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
-    files = Files(own, checkpoint)
+    files = checkpoint_files(own, checkpoint)
     identity = open_checkpoint(files, job, partitions=int(own.conf.get("spark.sql.shuffle.partitions")))
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:

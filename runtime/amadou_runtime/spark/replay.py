@@ -22,7 +22,7 @@ from amadou_runtime.core.replay import CALL, ReplayedLetter
 from amadou_runtime.spark.checkpoint import absolute
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import pack_compressed
-from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.keying_stage import KEYED, REPORT_RANGE, Rows, failed_rows, order_of, runs_of
 from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
@@ -39,7 +39,7 @@ def recorded_letters(spark: Any, checkpoint: str) -> set[str]:
 
     :raises CheckpointError: no run has used the checkpoint
     """
-    files = Files(spark, absolute(checkpoint))
+    files = checkpoint_files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
         raise CheckpointError(checkpoint, "no run has used it: pass the checkpoint that the dead letters came from")
     texts = (files.read(f"{_DIRECTORY}/{name}") or "" for name in _names(files))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from amadou.errors import PlatformError
-from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.files import local_path
 from amadou_runtime.spark.java import without_incubator_modules
 
 JAVA_VERSIONS = (17, 21)
@@ -118,7 +118,7 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     # More partitions than cores slow down a batch; fewer leave cores idle. A checkpoint's first run fixes the number.
     partitions = str(min(key_groups, spark.sparkContext.defaultParallelism))
     settings = {**_SQL_SETTINGS, "spark.sql.shuffle.partitions": partitions}
-    if Files(own, checkpoint).is_local():
+    if local_path(own, checkpoint) is not None:
         settings |= _LOCAL_CHECKPOINT_SETTINGS
     for name, value in {**settings, **given}.items():
         if name in settings or (name.startswith("spark.sql.") and own.conf.isModifiable(name)):

@@ -1,0 +1,109 @@
+"""Files in a checkpoint can be read and written in every file system, and Spark can read what was written."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from tests.spark.test_checkpoint import NOON, Counter
+
+from amadou import Job, KeyedEvent, MemorySink
+from amadou.errors import CheckpointError
+from amadou_plugins.connectors import LinesSource
+from amadou_runtime import start
+from amadou_runtime.spark.files import Files, HadoopFiles, LocalFiles, checkpoint_files
+
+pytestmark = pytest.mark.spark
+
+OpenFiles = Callable[[Any, Path], Files]
+
+KINDS: dict[str, OpenFiles] = {
+    "local": lambda spark, directory: LocalFiles(str(directory), directory),
+    "Hadoop": lambda spark, directory: HadoopFiles(spark, str(directory)),
+}
+
+
+@pytest.fixture(params=KINDS)
+def files(request: pytest.FixtureRequest, spark: Any, tmp_path: Path) -> Files:
+    return KINDS[request.param](spark, tmp_path / "checkpoint")
+
+
+@pytest.fixture
+def mounted(spark: Any, tmp_path: Path) -> str:
+    """The URI of a directory in a file system that is not local, as far as Hadoop tells."""
+    name = uuid4().hex
+    spark._jsc.hadoopConfiguration().set(f"fs.viewfs.mounttable.{name}.link./data", tmp_path.as_uri())
+    return f"viewfs://{name}/data/checkpoint"
+
+
+def test_a_checkpoint_without_files_is_empty(files: Files) -> None:
+    assert files.read("clock/1") is None
+    assert not files.exists("clock")
+    assert files.names("clock") == []
+    files.remove("clock/1")
+
+
+def test_what_was_written_last_is_read(files: Files) -> None:
+    files.write("clock/1", "first\nline")
+    files.write("clock/1", "größer")
+    files.write("amadou.json", "{}")
+    assert files.read("clock/1") == "größer"
+    assert files.read("amadou.json") == "{}"
+    assert files.exists("clock")
+    assert [name for name in files.names("clock") if not name.startswith(".")] == ["1"]
+    files.remove("clock/1")
+    assert files.read("clock/1") is None
+
+
+def test_a_file_system_that_fails_is_named(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "checkpoint").write_text("a file where a directory should be")
+    with pytest.raises(CheckpointError, match="it cannot be written: check the file system") as raised:
+        files.write("clock/1", "text")
+    assert str(raised.value).count("\n") == 0
+
+
+def test_spark_can_read_a_file_that_replaces_one_of_its_own(spark: Any, tmp_path: Path) -> None:
+    by_hadoop, directly = (kind(spark, tmp_path) for kind in (KINDS["Hadoop"], KINDS["local"]))
+    by_hadoop.write("offsets/1", "as Spark wrote it")
+    assert (tmp_path / "offsets" / ".1.crc").exists()
+    directly.write("offsets/1", "as amadou wrote it")
+    assert by_hadoop.read("offsets/1") == "as amadou wrote it"
+
+
+@pytest.mark.parametrize("prefix", ["", "file:", "file://"])
+def test_local_checkpoints_are_accessed_directly(prefix: str, spark: Any, tmp_path: Path) -> None:
+    files = checkpoint_files(spark, f"{prefix}{tmp_path}/a b")
+    files.write("amadou.json", "{}")
+    assert (tmp_path / "a b" / "amadou.json").read_text() == "{}"
+    assert isinstance(files, LocalFiles)
+
+
+def test_an_unknown_file_system_is_named(spark: Any) -> None:
+    with pytest.raises(
+        CheckpointError, match=r'nowhere://a/b: it cannot be read: .*No FileSystem for scheme "nowhere"'
+    ):
+        checkpoint_files(spark, "nowhere://a/b")
+
+
+def line_event(line: bytes) -> KeyedEvent:
+    return KeyedEvent(line.decode(), NOON)
+
+
+@pytest.mark.parametrize("state", ["groups", "log"])
+def test_a_run_resumes_from_a_checkpoint_in_another_file_system(
+    state: Any, spark: Any, mounted: str, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").mkdir()
+
+    def results(name: str, lines: str) -> list[Any]:
+        (tmp_path / "lines" / name).write_text(lines)
+        sink = MemorySink()
+        source = LinesSource(str(tmp_path / "lines"), key_event=line_event)
+        job = Job("counter", Counter(), {"lines": source}, {"counts": sink}, state=state)
+        start(job, spark, checkpoint=mounted, trigger="available-now").await_termination()
+        return sorted(sink.records)
+
+    assert isinstance(checkpoint_files(spark, mounted), HadoopFiles)
+    assert results("1", "a\nb\na\n") == [("a", 1), ("a", 2), ("b", 1)]
+    assert results("2", "a\n") == [("a", 3)]
