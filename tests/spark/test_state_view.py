@@ -339,6 +339,17 @@ def test_unlogged_entries_live_in_the_view_only(tmp_path: Path) -> None:
         assert entries.get_unlogged([b"w", b"u"]) == [None, b"4"]
 
 
+def test_unlogged_entries_that_were_lost_elsewhere_do_not_return_with_an_older_view(tmp_path: Path) -> None:
+    segments = filled(tmp_path / "a")
+    store(segments, tmp_path / "a", {}, {b"w": (b"1", 5)})
+    content(segments, tmp_path / "a")
+    store(segments, tmp_path / "b", {})
+    with opened(segments, tmp_path / "a") as entries:
+        assert entries.get_unlogged([b"w"]) == [None]
+        assert b"w" not in entries.due(10**6)
+        assert b"w" not in entries.ids(b"")
+
+
 def test_lost_unlogged_entries_are_reported_until_the_range_is_stored(tmp_path: Path) -> None:
     segments = filled(tmp_path)
     store(segments, tmp_path, {}, {b"w": (b"1", 5)})

@@ -233,13 +233,13 @@ class _Opening:
         if last is None or meta.applying is not None:
             return False
         begun = attrs.evolve(meta, applying=NO_TOKEN)
-        tree.set_meta(begun)
+        tree.apply(begun, {}, True)
         changed = meta.changed
         for number, entries in self.log.newer(last):
             tree.begin()
             changes = difference(entries, tree.versions(Kind.LOGGED, entries))
             tree.end()
-            tree.apply(begun, {Kind.LOGGED: table_changes(changes, [(number, entries)])}, True)
+            tree.apply(begun, {Kind.LOGGED: table_changes(changes, [(number, entries)])}, False)
             changed += len(entries)
         tree.set_meta(TreeMeta(head.token, head.version, self.run, head.unlogged == 0, changed))
         return True
