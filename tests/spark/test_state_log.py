@@ -124,7 +124,7 @@ def test_deleted_entries_do_not_return_when_segments_are_cleaned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleaning, "_FLOOR", 0)
-    monkeypatch.setattr(cleaning, "_MAX_SMALL", 4)
+    monkeypatch.setattr(cleaning, "_MAX_SEGMENTS", 4)
     monkeypatch.setattr(cleaning, "_MERGED", 3)
     segments, model = MemorySegments(), dict[bytes, bytes]()
     for batch in range(120):
@@ -190,7 +190,7 @@ def test_a_damaged_head_is_an_error(tmp_path: Path) -> None:
 def test_a_log_of_another_release_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segments = MemorySegments()
     with monkeypatch.context() as patch:
-        patch.setattr(log_segments, "_VERSION", 2)
+        patch.setattr(log_segments, "_VERSION", 3)
         store(segments, tmp_path, {b"a": (b"1", None)})
-    with pytest.raises(StateDecodeError, match="reads only version 1 of a key range's log"):
+    with pytest.raises(StateDecodeError, match="reads only version 2 of a key range's log"):
         store(segments, tmp_path, {})

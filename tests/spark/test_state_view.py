@@ -625,7 +625,7 @@ class Views(RuleBasedStateMachine):
         self.stack = ExitStack()
         patch = self.stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(cleaning, "_FLOOR", 0)
-        patch.setattr(cleaning, "_MAX_SMALL", 3)
+        patch.setattr(cleaning, "_MAX_SEGMENTS", 3)
         patch.setattr(cleaning, "_MERGED", 2)
         patch.setattr(view, "_FLOOR", 30_000)
         patch.setattr(index, "_LEAST", 1)

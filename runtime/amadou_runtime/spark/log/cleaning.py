@@ -1,97 +1,181 @@
 """Keeps a key range's log small.
 
-While the log is more than twice the size of the live entries, each batch moves the live entries of the oldest segments
-to its own new segment, and removes the old segments. A batch that changes little makes a small segment: if there are
-many small segments, some of them are merged in the same way, so that the head stays small.
+A segment's entries are outdated where a newer segment has their ids. While the log is more than twice the size of the
+live entries, each batch writes some segments again without outdated entries, one segment after another from the oldest
+to the newest: a *sweep*. A segment keeps its number, so nothing changes for the view. A sweep ends with the segments
+that existed when it began. As it has then cleaned all older segments, it also drops tombstones.
 
-A tombstone moves, too, unless a newer segment has its id or an older segment no longer exists.
+A batch that changes little makes a small segment. If there are many segments, some neighbours are merged into one, so
+that the head stays small. The merged segment has the number of the last of them. So the entries that the view has from
+a segment belong to the first segment with this number or a higher one.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import attrs
 
 from amadou_runtime.spark.log.records import Difference
-from amadou_runtime.spark.log.segments import SEGMENT_BYTES, Change, Changes, Log, Segment
+from amadou_runtime.spark.log.segments import SEGMENT_BYTES, Changes, Head, Log, Segment, described
 
 _FACTOR = 2
 """Maximum size of the log relative to the live entries. With 2, cleaning uniform updates adds about a quarter to the
 bytes written; with 1.5, as much again as the changes.
 """
 _FLOOR = 1 << 16
-_SMALL = SEGMENT_BYTES // 2
-_MAX_SMALL = 128
+_MAX_SEGMENTS, _SHARE = 128, 4
+"""Number of segments above which neighbours are merged: at least the first number, or four times as many as full
+segments would be.
+"""
 _MERGED = 16
+"""Maximum number of segments to merge in a batch."""
 
 Find = Callable[[Iterable[bytes]], Mapping[bytes, int]]
-"""Returns the number of the segment that has the newest version of each entry, by id."""
+"""Returns the number of the segment from which the view has each entry, by id."""
 
 
-@attrs.frozen
+@attrs.define
 class Cleaned:
     """Result of cleaning.
 
-    :param moved: live entries and tombstones for the new segment
-    :param removed: segments to remove
+    :param segments: the log's segments
+    :param rewritten: new content of segments, by number
+    :param bytes: size of the segments that were removed or rewritten
+    :param swept: see `Head`
+    :param sweep_end: see `Head`
     :param forgotten: see `Head`
     """
 
-    moved: dict[bytes, Change]
-    removed: tuple[Segment, ...]
+    segments: dict[int, Segment]
+    rewritten: dict[int, Changes]
+    bytes: int
+    swept: int
+    sweep_end: int
     forgotten: int
+
+    def replace(self, segment: Segment, live: int, entries: Changes, after: int = 0) -> None:
+        """Remove or rewrite a segment.
+
+        :param live: size of the segment's live entries
+        :param entries: the segment's new content
+        :param after: number of the segment before it. If it was rewritten, too, both become one segment.
+        """
+        self.bytes += segment.size
+        if not entries:
+            del self.segments[segment.number]
+            return
+        if after in self.rewritten and self.segments[after].size + live <= SEGMENT_BYTES:
+            live += self.segments.pop(after).live
+            entries = {**self.rewritten.pop(after), **entries}
+        self.segments[segment.number] = attrs.evolve(described(segment.number, entries), live=live)
+        self.rewritten[segment.number] = entries
+
+    def forget(self, segment: Segment) -> None:
+        """Note that a segment's tombstones are dropped."""
+        if segment.tombstones:
+            self.forgotten = max(self.forgotten, segment.number)
+
+
+def after_deaths(head: Head, dead: Mapping[int, int]) -> list[Segment]:
+    """Return a log's segments after entries have become outdated.
+
+    :param dead: size of these entries, by the number of the segment from which the view has them
+    """
+    numbers = head.numbers
+    segments = list(head.segments)
+    for number, size in dead.items():
+        at = bisect_left(numbers, number)
+        segments[at] = attrs.evolve(segments[at], live=segments[at].live - size)
+    return segments
 
 
 def clean(log: Log, segments: Sequence[Segment], changed: Difference, find: Find) -> Cleaned:
-    """Choose segments, and return the entries that must be kept.
+    """Clean or merge segments.
 
     :param segments: the log's segments; their `live` does not count the entries that the batch changes
-    :param changed: the batch's changes, which need not be moved
+    :param changed: the batch's changes, which need not be kept
     """
-    oldest = _oldest(segments, changed.size, changed.live)
-    small = _small(segments[oldest:])
-    victims = [*segments[:oldest], *small]
-    moved: dict[bytes, Change] = {}
-    for index, victim in enumerate(victims):
-        keeps_tombstones = index >= oldest
-        if victim.live or (keeps_tombstones and victim.tombstones):
-            moved |= _kept(log, victim.number, changed.changes, find, keeps_tombstones)
-    dropped = segments[:oldest]
-    if len(victims) == len(segments):
-        moved = {id_: change for id_, change in moved.items() if change[0] is not None}
-        dropped = segments
-    forgotten = max([log.head.forgotten, *(segment.number for segment in dropped if segment.tombstones)])
-    return Cleaned(moved, tuple(victims), forgotten)
+    head = log.head
+    by_number = {segment.number: segment for segment in segments}
+    cleaned = Cleaned(by_number, {}, 0, head.swept, head.sweep_end, head.forgotten)
+    full = sum(segment.size for segment in segments) // SEGMENT_BYTES
+    if len(segments) > max(_MAX_SEGMENTS, _SHARE * full) and (neighbours := _neighbours(segments)):
+        _merge(log, cleaned, neighbours, changed.changes)
+    else:
+        _sweep(log, cleaned, changed, find)
+    return cleaned
 
 
-def _oldest(segments: Sequence[Segment], fresh: int, live: int) -> int:
-    """Return the number of oldest segments to clean. The work is limited by the size of the batch."""
-    size = fresh + sum(segment.size for segment in segments)
-    target = _FACTOR * (live + sum(segment.live for segment in segments)) + _FLOOR
-    budget = 4 * fresh + SEGMENT_BYTES
-    for index, segment in enumerate(segments):
-        cost = segment.size if segment.live else 0
-        if size <= target or (index and cost > budget):
-            return index
-        budget -= cost
-        size -= segment.size - segment.live
-    return len(segments)
+def _sweep(log: Log, cleaned: Cleaned, changed: Difference, find: Find) -> None:
+    """Clean segments. The work is limited by the size of the batch. Once a batch has work to do, it does enough for
+    some batches, since neighbours that are cleaned together become one segment.
+    """
+    segments = [*cleaned.segments.values()]
+    excess = changed.size + sum(segment.size for segment in segments)
+    excess -= _FACTOR * (changed.live + sum(segment.live for segment in segments)) + _FLOOR
+    budget = 4 * changed.size + SEGMENT_BYTES
+    for before, segment in _in_turn(cleaned, segments, log.head.last) if excess > 0 else ():
+        if segment.live < segment.size:
+            if segment.live and segment.size > budget and cleaned.rewritten:
+                break
+            kept: Changes = {}
+            if segment.live:
+                budget -= segment.size
+                kept = _live(log, before, segment.number, changed.changes, find)
+            excess -= segment.size - segment.live
+            cleaned.forget(segment)
+            cleaned.replace(segment, segment.live, kept, after=before)
+        cleaned.swept = segment.number
+        if excess <= -SEGMENT_BYTES:
+            break
 
 
-def _small(segments: Sequence[Segment]) -> list[Segment]:
-    """Return the small segments to merge, oldest first."""
-    small = [segment for segment in segments if segment.size < _SMALL]
-    if len(small) <= _MAX_SMALL:
-        return []
-    cheapest = sorted(small, key=lambda segment: segment.live + segment.tombstones)[:_MERGED]
-    return sorted(cheapest, key=lambda segment: segment.number)
+def _in_turn(cleaned: Cleaned, segments: Sequence[Segment], last: int) -> Iterator[tuple[int, Segment]]:
+    """Yield the segments that the present sweep has not reached yet, and then begin a new sweep with the others. Each
+    segment comes with the number of the segment before it.
+    """
+    pairs = [*zip([0, *(segment.number for segment in segments)], segments, strict=False)]
+    left = [pair for pair in pairs if cleaned.swept < pair[1].number <= cleaned.sweep_end]
+    yield from left
+    cleaned.swept, cleaned.sweep_end = 0, last
+    yield from (pair for pair in pairs if pair not in left)
 
 
-def _kept(log: Log, number: int, changes: Changes, find: Find, keeps_tombstones: bool) -> Changes:
-    """Return the entries and tombstones of a segment that must be kept."""
-    entries = {id_: change for id_, change in log.read(number).items() if id_ not in changes}
+def _live(log: Log, before: int, number: int, changes: Changes, find: Find) -> Changes:
+    """Return the live entries of a segment.
+
+    :param before: number of the segment before it
+    """
+    entries = {id_: entry for id_, entry in log.read(number).items() if entry[0] is not None and id_ not in changes}
     newest = find(entries)
-    return {
-        id_: change
-        for id_, change in entries.items()
-        if (newest.get(id_) == number if change[0] is not None else keeps_tombstones and id_ not in newest)
-    }
+    return {id_: entry for id_, entry in entries.items() if before < newest.get(id_, 0) <= number}
+
+
+def _neighbours(segments: Sequence[Segment]) -> Sequence[Segment]:
+    """Return the neighbouring segments that take the least work to merge, relative to their number."""
+    best: Sequence[Segment] = ()
+    least = float(SEGMENT_BYTES)
+    for start, first in enumerate(segments):
+        size = first.size
+        for end in range(start + 1, min(start + _MERGED, len(segments))):
+            size += segments[end].size
+            if size > SEGMENT_BYTES:
+                break
+            if size / (end - start) < least:
+                least, best = size / (end - start), segments[start : end + 1]
+    return best
+
+
+def _merge(log: Log, cleaned: Cleaned, neighbours: Sequence[Segment], changes: Changes) -> None:
+    """Merge neighbouring segments. The newest of several versions is kept."""
+    *others, last = neighbours
+    is_oldest = neighbours[0].number == min(cleaned.segments)
+    entries = {id_: entry for segment in neighbours for id_, entry in log.read(segment.number).items()}
+    for id_ in [id_ for id_, (value, _) in entries.items() if id_ in changes or (is_oldest and value is None)]:
+        del entries[id_]
+    for segment in others:
+        cleaned.replace(segment, 0, {})
+    cleaned.replace(last, sum(segment.live for segment in neighbours), entries)
+    if is_oldest:
+        for segment in neighbours:
+            cleaned.forget(segment)

@@ -13,9 +13,9 @@ import attrs
 import lmdb
 
 from amadou.errors import RunError
-from amadou_runtime.spark.log.cleaning import Find, clean
+from amadou_runtime.spark.log.cleaning import Find, after_deaths, clean
 from amadou_runtime.spark.log.records import Difference, TableChanges, ViewDamagedError, difference, table_changes
-from amadou_runtime.spark.log.segments import Changes, Head, Log, Segment, Segments, Version, split
+from amadou_runtime.spark.log.segments import Changes, Head, Log, Segments, Version, split
 from amadou_runtime.spark.log.tree import Kind
 from amadou_runtime.spark.log.view import Pending, View, open_view
 
@@ -207,28 +207,24 @@ class _Batch:
     def __init__(self, log: Log, changed: Difference, find: Find) -> None:
         self._log = log
         self._changed = changed
-        segments = [_after_deaths(segment, changed.dead.get(segment.number, 0)) for segment in log.head.segments]
-        self._cleaned = clean(log, segments, changed, find)
-        removed = {segment.number for segment in self._cleaned.removed}
-        self._kept = [segment for segment in segments if segment.number not in removed]
+        self._cleaned = clean(log, after_deaths(log.head, changed.dead), changed, find)
         self._last = log.head.last
         self._forgotten = self._cleaned.forgotten
-        entries = self._entries()
-        self._new = [*split(entries, self._last)]
+        self._new = [*split(self._entries(), self._last)]
 
     def _entries(self) -> Changes:
         """Return the entries of the new segments. If there are no older segments, tombstones are not needed."""
-        entries = self._cleaned.moved | self._changed.changes
-        if self._kept or all(value is not None for value, _ in entries.values()):
-            return entries
+        changes = self._changed.changes
+        if self._cleaned.segments or all(value is not None for value, _ in changes.values()):
+            return changes
         self._last += 1
         self._forgotten = self._last
-        return {id_: change for id_, change in entries.items() if change[0] is not None}
+        return {id_: change for id_, change in changes.items() if change[0] is not None}
 
     @property
     def cleaned_bytes(self) -> int:
-        """Size of the removed segments."""
-        return sum(segment.size for segment in self._cleaned.removed)
+        """Size of the segments that were removed or rewritten."""
+        return self._cleaned.bytes
 
     def evolve(self, head: Head) -> Head:
         """Return the head with the batch's segments."""
@@ -236,22 +232,21 @@ class _Batch:
             head,
             entries=head.entries + self._changed.entries,
             size=head.size + self._changed.growth,
-            segments=(*self._kept, *(segment for segment, _ in self._new)),
+            segments=(*self._cleaned.segments.values(), *(segment for segment, _ in self._new)),
             last=self._last + len(self._new),
             forgotten=self._forgotten,
+            swept=self._cleaned.swept,
+            sweep_end=self._cleaned.sweep_end,
         )
 
     def table_changes(self) -> TableChanges:
-        """Return the batch's changes for the view. Entries that were moved have a new segment."""
+        """Return the batch's changes for the view."""
         return table_changes(self._changed, [(segment.number, part) for segment, part in self._new])
 
     def write(self) -> int:
-        """Write the new segments, remove the cleaned ones, and return the number of bytes written."""
+        """Write new and rewritten segments, remove others, and return the number of bytes written."""
+        cleaned = self._cleaned
         written = sum(self._log.put(segment.number, part) for segment, part in self._new)
-        self._log.remove(segment.number for segment in self._cleaned.removed)
+        written += sum(self._log.put(number, part) for number, part in cleaned.rewritten.items())
+        self._log.remove(number for number in self._log.head.numbers if number not in cleaned.segments)
         return written
-
-
-def _after_deaths(segment: Segment, dead: int) -> Segment:
-    """Return a segment after older versions of entries have died."""
-    return attrs.evolve(segment, live=segment.live - dead) if dead else segment

@@ -17,16 +17,16 @@ from amadou.errors import AmadouError, RunError, StateDecodeError
 from amadou_runtime.core.key_group import OTHER_RELEASE
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 
-SEGMENT_BYTES = 1 << 19
+SEGMENT_BYTES = 1 << 18
 """Maximum size of a segment, except for a segment with a single large entry. A segment is cleaned as a whole: larger
-segments make longer pauses.
+segments make longer pauses. The head lists all segments: smaller ones make it larger.
 """
 TIME_BYTES = 8
 """Size of a time."""
 NO_TOKEN = b""
 """The token of a range that has not been stored yet."""
 
-_VERSION = 1
+_VERSION = 2
 _HISTORY = 16
 _CRC = 4
 _BLOCK, _BLOCK_BYTES = 1 << 8, 1 << 14
@@ -68,7 +68,7 @@ class Segment:
     """Description of a segment. The sizes are those of ids, values and times before compression.
 
     :param size: size of all entries and tombstones
-    :param live: size of the entries that no newer segment has
+    :param live: size of the live entries, those that no newer segment has
     :param tombstones: size of the tombstones
     """
 
@@ -106,6 +106,8 @@ class Head:
     :param last: number of the last segment
     :param forgotten: number of the newest segment whose tombstones were dropped. A view that is older does not learn
         of the deletions from the log.
+    :param swept: number of the last segment that the present sweep has cleaned; see `cleaning`
+    :param sweep_end: number of the segment with which the sweep ends
     :param entries: number of logged entries
     :param size: size of the logged entries
     :param unlogged: number of unlogged entries
@@ -120,12 +122,19 @@ class Head:
     segments: tuple[Segment, ...] = ()
     last: int = 0
     forgotten: int = 0
+    swept: int = 0
+    sweep_end: int = 0
     entries: int = 0
     size: int = 0
     unlogged: int = 0
     unlogged_size: int = 0
     run: str = ""
     extra: bytes | None = None
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the segments, in ascending order."""
+        return [segment.number for segment in self.segments]
 
     def after(self, token: bytes) -> int | None:
         """Return the number of the last segment of a view with an older token; `None` if the view cannot be updated
@@ -227,26 +236,33 @@ class Log:
             self.fail(f"{part} cannot be read", error)
 
 
-def split(entries: Changes, last: int) -> Iterator[tuple[Segment, Changes]]:
-    """Divide entries into segments.
-
-    :param last: number of the segment before the first one
-    """
-    part: dict[bytes, Change] = {}
+def described(number: int, entries: Changes) -> Segment:
+    """Return the description of a new segment."""
     live = tombstones = 0
-    for id_, change in entries.items():
-        part[id_] = change
-        value, time = change
+    for id_, (value, time) in entries.items():
         if value is None:
             tombstones += len(id_)
         else:
             live += len(id_) + len(value) + (0 if time is None else TIME_BYTES)
-        if live + tombstones >= SEGMENT_BYTES:
+    return Segment(number, live + tombstones, live, tombstones)
+
+
+def split(entries: Changes, last: int) -> Iterator[tuple[Segment, Changes]]:
+    """Divide entries into new segments.
+
+    :param last: number of the segment before the first one
+    """
+    part: dict[bytes, Change] = {}
+    size = 0
+    for id_, (value, time) in entries.items():
+        part[id_] = value, time
+        size += len(id_) + len(value or b"") + (0 if time is None else TIME_BYTES)
+        if size >= SEGMENT_BYTES:
             last += 1
-            yield Segment(last, live + tombstones, live, tombstones), part
-            part, live, tombstones = {}, 0, 0
+            yield described(last, part), part
+            part, size = {}, 0
     if part:
-        yield Segment(last + 1, live + tombstones, live, tombstones), part
+        yield described(last + 1, part), part
 
 
 def _blocks(entries: Changes) -> Iterator[list[bytes]]:
