@@ -40,8 +40,9 @@ class Counts:
     :param vectorized_fallbacks: number of times that a vectorised path failed and amadou used the per-event path, by
         component, or under ``key_event`` for records. Each failure is a bug in amadou or in the component
     :param state_bytes_written: number of bytes written to store state, after compression
-    :param state_bytes_cleaned: size of the log segments that were removed because many of their entries were outdated,
-        before compression. Only the store `"log"` has segments and views
+    :param state_bytes_cleaned: size of the log segments that were removed or written again, because many of their
+        entries were outdated or there were many segments, before compression. Only the store `"log"` has segments and
+        views
     :param state_view_hits: number of times that a batch could use a key range's local view, which makes the log fast to
         read
     :param state_view_rebuilds: number of times that a view was missing or outdated, and was made from the log

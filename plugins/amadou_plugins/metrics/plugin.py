@@ -64,7 +64,7 @@ def amadou_register_metrics() -> Iterable[Metric]:
         ),
         Metric(
             "amadou_state_cleaned_bytes",
-            "Bytes of log segments removed because many of their entries were outdated.",
+            "Bytes of log segments removed or written again to keep the log small.",
             "counter",
             lambda batch: batch.counts.state_bytes_cleaned,
         ),
