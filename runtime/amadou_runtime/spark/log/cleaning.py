@@ -135,10 +135,10 @@ def _in_turn(cleaned: Cleaned, segments: Sequence[Segment], last: int) -> Iterat
     segment comes with the number of the segment before it.
     """
     pairs = [*zip([0, *(segment.number for segment in segments)], segments, strict=False)]
-    left = [pair for pair in pairs if cleaned.swept < pair[1].number <= cleaned.sweep_end]
-    yield from left
+    first, end = cleaned.swept, cleaned.sweep_end
+    yield from (pair for pair in pairs if first < pair[1].number <= end)
     cleaned.swept, cleaned.sweep_end = 0, last
-    yield from (pair for pair in pairs if pair not in left)
+    yield from (pair for pair in pairs if not first < pair[1].number <= end)
 
 
 def _live(log: Log, before: int, number: int, changes: Changes, find: Find) -> Changes:
