@@ -140,6 +140,21 @@ def test_deleted_entries_do_not_return_when_segments_are_cleaned(
     assert len(segments.segments) < 10
 
 
+def test_a_view_that_missed_a_dropped_tombstone_cannot_catch_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cleaning, "_FLOOR", 0)
+    segments = MemorySegments()
+    store(segments, tmp_path, {b"%d" % i: (COUNTER, None) for i in range(20)})
+    before = Log(segments, "3").head.token
+    store(segments, tmp_path, {b"7": (None, None)})
+    assert Log(segments, "3").head.after(before) == 1
+    for batch in range(8):
+        store(segments, tmp_path, {b"%d" % i: (b"%8d" % batch, None) for i in range(20) if i != 7})
+    assert all(segment.tombstones == 0 for segment in Log(segments, "3").head.segments)
+    assert Log(segments, "3").head.after(before) is None
+
+
 def test_a_log_without_entries_has_no_segments_and_no_tombstones(tmp_path: Path) -> None:
     segments = MemorySegments()
     store(segments, tmp_path, {b"%d" % i: (b"1" * 1000, None) for i in range(500)})
