@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from types import GeneratorType
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from amadou import Job, KeyedEvent, Source, check_ran
 from amadou.engine import callbacks_of, check_key, pack
@@ -43,11 +43,26 @@ class KeyedRecords(NamedTuple):
     """Number of failures of the vectorised path, by name; the only name is ``key_event``."""
 
 
-def key_group(key: Any, groups: int) -> int:
-    """Return the key group of a key. For the same number of groups, a key has the same group in every process, on every
+POSITIONS: Final = 1 << 32
+"""Number of positions; see `key_position`."""
+
+
+def key_position(key: Any) -> int:
+    """Return the position of a key among all keys: a hash of the key, which is the same in every process, on every
     machine and in every release.
+
+    The lowest bits of the checksum become the highest of the position. They spread similar keys, such as numbers, more
+    evenly.
     """
-    return zlib.crc32(key.encode() if type(key) is str else pack(key)) % groups
+    checksum = zlib.crc32(key.encode() if type(key) is str else pack(key))
+    return (checksum << 24 | checksum >> 8) & (POSITIONS - 1)
+
+
+def key_group(key: Any, groups: int) -> int:
+    """Return the key group of a key. Each group contains the keys of an interval of positions, so that other numbers of
+    groups divide or join intervals.
+    """
+    return key_position(key) * groups >> 32
 
 
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
@@ -213,12 +228,10 @@ class Keying:
         if not keys:
             return KeyedRecords({}, None, None, [])
         groups = self._groups
-        if set(map(type, keys)) == {str}:
-            where = [zlib.crc32(encoded) % groups for encoded in map(str.encode, keys)]
-        else:
+        if set(map(type, keys)) != {str}:
             for key in keys:
                 check_key(key)
-            where = [key_group(key, groups) for key in keys]
+        by_key = {key: key_group(key, groups) for key in set(keys)}
         zones = {timestamp.tzinfo for timestamp in timestamps}
         if None in zones:
             raise NaiveTimestampError(min(timestamps))
@@ -228,8 +241,8 @@ class Keying:
         if newest > self._limit(now):
             raise _too_far_ahead(newest, self._limit(now))
         by_group: defaultdict[int, list[Any]] = defaultdict(list)
-        for group, event in zip(where, zip(keys, timestamps, values, strict=True), strict=True):
-            by_group[group] += event
+        for event in zip(keys, timestamps, values, strict=True):
+            by_group[by_key[event[0]]] += event
         return self._packed(by_group, to_micros(newest), [])
 
     def _packed(self, by_group: Mapping[int, list[Any]], newest: int | None, letters: list[Any]) -> KeyedRecords:
