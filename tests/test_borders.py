@@ -12,11 +12,12 @@ ROOT = Path(amadou_runtime.__file__ or "").parent
 ROOMS = {
     "core": set(),
     "plugins": {"core", "typer"},
-    "embedded": {"core", "plugins"},
-    "spark": {"core", "plugins", "pyspark"},
-    "_run": {"core", "plugins", "embedded", "spark"},
-    "command": {"core", "plugins", "embedded", "spark", "_run", "amadou_plugins", "typer", "rich"},
-    "testing": {"core", "plugins", "embedded", "spark", "command", "amadou_runtime"},
+    "savepoint": {"core"},
+    "embedded": {"core", "plugins", "savepoint"},
+    "spark": {"core", "plugins", "savepoint", "pyspark"},
+    "_run": {"core", "plugins", "savepoint", "embedded", "spark"},
+    "command": {"core", "plugins", "savepoint", "embedded", "spark", "_run", "amadou_plugins", "typer", "rich"},
+    "testing": {"core", "plugins", "savepoint", "embedded", "spark", "command", "amadou_runtime"},
     "__init__": {"core", "embedded", "spark", "_run", "command", "testing"},
 }
 """What each room may import besides itself: other rooms, the package as a whole, and packages of `GUARDED`."""

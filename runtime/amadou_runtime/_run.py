@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,7 @@ from amadou import Job, RunSummary
 from amadou.errors import JobError
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
+from amadou_runtime.core.interval import interval
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.replay import plan_of
@@ -23,9 +25,11 @@ from amadou_runtime.core.trigger import trigger_problem
 from amadou_runtime.embedded.engine import run_embedded
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.savepoint.savepoint import Savepoint, check_new
 
 if TYPE_CHECKING:
     from amadou_runtime.spark import RunningJob
+    from amadou_runtime.spark.savepoints.service import Schedule
 
 _POLL = timedelta(seconds=0.25)
 
@@ -35,6 +39,11 @@ def run(
     *,
     engine: Literal["spark", "embedded"] = "spark",
     checkpoint: str | None = None,
+    from_savepoint: str | None = None,
+    to_savepoint: str | None = None,
+    savepoint_every: str | None = None,
+    savepoint_directory: str | None = None,
+    savepoint_keep: int | None = None,
     trigger: str | None = None,
     flush: bool = False,
     params: Mapping[str, str] = MappingProxyType({}),
@@ -50,6 +59,14 @@ def run(
         checkpoint. The embedded engine ignores `trigger`, `master`, `conf` and `on_progress`
     :param checkpoint: directory for state, timers and offsets. The next run with the same directory continues where the
         last run ended. Without a checkpoint, each run starts with empty state and cannot be resumed
+    :param from_savepoint: directory of a savepoint. The run starts with its state and offsets; on Spark, with a new
+        checkpoint. If an earlier run has made the checkpoint from this savepoint, the run resumes from the checkpoint
+    :param to_savepoint: new directory for a savepoint to write when the run ends; on Spark, with a checkpoint
+    :param savepoint_every: interval between savepoints that the run takes while it continues, such as `"1 hour"`; only
+        on Spark, with a checkpoint
+    :param savepoint_directory: directory in which to create these savepoints; by default, `savepoints` in the
+        checkpoint. The run also takes a savepoint in this directory when it receives the signal SIGUSR1
+    :param savepoint_keep: number of these savepoints to keep; by default, all
     :param trigger: `"available-now"` ends the run once the available input is processed, even if a source is unbounded.
         With an interval between batches, such as `"5 seconds"`, the run continues until it is stopped, even if all
         sources are bounded. By default, batches run back to back, and the run ends with its input if all sources are
@@ -68,12 +85,18 @@ def run(
     _check_trigger(trigger)
     if engine not in ("spark", "embedded"):
         raise ValueError(f'the engine must be "spark" or "embedded", not {engine!r}')
+    if to_savepoint is not None:
+        check_new(Path(to_savepoint))
+    savepoint = None if from_savepoint is None else Savepoint(from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
         if engine == "embedded":
-            summary = run_embedded(job, hooks, flush=flush)
+            to = None if to_savepoint is None else Path(to_savepoint)
+            summary = run_embedded(job, hooks, flush=flush, savepoint=savepoint, to_savepoint=to)
         else:
-            summary = _run_on_spark(job, hooks, checkpoint, trigger, flush, master, dict(conf), on_progress)
+            schedule = _schedule(checkpoint, savepoint_every, savepoint_directory, savepoint_keep)
+            saving = partial(_run_on_spark, savepoint=savepoint, to_savepoint=to_savepoint, schedule=schedule)
+            summary = saving(job, hooks, checkpoint, trigger, flush, master, dict(conf), on_progress)
     hooks.ended(summary)
     return summary
 
@@ -93,9 +116,15 @@ def _run_on_spark(
     master: str | None,
     conf: dict[str, str],
     on_progress: Callable[[Progress], None] | None,
+    *,
+    savepoint: Savepoint | None,
+    to_savepoint: str | None,
+    schedule: "Schedule | None",
 ) -> RunSummary:
     from amadou_runtime.spark import session
     from amadou_runtime.spark import start as start_on_spark
+    from amadou_runtime.spark.checkpoint import absolute
+    from amadou_runtime.spark.savepoints.writing import write_savepoint
 
     with_all_sinks(job, checkpoint)  # checked first, since starting Spark takes seconds
     if flush and trigger != "available-now" and not (trigger is None and is_bounded(job)):
@@ -104,16 +133,20 @@ def _run_on_spark(
     hooks.plugins.prepare_session(job, conf)
     spark = session(job.name, master=master, conf=conf)
     with _stop_signals() as stop, TemporaryDirectory(prefix="amadou-checkpoint-") as temporary:
-        if flush and checkpoint is None:
+        if (flush or to_savepoint is not None) and checkpoint is None:
             checkpoint = temporary
         process = partial(start_on_spark, job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
-        running = process()
+        running = process(savepoint=savepoint, schedule=schedule)
         _follow(running, stop, on_progress)
-        if not flush or stop.is_set():
-            return running.summary
-        flushing = process(flushes=running)
-        _follow(flushing, stop, on_progress)
-        return running.summary.then(flushing.summary)
+        summary = running.summary
+        if flush and not stop.is_set():
+            flushing = process(flushes=running)
+            _follow(flushing, stop, on_progress)
+            summary = summary.then(flushing.summary)
+        if to_savepoint is not None:
+            assert checkpoint is not None
+            write_savepoint(spark, absolute(checkpoint), Path(to_savepoint))
+        return summary
 
 
 def start(
@@ -148,12 +181,33 @@ def _check_trigger(trigger: str | None) -> None:
         raise ValueError(problem)
 
 
+def _schedule(checkpoint: str | None, every: str | None, directory: str | None, keep: int | None) -> "Schedule | None":
+    """Return when and where a run takes savepoints; `None` if it has no checkpoint that is local, and no directory.
+
+    :raises ValueError: a setting is invalid
+    """
+    from amadou_runtime.spark.savepoints.service import Schedule
+
+    if keep is not None and keep < 1:
+        raise ValueError(f"savepoint_keep must be at least 1, not {keep}")
+    if every is not None and checkpoint is None:
+        raise ValueError("savepoint_every needs a checkpoint")
+    if directory is None and (checkpoint is None or "://" in checkpoint):
+        if every is not None or keep is not None:
+            raise ValueError("savepoint_every needs savepoint_directory, since the checkpoint is not local")
+        return None
+    default = Path(str(checkpoint).removeprefix("file:")).absolute() / "savepoints"
+    where = default if directory is None else Path(directory).absolute()
+    return Schedule(where, None if every is None else interval(every), keep)
+
+
 def _follow(running: "RunningJob", stop: threading.Event, on_progress: Callable[[Progress], None] | None) -> None:
-    while not running.await_termination(_POLL):
-        if on_progress is not None:
-            on_progress(running.progress)
-        if stop.is_set():
-            running.stop()
+    with _savepoint_signal(running):
+        while not running.await_termination(_POLL):
+            if on_progress is not None:
+                on_progress(running.progress)
+            if stop.is_set():
+                running.stop()
     if on_progress is not None:
         on_progress(running.progress)
 
@@ -226,6 +280,21 @@ def replay(
     if summary is not None:
         hooks.ended(summary)
     return Replay(summary, count, plan.before, plan.others)
+
+
+@contextmanager
+def _savepoint_signal(running: "RunningJob") -> Iterator[None]:
+    """Let a run take a savepoint when this process receives SIGUSR1. Outside the main thread, the signal keeps its
+    effect.
+    """
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "SIGUSR1"):
+        yield
+        return
+    before = signal.signal(signal.SIGUSR1, lambda *_: running.ask_for_savepoint())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 @contextmanager

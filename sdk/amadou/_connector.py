@@ -5,6 +5,12 @@ from typing import Any, ClassVar
 import attrs
 
 from amadou._codec import Codec, codec_for
+from amadou.errors import SourceError
+
+_CANNOT_CONTINUE = (
+    "{kind} cannot continue from a savepoint of the other engine or on the embedded engine: continue on the engine of "
+    "the savepoint, or define {kind}.{method}"
+)
 
 
 @attrs.frozen
@@ -67,6 +73,39 @@ class Source:
         partition. A partition may appear more than once.
         """
         return [("", self.records())]
+
+    def read_from(self, position: Any) -> tuple[Iterable[tuple[str, Iterable[Any]]], Any]:
+        """Return the records after a position, as `records_by_partition` returns them, and the position after these
+        records. The embedded engine calls this method instead of `records_by_partition` if a run starts from a
+        savepoint, or ends with one.
+
+        :param position: the position at which to continue, in the form in which this method returned it, for example
+            a list of the files that have been read; `None` for the beginning. Positions consist of types that JSON
+            supports
+        :returns: the records, and the position; `None` as the position if the source does not know it: no run can then
+            continue after these records
+        :raises SourceError: the source cannot continue at the position
+        """
+        if position is not None:
+            raise SourceError(_CANNOT_CONTINUE.format(kind=type(self).__name__, method="read_from"))
+        return self.records_by_partition(), None
+
+    def position_at(self, offset: Any, files: Mapping[str, str]) -> Any:
+        """Return the position that corresponds to an offset on Spark; see `read_from`. Called if the embedded engine
+        continues from a savepoint of a run on Spark.
+
+        :param offset: the offset, parsed from the JSON that Spark stores
+        :param files: the files that Spark's built-in sources keep in the checkpoint for this source, by name
+        :raises SourceError: the source cannot convert offsets
+        """
+        raise SourceError(_CANNOT_CONTINUE.format(kind=type(self).__name__, method="position_at"))
+
+    def offset_at(self, position: Any) -> tuple[Any, Mapping[str, str]]:
+        """Return the offset on Spark that corresponds to a position, and the files by name; see `position_at`.
+
+        :raises SourceError: the source cannot convert positions
+        """
+        raise SourceError(_CANNOT_CONTINUE.format(kind=type(self).__name__, method="offset_at"))
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         """Return the source as a streaming DataFrame.

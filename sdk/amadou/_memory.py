@@ -26,6 +26,10 @@ class MemorySource(Source):
     def records(self) -> list[Any]:
         return list(self._records)
 
+    def read_from(self, position: Any) -> tuple[list[tuple[str, list[Any]]], int]:
+        """Return the remaining records; the position is the number of records read."""
+        return [("", self._records[position or 0 :])], len(self._records)
+
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         directory = local_directory(checkpoint, "MemorySource") / "memory" / name
         try:

@@ -28,6 +28,7 @@
     ├── SinkError              a sink has an invalid setting, or cannot be written to
     ├── PluginError            a plugin cannot be loaded, or failed
     ├── CheckpointError        a checkpoint cannot be used for this job
+    ├── SavepointError         a savepoint cannot be read or written, or cannot be used for this job
     ├── TooManyDeadLettersError    more callbacks failed than the job's `max_dead_letters` allows
     ├── TooManyHeldError       more events are held while a source is down than `DependsOn` allows
     ├── EngineDifferenceError  a test run had different results on the embedded engine and on Spark
@@ -478,6 +479,19 @@ class CheckpointError(AmadouError):
         self.checkpoint = checkpoint
         self.message = message
         super().__init__(f"checkpoint {checkpoint}: {message}")
+
+
+class SavepointError(AmadouError):
+    """A savepoint cannot be read or written, or cannot be used for this job.
+
+    :param savepoint: the savepoint's directory
+    :param message: the mistake, and how to fix it
+    """
+
+    def __init__(self, savepoint: str, message: str) -> None:
+        self.savepoint = savepoint
+        self.message = message
+        super().__init__(f"savepoint {savepoint}: {message}")
 
 
 class PlatformError(AmadouError):

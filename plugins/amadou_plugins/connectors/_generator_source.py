@@ -1,6 +1,6 @@
 import math
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -56,13 +56,29 @@ class GeneratorSource(Source):
         return self.count is not None
 
     def records(self) -> Iterator[Any]:
+        return self._made(range(self._number()))
+
+    def read_from(self, position: Any) -> tuple[list[tuple[str, Iterable[Any]]], int]:
+        """Return the remaining records; the position is the number of records read."""
+        first = position or 0
+        end = max(first, self._number())
+        return [("", self._made(range(first, end)))], end
+
+    def position_at(self, offset: Any, files: Mapping[str, str]) -> Any:
+        return offset["records"]
+
+    def offset_at(self, position: Any) -> tuple[Any, Mapping[str, str]]:
+        return {"records": position}, {}
+
+    def _number(self) -> int:
+        """Return the number of records of a bounded source."""
         if self.count is None:
             raise SourceError(
                 "the embedded engine reads all records from a source, but this GeneratorSource is unbounded: set "
                 "count, or run the job with engine='spark'"
             )
         assert isinstance(self.count, int)
-        return self._made(range(self.count))
+        return self.count
 
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         from amadou_plugins.connectors._generator_stream import GeneratorStream  # needs pyspark

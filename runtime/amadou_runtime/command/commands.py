@@ -13,6 +13,7 @@ from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.run_command import run_job
+from amadou_runtime.command.savepoint_command import SAVEPOINT_EXAMPLES, savepoint
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
 
@@ -144,5 +145,6 @@ def amadou_register_commands(app: typer.Typer) -> None:
     app.command("replay", epilog="Example: amadou replay views.py state/dead_letters --checkpoint state")(
         replay_letters
     )
+    app.command("savepoint", epilog=SAVEPOINT_EXAMPLES)(savepoint)
     app.command("plugins")(list_plugins)
     app.command("window-node", epilog=WINDOW_NODE_EXAMPLE)(window_node)

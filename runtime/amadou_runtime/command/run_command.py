@@ -16,6 +16,7 @@ from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.progress_display import ProgressDisplay
+from amadou_runtime.core.interval import interval
 from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
@@ -58,6 +59,36 @@ def run_job(
             metavar="DIR",
             help="Directory for state, timers and offsets, from which later runs resume. Default: no checkpoint.",
         ),
+    ] = None,
+    from_savepoint: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="SAVEPOINT",
+            help="Start from this savepoint, on Spark with a new checkpoint. A later run with the same options resumes "
+            "from the checkpoint.",
+        ),
+    ] = None,
+    to_savepoint: Annotated[
+        Path | None,
+        typer.Option("--savepoint", metavar="DIR", help="Write a savepoint to this new directory when the run ends."),
+    ] = None,
+    savepoint_every: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help='Take a savepoint at this interval, such as "1 hour". The run continues.'),
+    ] = None,
+    savepoint_directory: Annotated[
+        Path | None,
+        typer.Option(
+            "--savepoint-dir",
+            metavar="DIR",
+            help="Where to take savepoints at intervals, or after the signal SIGUSR1. Default: savepoints in the "
+            "checkpoint.",
+        ),
+    ] = None,
+    savepoint_keep: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Keep only the last N of these savepoints. Default: keep all."),
     ] = None,
     state: Annotated[
         State | None,
@@ -110,10 +141,20 @@ def run_job(
             "--trigger": trigger,
             "--master": master,
             "--conf": conf,
+            "--savepoint-every": savepoint_every,
+            "--savepoint-dir": savepoint_directory,
+            "--savepoint-keep": savepoint_keep,
         }
         for option, value in spark_only.items():
             if value:
                 raise typer.BadParameter(f"{option} works only on the Spark engine: omit it with --engine embedded")
+    if savepoint_every is not None:
+        try:
+            interval(savepoint_every)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--savepoint-every") from None
+        if checkpoint is None:
+            raise typer.BadParameter("--savepoint-every needs --checkpoint")
     with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         job = job if state is None else attrs.evolve(job, state=state.value)
@@ -123,6 +164,11 @@ def run_job(
                 job,
                 engine=engine.value,
                 checkpoint=checkpoint,
+                from_savepoint=None if from_savepoint is None else str(from_savepoint),
+                to_savepoint=None if to_savepoint is None else str(to_savepoint),
+                savepoint_every=savepoint_every,
+                savepoint_directory=None if savepoint_directory is None else str(savepoint_directory),
+                savepoint_keep=savepoint_keep,
                 trigger=AVAILABLE_NOW if once else trigger,
                 flush=flush,
                 params=params,

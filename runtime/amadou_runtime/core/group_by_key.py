@@ -390,12 +390,13 @@ class GroupByKey:
 
 
 def entries_of(given: KeyGroup, prefix: bytes, epoch: str) -> EntryChanges:
-    """Return the entries of a completely loaded group.
+    """Return the entries of a completely loaded group without key-group state of unknown components.
 
     :param epoch: see `Entries.epoch`
     """
     for component in given.columnar.values():
         given.by_subject(component)
+    assert not given.group_states
     stored = GroupByKey(NoEntries(prefix, epoch))
     group = KeyGroup(stored, epoch, given.retired)
     group.load(list(dict.fromkeys(chain(*given.holders(), *(table.packed for table in given.kept.values())))), None)

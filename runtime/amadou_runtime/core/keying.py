@@ -65,6 +65,11 @@ def key_group(key: Any, groups: int) -> int:
     return key_position(key) * groups >> 32
 
 
+def group_interval(number: int, groups: int) -> tuple[int, int]:
+    """Return the first and the last position of a key group."""
+    return -(-number * POSITIONS // groups), -(-(number + 1) * POSITIONS // groups) - 1
+
+
 def key_event_of(job: Job, source: str) -> Callable[[Any], Any]:
     """Return the function that turns a source's records into events."""
     key_event, decode = job.sources[source].key_event or job.handler.key_event, job.sources[source].decode

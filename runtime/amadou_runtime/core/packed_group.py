@@ -82,7 +82,7 @@ class PackedGroup:
                 group.dropped |= {name: number} if number else {}
                 continue
             group.kept |= {name: _table(*table)} if table else {}
-            group.kept_states |= {name: _group_state(*group_state)} if group_state else {}
+            group.kept_states |= {name: group_state_of(*group_state)} if group_state else {}
         group.held = {source: HeldEvents([HeldChunk(*chunk) for chunk in chunks]) for source, chunks in held.items()}
         group.tables = {spec: _table(*table) for spec, table in tables.items()}
         group.timers = Timers(
@@ -90,7 +90,7 @@ class PackedGroup:
             | {micros: dict.fromkeys(keys) for micros, keys in zip(*shared, strict=True)},
             {micros: {key: set(tags) for key, tags in _dict(at).items()} for micros, at in zip(*tagged, strict=True)},
         )
-        group.group_states = {name: _group_state(*group_state) for name, group_state in group_states.items()}
+        group.group_states = {name: group_state_of(*group_state) for name, group_state in group_states.items()}
 
     def load(self, group: KeyGroup, keys: Collection[Key], by: int | None) -> None:
         """Do nothing: `begin` has loaded all keys."""
@@ -122,7 +122,7 @@ def packed_group(group: KeyGroup) -> bytes | None:
         spec: _table_lists(table) for spec, table in chain(group.tables.items(), group.kept.items()) if table.packed
     }
     group_states = {
-        name: _group_state_list(group_state)
+        name: group_state_fields(group_state)
         for name, group_state in chain(group.group_states.items(), group.kept_states.items())
         if group_state.value is not None
     }
@@ -232,11 +232,17 @@ def _table_lists(table: StateTable) -> list[list[Any]]:
     return lists
 
 
-def _group_state(value: Any, next_timer: int, number: int, one: Key, layout: Any) -> KeyGroupState:
+def group_state_of(value: Any, next_timer: int, number: int, one: Key, layout: Any) -> KeyGroupState:
+    """Return stored key-group state.
+
+    :param number: number of keys with state in the value
+    :param one: one of the keys
+    """
     return KeyGroupState(value, next_timer, _StoredKeys(one, number), layout)
 
 
-def _group_state_list(group_state: KeyGroupState) -> list[Any]:
+def group_state_fields(group_state: KeyGroupState) -> list[Any]:
+    """Return key-group state as the list of the parameters of `group_state_of`."""
     keys = group_state.keys
     return [group_state.value, group_state.next_timer, len(keys), next(iter(keys)), group_state.layout]
 

@@ -100,7 +100,7 @@ class Misfit:
     @property
     def text(self) -> str:
         """Description of the change."""
-        was, is_now = _shown(self.before), _shown(self.now)
+        was, is_now = shown_structure(self.before), shown_structure(self.now)
         change = f"{self.name} was {was} and is now {is_now}" if was != is_now else f"{self.name} ({was})"
         return f"{change}: {self.why}" if self.why else change
 
@@ -130,7 +130,7 @@ class Misfit:
         if "noun" not in self.before:
             advice = f"keep creating {self.name!r} with its old settings, and {new}"
         advice = f"{cured}, or {advice}" if cured else f"{advice}; or drop the state of {it}: {retired}"
-        stored, expected = _Text(_shown(self.before)), _Text(_shown(self.now))
+        stored, expected = _Text(shown_structure(self.before)), _Text(shown_structure(self.now))
         return StateDecodeError(stored, expected, self.why, self.name, key, advice)
 
     def _cured(self, it: str) -> str:
@@ -161,7 +161,7 @@ def not_a_component(now: Structure, name: str, key: Any) -> StateDecodeError:
     """
     advice = f"give the {now.get('noun', 'component')} a different name"
     stored = _Text("the state of a spec that is not a component")
-    return StateDecodeError(stored, _Text(_shown(now)), "", name, key, advice)
+    return StateDecodeError(stored, _Text(shown_structure(now)), "", name, key, advice)
 
 
 def _misfit(name: str, before: Structure, now: Structure, version: int) -> Misfit | None:
@@ -219,7 +219,7 @@ def _value_problems(before: Structure, now: Structure) -> list[str]:
     return found
 
 
-def _shown(structure: Structure) -> str:
+def shown_structure(structure: Structure) -> str:
     kind, version = structure["kind"], f" version {structure['version']}" if structure["version"] else ""
     if "shown" in structure:
         return f"{kind} {structure['shown']}{version}"

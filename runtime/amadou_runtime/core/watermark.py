@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -58,6 +58,10 @@ def _age(newest: int | None, lag: int | None, now: int) -> timedelta | None:
     if not lag:
         return timedelta(0)
     return None if newest is None else max(now - newest, 0) * MICROSECOND
+
+
+NO_WATERMARK: Final[Mapping[str, Any]] = {"current": None, "newest": {}, "brought": {}, "looked": None, "held": {}}
+"""The result of `Watermark.to_json` before the first batch."""
 
 
 class Watermark:

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -24,9 +25,11 @@ from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
 from amadou_runtime.core.vectorized import handler_for
-from amadou_runtime.core.watermark import Newest, Watermark, newest_of
+from amadou_runtime.core.watermark import Newest, newest_of
+from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
 from amadou_runtime.embedded.state import EmbeddedState
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.savepoint.savepoint import Savepoint
 
 _logger = logging.getLogger("amadou")
 
@@ -171,25 +174,37 @@ class Embedded:
         self._operator.close()
 
 
-def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummary:
+def run_embedded(
+    job: Job,
+    hooks: RunHooks,
+    *,
+    flush: bool = False,
+    savepoint: Savepoint | None = None,
+    to_savepoint: Path | None = None,
+) -> RunSummary:
     """Process all available records from a job's sources as one batch, then fire the due timers in a second batch.
     Write the outputs of each batch to the sinks.
 
     :param hooks: the hooks to call for the run and its batches
     :param flush: `True` to advance the watermark to the maximum timestamp afterwards so that every timer fires
+    :param savepoint: the savepoint to start from
+    :param to_savepoint: directory for a savepoint to write at the end
     """
     job = with_all_sinks(job, None)
     check_connectors(job)
     engine = Embedded(job)
-    watermark, dependency_state, warning = Watermark(job), None, DroppedWarning(job)
+    progress = JobProgress(job)
+    if savepoint is not None:
+        progress = load_savepoint(job, savepoint, engine)
+    watermark, warning = progress.watermark, DroppedWarning(job)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
     hooks.started(Run(run, job, "embedded", None))
-    records = {name: source.records_by_partition() for name, source in job.sources.items()}
+    records = progress.read(job, keeps_position=savepoint is not None or to_savepoint is not None)
     for number in range(3 if flush else 2):
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
-        batch = engine.process(records, watermark.follow(now), now, number, dependency_state)
+        batch = engine.process(records, watermark.follow(now), now, number, progress.dependency_state)
         log_changes(job, batch.evaluation.decision.changes)
         committing = write_outputs(job, run, number, batch.outputs)
         watermark.observe(batch.newest, now)
@@ -210,9 +225,12 @@ def run_embedded(job: Job, hooks: RunHooks, *, flush: bool = False) -> RunSummar
         summary = summary.with_batch(report)
         warning.look(report)
         hooks.batch_completed(report)
-        dependency_state = batch.evaluation.decision.state
+        progress.dependency_state = batch.evaluation.decision.state
         records = {}
     engine.close()
+    if to_savepoint is not None:
+        save(job, run, summary.batches - 1, engine, progress, to_savepoint)
+        return summary
     for source, count in summary.counts.held.items():
         text = "job %s: lost held events from %s (%s): a needed source is down. Use a checkpoint on Spark to keep them"
         _logger.warning(text, job.name, source, f"{count:,}")

@@ -56,13 +56,14 @@ class EmbeddedState:
 
     def packed(self) -> bytes | None:
         """Return the state as one value; see `PackedGroup`."""
-        return packed_group(self._group())
+        return packed_group(self.group())
 
     def keys(self) -> list[Key]:
         """Return the keys that have state or timers."""
-        return self._group().keys()
+        return self.group().keys()
 
-    def _group(self) -> KeyGroup:
+    def group(self) -> KeyGroup:
+        """Return the key group, completely loaded."""
         stored = GroupByKey(self)
         group = KeyGroup(stored, self.epoch)
         stored.load_all(group)
@@ -71,7 +72,11 @@ class EmbeddedState:
     @classmethod
     def of(cls, packed: bytes | None) -> "EmbeddedState":
         """Return the state that is stored in one value; see `PackedGroup`."""
-        group = KeyGroup(PackedGroup(packed))
+        return cls.of_group(KeyGroup(PackedGroup(packed)))
+
+    @classmethod
+    def of_group(cls, group: KeyGroup) -> "EmbeddedState":
+        """Return the state of a completely loaded key group."""
         state = cls(group.run or "")
         state.store(entries_of(group, state.prefix, state.epoch))
         return state

@@ -16,7 +16,7 @@ from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
 
 _FILE = "amadou.json"
-_FORMAT = 3
+_FORMAT = 4
 
 
 @attrs.frozen
@@ -30,6 +30,7 @@ class CheckpointMetadata:
     :param state: the store of the state, `"groups"` or `"log"`, fixed by the first run
     :param specs: all structures that each state spec has had, by spec name; see `core.state_schema`
     :param streams: names of the Spark streams that earlier runs have read
+    :param savepoint: id of the savepoint from which the checkpoint was made; `None` if there is none
     """
 
     job: str
@@ -39,6 +40,7 @@ class CheckpointMetadata:
     state: str
     specs: Known
     streams: list[str]
+    savepoint: str | None = None
 
 
 def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMetadata:
@@ -53,8 +55,11 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
     checkpoint = files.checkpoint
     specs = described(job)
     read = planned_offsets(files, last_batch(files))
-    stored = files.read(_FILE)
-    if stored is None:
+    identity = metadata_of(files)
+    if identity is None:
+        if files.exists("loading.json"):
+            why = "its start from a savepoint was interrupted. Run the job with the same --from again"
+            raise CheckpointError(checkpoint, why)
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
@@ -63,7 +68,6 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
         identity = CheckpointMetadata(job.name, uuid.uuid4().hex[:12], job.key_groups, key_ranges, store, {}, [])
         keep(files, identity)
     else:
-        identity = _read(checkpoint, stored)
         _check(checkpoint, identity, job, specs)
         ever, last = ([name for name in job.sources if stream_name(name) in of] for of in (identity.streams, read))
         check_returned(checkpoint, job.sources, ever, last)
@@ -86,6 +90,27 @@ def keep(files: Files, identity: CheckpointMetadata) -> None:
 def last_batch(files: Files) -> int | None:
     """Return the number of the last planned batch; `None` if no batch was planned."""
     return max((int(name) for name in files.names("offsets") if name.isdigit()), default=None)
+
+
+def read_metadata(files: Files) -> CheckpointMetadata:
+    """Read the metadata of an existing checkpoint.
+
+    :raises CheckpointError: the directory is not a checkpoint, or cannot be read
+    """
+    metadata = metadata_of(files)
+    if metadata is None:
+        why = "this directory does not contain a run's checkpoint: check that the path is correct"
+        raise CheckpointError(files.checkpoint, why)
+    return metadata
+
+
+def metadata_of(files: Files) -> CheckpointMetadata | None:
+    """Read the metadata of a checkpoint; `None` if it has none, as a new checkpoint.
+
+    :raises CheckpointError: the metadata cannot be read
+    """
+    stored = files.read(_FILE)
+    return None if stored is None else _read(files.checkpoint, stored)
 
 
 def _read(checkpoint: str, stored: str) -> CheckpointMetadata:

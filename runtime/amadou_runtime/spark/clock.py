@@ -35,10 +35,20 @@ def stream_name(source: str) -> str:
     return "amadou_" + re.sub(r"[^A-Za-z0-9]", lambda found: f"_{ord(found[0]):x}_", source)
 
 
+def source_name(stream: str) -> str:
+    """Return the source whose stream has a name; see `stream_name`."""
+    return re.sub(r"_([0-9a-f]+)_", lambda found: chr(int(found[1], 16)), stream.removeprefix("amadou_"))
+
+
 def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
     """Return the end offsets that Spark planned for a batch, by stream."""
     lines = (files.read(f"offsets/{number}") or "").splitlines()[2:]
     return {name: offset for name, _, offset in (line.partition(":") for line in lines)}
+
+
+def last_commit(files: Files) -> int | None:
+    """Return the number of the last completed batch; `None` if no batch was completed."""
+    return max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
 
 
 @attrs.frozen
@@ -82,6 +92,15 @@ def _plain(value: Any) -> str:
 
 def _bytes(digits: str | None) -> bytes | None:
     return None if digits is None else bytes.fromhex(digits)
+
+
+def written_clock(kept: Mapping[str, Any], ranges: Mapping[int, RangeStatus]) -> str:
+    """Return the text of a batch's progress file.
+
+    :param kept: the state of the clock
+    """
+    statuses = {number: attrs.astuple(status, recurse=False) for number, status in ranges.items()}
+    return json.dumps({**kept, "ranges": statuses}, default=_plain)
 
 
 class Clock(Protocol):
@@ -137,7 +156,7 @@ class RunClock:
         self.ranges: dict[int, RangeStatus] = {}
         self.letters = LetterCount()
         self._dependency_state: bytes | None = None
-        done = max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
+        done = last_commit(files)
         if done is not None:
             self._load(done)
             self._plan_wake_up(done)
@@ -189,12 +208,11 @@ class RunClock:
         self._dependency_state = dependency_state
         kept = {
             "watermark": self._watermark.to_json(),
-            "ranges": {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()},
             "dependency_state": dependency_state,
             "letters": attrs.asdict(self.letters),
+            "partitions": [attrs.asdict(report) for report in self.reports()],  # for `amadou describe`
         }
-        kept["partitions"] = [attrs.asdict(report) for report in self.reports()]  # for `amadou describe`
-        self._files.write(f"{CLOCK_DIRECTORY}/{number}", json.dumps(kept, default=_plain))
+        self._files.write(f"{CLOCK_DIRECTORY}/{number}", written_clock(kept, self.ranges))
         for name in (f"{number - 2}", f"{number - 2}-began"):
             self._files.remove(f"{CLOCK_DIRECTORY}/{name}")
         self._plan_wake_up(number)

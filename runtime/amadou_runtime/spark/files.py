@@ -4,6 +4,7 @@ Hadoop can access local files, too. But Hadoop starts two processes for each fil
 """
 
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -38,7 +39,7 @@ class Files(Protocol):
         """
 
     def remove(self, name: str) -> None:
-        """Remove a file if it exists."""
+        """Remove a file, or a directory with all files in it, if it exists."""
 
 
 def checkpoint_files(spark: Any, checkpoint: str) -> Files:
@@ -59,6 +60,17 @@ def local_path(spark: Any, checkpoint: str) -> Path | None:
     """
     path, system = _located(spark, checkpoint)
     return Path(str(system.makeQualified(path).toUri().getPath())) if system.getScheme() == "file" else None
+
+
+def local_files(checkpoint: str) -> "LocalFiles | None":
+    """Return access to a checkpoint's files without Spark; `None` if its path may be in another file system.
+
+    :param checkpoint: the directory, as an absolute path or a URI
+    """
+    if checkpoint.startswith(("/", "file:")):
+        path = Path(checkpoint.removeprefix("file://").removeprefix("file:"))
+        return LocalFiles(checkpoint, path) if path.exists() else None
+    return None
 
 
 class LocalFiles:
@@ -91,7 +103,8 @@ class LocalFiles:
         self._try("written", write)
 
     def remove(self, name: str) -> None:
-        self._try("written", lambda: (self._directory / name).unlink(missing_ok=True))
+        path = self._directory / name
+        self._try("written", lambda: shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True))
 
     def _try(self, what: str, do: Callable[[], _Result]) -> _Result:
         try:
@@ -154,7 +167,7 @@ class HadoopFiles:
         self._try("written", write)
 
     def remove(self, name: str) -> None:
-        self._try("written", lambda: self._system.delete(self._located(name), False))
+        self._try("written", lambda: self._system.delete(self._located(name), True))
 
     def _located(self, name: str) -> Any:
         return self._path(f"{self.checkpoint}/{name}")

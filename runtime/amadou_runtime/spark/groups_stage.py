@@ -1,21 +1,22 @@
 """The stateful stage on the *groups* store, with Spark's `applyInPandasWithState`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import attrs
 
 from amadou import Counts
+from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.spark.key_range import StoreResult
 from amadou_runtime.spark.packed_range import PackedRange
-from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
+from amadou_runtime.spark.stateful_stage import RESULT, Stage
 from amadou_runtime.spark.timeouts import set_timeout
 from amadou_runtime.spark.worker_end import end_with_spark
 
 _STATE = "state binary"
 
 
-def on_groups(keyed: Any, stage: StatefulStage) -> Any:
+def on_groups(keyed: Any, stage: Stage) -> Any:
     """Return the results of the stage for keyed rows.
 
     :param keyed: a streaming data frame with the columns of `KEYED`
@@ -28,7 +29,7 @@ def on_groups(keyed: Any, stage: StatefulStage) -> Any:
 class _GroupsFunction:
     """The function that Spark calls with the rows and the state of a key range."""
 
-    stage: StatefulStage
+    stage: Stage
 
     def __call__(self, key: tuple[int], frames: Iterator[Any], state: Any) -> Iterator[Any]:
         yield self.stage.results(int(key[0]), frames, GroupsState(state))
@@ -48,6 +49,10 @@ class GroupsState:
     def load(self, run: str) -> PackedRange:
         self._range = PackedRange(self._stored)
         return self._range
+
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
+        self._range.fill(groups)
+        return self.store()
 
     def store(self) -> StoreResult:
         packed = self._range.pack()

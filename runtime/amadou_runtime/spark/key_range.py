@@ -1,13 +1,13 @@
 """Key ranges: for each range of key groups, Spark stores one state and makes one call per batch."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol
 
 import attrs
 
 from amadou import Counts
-from amadou_runtime.core.dependencies import Held
+from amadou_runtime.core.dependencies import Held, all_held
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.key_group import GroupChanges, StoredGroup
 from amadou_runtime.core.operator import GroupBatch, GroupResult, Operator, ProcessedGroup, ReplayedGroup
@@ -93,6 +93,21 @@ class GroupStatus(NamedTuple):
         freed = any(oldest <= limits.get(source, oldest) for source, (_, oldest) in self.held.items())
         is_back = any(name not in operator.retired for name in self.retired)
         return freed or is_back or (self.has_in_memory and not has_kept_memory)
+
+
+def range_status(
+    groups: Collection[GroupStatus], *, entries: int, state_bytes: int, view_bytes: int = 0, next_timer: int | None
+) -> RangeStatus:
+    """Return the status of a key range with some key groups; for the other parameters, see `RangeStatus`."""
+    return RangeStatus(
+        keys=sum(status.keys for status in groups),
+        timers_pending=sum(status.pending for status in groups),
+        entries=entries,
+        state_bytes=state_bytes,
+        view_bytes=view_bytes,
+        next_timer=next_timer,
+        held=all_held(status.held for status in groups),
+    )
 
 
 class StoredRange(Protocol):

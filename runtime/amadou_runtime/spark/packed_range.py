@@ -1,15 +1,15 @@
 """The *groups* store: Spark stores a key range as one value."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from amadou.errors import StateDecodeError
-from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.key_group import OTHER_RELEASE, KeyGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
-from amadou_runtime.spark.key_range import GroupStatus, RangeStatus
+from amadou_runtime.spark.key_range import GroupStatus, RangeStatus, range_status
 
 _VERSION = 5
 
@@ -51,9 +51,18 @@ class PackedRange:
             if is_due or kept.status.is_called(operator, limits, has_kept_memory=same_run):
                 yield group
 
-    def group(self, number: int) -> PackedGroup:
+    @property
+    def numbers(self) -> Collection[int]:
+        """The numbers of the groups with state."""
+        return self._groups.keys()
+
+    def packed(self, number: int) -> bytes | None:
+        """Return a group in packed form; `None` if it has no state."""
         kept = self._groups.get(number)
-        return PackedGroup(None if kept is None else kept.packed)
+        return None if kept is None else kept.packed
+
+    def group(self, number: int) -> PackedGroup:
+        return PackedGroup(self.packed(number))
 
     def take(self, number: int, processed: ProcessedGroup) -> None:
         self._take(number, processed.changes, processed.held)
@@ -63,6 +72,11 @@ class PackedRange:
             self._groups.pop(number, None)
         else:
             self._groups[number] = _Kept(changes.packed, changes.next_time, GroupStatus.of(changes, held))
+
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]]) -> None:
+        """Take completely loaded groups by number, without in-memory state."""
+        for number, group in groups:
+            self._take(number, PackedGroup(None).changes(group), group.waiting())
 
     def replace(self, number: int, packed: bytes | None) -> None:
         stored = PackedGroup(packed)
@@ -76,15 +90,12 @@ class PackedRange:
         :param stored: the packed range; see `pack`
         """
         groups = self._groups.values()
-        keys = sum(kept.status.keys for kept in groups)
-        return RangeStatus(
-            keys=keys,
-            timers_pending=sum(kept.status.pending for kept in groups),
-            entries=keys,
+        statuses = [kept.status for kept in groups]
+        return range_status(
+            statuses,
+            entries=sum(status.keys for status in statuses),
             state_bytes=len(stored or b""),
-            view_bytes=0,
             next_timer=min((kept.next_time for kept in groups if kept.next_time is not None), default=None),
-            held=all_held(kept.status.held for kept in groups),
         )
 
     def pack(self) -> bytes | None:

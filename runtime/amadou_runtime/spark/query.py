@@ -18,17 +18,21 @@ from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW
 from amadou_runtime.plugins.run_hooks import RunHooks
+from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
-from amadou_runtime.spark.files import checkpoint_files
-from amadou_runtime.spark.groups_stage import on_groups
+from amadou_runtime.spark.files import Files, checkpoint_files
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
+from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
 from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
-from amadou_runtime.spark.session import check_log_store, own_session
+from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
+from amadou_runtime.spark.savepoints.service import SavepointService, Schedule
+from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
+from amadou_runtime.spark.stateful_operator import stateful_results
 from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
 from amadou_runtime.spark.timeouts import plan_due_batch
 from amadou_runtime.spark.worker_end import end_lookup
@@ -46,6 +50,8 @@ def start(
     hooks: RunHooks,
     *,
     checkpoint: str | None = None,
+    savepoint: Savepoint | None = None,
+    schedule: Schedule | None = None,
     trigger: str | None = None,
     conf: Mapping[str, str] = MappingProxyType({}),
     flushes: RunningJob | None = None,
@@ -58,6 +64,9 @@ def start(
     :param hooks: plugin hooks for the start of the run and for its batches
     :param checkpoint: directory for state, timers and offsets; a later run with the same directory resumes from it. By
         default, the run starts without state, and the run's state is deleted when the program ends
+    :param savepoint: the savepoint to start from, with a new checkpoint. If an earlier run has made the checkpoint from
+        this savepoint, the run resumes from the checkpoint
+    :param schedule: when the run takes savepoints by itself
     :param trigger: `"available-now"` to end the run when the available input is processed, or the interval between
         batches, such as `"5 seconds"`. The default is `"available-now"` if all sources are bounded; otherwise, batches
         run back to back
@@ -66,6 +75,7 @@ def start(
         advances the watermark to the maximum timestamp so that every timer fires
     :param letters: dead letters to replay, all in one batch
     :raises CheckpointError: the checkpoint does not fit the job, or cannot be read or written
+    :raises SavepointError: the savepoint does not fit the job, or cannot be read
     :raises JobError: the job cannot be sent to workers
     :raises SourceError: a source cannot be read
     :raises SinkError: a sink cannot be written to
@@ -78,12 +88,39 @@ def start(
     assert isinstance(job.key_groups, int)
     own = own_session(spark, job.key_groups, checkpoint, conf)
     files = checkpoint_files(own, checkpoint)
-    identity = open_checkpoint(files, job, partitions=int(own.conf.get("spark.sql.shuffle.partitions")))
+    if trigger is None and is_bounded(job):
+        trigger = AVAILABLE_NOW
+    if kept is None and trigger != AVAILABLE_NOW:
+        _logger.warning(_NOT_RESUMED, job.name)
+    with Lease(files) as lease:
+        if savepoint is not None:
+            loading = own_session(spark, job.key_groups, checkpoint, {**conf, **LOADING_CONF})
+            load_savepoint(loading, files, job, savepoint)
+        running = _query(job, own, files, hooks, trigger, flushes, letters, is_kept=kept is not None)
+        running.hold(lease, None if kept is None else SavepointService(own, files, job.name, schedule))
+    return running
+
+
+def _query(
+    job: Job,
+    own: Any,
+    files: Files,
+    hooks: RunHooks,
+    trigger: str | None,
+    flushes: RunningJob | None,
+    letters: Sequence[ReplayedLetter],
+    *,
+    is_kept: bool,
+) -> RunningJob:
+    """Start the job's query on its checkpoint; see `start`.
+
+    :param own: the job's own session
+    :param is_kept: `False` if the checkpoint is temporary
+    """
+    identity = open_checkpoint(files, job, partitions=partitions_of(own))
     plan_due_batch(files, last_batch(files), anyway=flushes is not None)
     if letters:
         note(files, letters)
-    if trigger is None and is_bounded(job):
-        trigger = AVAILABLE_NOW
     clock = RunClock(job, files, Path(_temporary()), ends=trigger == AVAILABLE_NOW)
     if flushes is not None:
         clock.flush()
@@ -97,23 +134,20 @@ def start(
         if newest is not None:
             reader = reader.option(Source.NEWEST_OPTION, str(newest))
         with _start_errors(f"the source {name!r} of {job.name!r}"):
-            records = source.read_stream(own, reader, name, checkpoint)
+            records = source.read_stream(own, reader, name, files.checkpoint)
             keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
-    end_lookup(spark)
-    hooks.started(Run(identity.run, job, "spark", kept))
-    progress = hooks.spark_progress if hooks.plugins.want_spark_progress else None
+    end_lookup(own)
+    hooks.started(Run(identity.run, job, "spark", files.checkpoint if is_kept else None))
     running = RunningJob(
         job,
         clock,
         on_report=hooks.batch_completed,
-        on_spark_progress=progress,
+        on_spark_progress=hooks.spark_progress if hooks.plugins.want_spark_progress else None,
         before_first=partial(keep, files, identity),
         replays=bool(letters),
     )
-    if kept is None and trigger != AVAILABLE_NOW:
-        _logger.warning(_NOT_RESUMED, job.name)
     with _start_errors(f"the run of {job.name!r}"):
-        return run_query(running, keyed, StatefulStage(payload), identity, checkpoint, trigger)
+        return run_query(running, keyed, StatefulStage(payload), identity, files.checkpoint, trigger)
 
 
 @contextmanager
@@ -154,7 +188,7 @@ def run_query(
     """Connect the stages and start the query."""
     running.payload = stage.payload
     rows = reduce(lambda left, right: left.unionByName(right), keyed).withWatermark("event_time", "0 seconds")
-    results = _stateful(rows, stage, identity).mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
+    results = stateful_results(rows, stage, identity).mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
     writer = (
         results.writeStream.queryName(identity.job)
         .outputMode("update")
@@ -167,16 +201,6 @@ def run_query(
         writer = writer.trigger(processingTime=trigger)
     running.query = writer.start()
     return running
-
-
-def _stateful(rows: Any, stage: StatefulStage, identity: CheckpointMetadata) -> Any:
-    """Return the results of the stateful stage, with the state on the checkpoint's store."""
-    if identity.state == "groups":
-        return on_groups(rows, stage)
-    check_log_store()
-    from amadou_runtime.spark.log.stage import on_log  # needs pyspark
-
-    return on_log(rows, stage, identity.run)
 
 
 def _temporary() -> str:

@@ -28,9 +28,9 @@ from amadou_runtime.spark.payload import Payload, Worker
 from amadou_runtime.spark.spread import range_numbers
 from amadou_runtime.spark.summary import Summary
 
-_DIRECTORY = "replay"
+REPLAY_DIRECTORY = "replay"
 _SUFFIX = ".txt"
-_STREAM = "amadou__replay"
+REPLAY_STREAM = "amadou__replay"
 """Name of the stream in Spark. No source's stream has this name."""
 
 
@@ -42,14 +42,14 @@ def recorded_letters(spark: Any, checkpoint: str) -> set[str]:
     files = checkpoint_files(spark, absolute(checkpoint))
     if not files.exists("offsets"):
         raise CheckpointError(checkpoint, "no run has used it: pass the checkpoint that the dead letters came from")
-    texts = (files.read(f"{_DIRECTORY}/{name}") or "" for name in _names(files))
+    texts = (files.read(f"{REPLAY_DIRECTORY}/{name}") or "" for name in _names(files))
     return {line.partition(" ")[0] for text in texts for line in text.splitlines()}
 
 
 def note(files: Files, letters: Sequence[ReplayedLetter]) -> None:
     """Store dead letters atomically, for replay in one batch."""
     number = len(_names(files))
-    files.write(f"{_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
+    files.write(f"{REPLAY_DIRECTORY}/{number:09}{_SUFFIX}", "".join(f"{letter.line()}\n" for letter in letters))
 
 
 def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
@@ -57,16 +57,16 @@ def replayed(spark: Any, files: Files, payload: Payload) -> list[Any]:
     if not _names(files):
         return []
     lines = (
-        spark.readStream.name(_STREAM)
+        spark.readStream.name(REPLAY_STREAM)
         .option("pathGlobFilter", f"*{_SUFFIX}")
-        .text(f"{files.checkpoint}/{_DIRECTORY}")
+        .text(f"{files.checkpoint}/{REPLAY_DIRECTORY}")
         .selectExpr("value AS record", "_metadata.file_path AS partition", "_metadata.file_block_start AS position")
     )
     return [lines.mapInArrow(ReplayStage(payload), KEYED)]
 
 
 def _names(files: Files) -> list[str]:
-    return sorted(name for name in files.names(_DIRECTORY) if name.endswith(_SUFFIX))
+    return sorted(name for name in files.names(REPLAY_DIRECTORY) if name.endswith(_SUFFIX))
 
 
 @attrs.frozen

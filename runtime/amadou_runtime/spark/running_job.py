@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import attrs
 
 from amadou import BatchReport, Counts, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
-from amadou.errors import AmadouError, RunError
+from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.held_back_warning import HeldBackWarning
@@ -24,8 +25,10 @@ from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock
+from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
+from amadou_runtime.spark.savepoints.service import SavepointService
 from amadou_runtime.spark.spark_errors import own_error, root_cause, without_plans
 from amadou_runtime.spark.summary import Summary, error_from
 
@@ -68,6 +71,8 @@ class RunningJob:
         self._on_spark_progress = on_spark_progress
         self._before_first = before_first
         """Called once, before the progress of the run's first batch is stored."""
+        self._lease: Lease | None = None
+        self._savepoints: SavepointService | None = None
         self._lost_tasks = LostTasks(job.name)
         self._reporting = threading.Lock()
         self._done = self._reported = -1
@@ -137,7 +142,7 @@ class RunningJob:
         except Exception as error:  # StreamingQueryException, or a py4j error if the JVM has ended
             cause = error
         if ended or cause is not None:
-            self._itself.clear()
+            self._release()
             self._end(cause)  # outside the except block so that the traceback does not include Spark's error
         return ended
 
@@ -164,7 +169,44 @@ class RunningJob:
     def halt(self) -> None:
         """Stop the run immediately, even in the middle of a batch."""
         self.query.stop()
+        self._release()
+
+    def hold(self, lease: Lease, savepoints: SavepointService | None) -> None:
+        """Hold a lease on the checkpoint until the run ends, and take savepoints.
+
+        :param savepoints: `None` for a run without a checkpoint
+        """
+        self._lease, self._savepoints = lease, savepoints
+        lease.follow(self._is_active, lambda: None if savepoints is None else savepoints.look())
+
+    def _is_active(self) -> bool:
+        try:
+            return bool(self.query.isActive)
+        except Exception:  # py4j raises many kinds of errors if the JVM has ended
+            return False
+
+    def _release(self) -> None:
         self._itself.clear()
+        if self._savepoints is not None:
+            self._savepoints.wait()
+        if self._lease is not None:
+            self._lease.end()
+
+    def ask_for_savepoint(self) -> None:
+        """Take a savepoint soon, in the directory of the run's schedule. Signal handlers may call this method."""
+        if self._savepoints is not None:
+            self._savepoints.ask()
+
+    def savepoint(self, directory: str | Path) -> None:
+        """Write a savepoint as of the last completed batch. The run continues meanwhile.
+
+        :param directory: a new directory, which all machines of the cluster share
+        :raises CheckpointError: the run has no checkpoint, or it cannot be read
+        :raises SavepointError: the directory is not empty, or cannot be written
+        """
+        if self._savepoints is None:
+            raise CheckpointError("of the run", "a run needs a checkpoint for savepoints: pass checkpoint= to start")
+        self._savepoints.take(Path(directory))
 
     def raise_error(self, cause: BaseException | None) -> None:
         """Raise the error that ended the run, if there is one."""
@@ -193,6 +235,8 @@ class RunningJob:
             self._stopped = True
             return "the run was stopped"
         self._report_spark_progress()
+        if self._savepoints is not None:
+            self._savepoints.before_batch(number)
         began = time.monotonic()
         try:
             moment = self._clock.begin(number)

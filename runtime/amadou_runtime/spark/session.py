@@ -129,6 +129,11 @@ def own_session(spark: Any, key_groups: int, checkpoint: str, conf: Mapping[str,
     return own
 
 
+def partitions_of(own: Any) -> int:
+    """Return the number of shuffle partitions of a session from `own_session`."""
+    return int(own.conf.get("spark.sql.shuffle.partitions"))
+
+
 def check_pyspark() -> None:
     """Raise a `PlatformError` unless pyspark, pandas and pyarrow are installed."""
     _check_installed("the Spark engine", "pyspark", "pandas", "pyarrow")

@@ -21,6 +21,14 @@ def range_numbers(ranges: int) -> tuple[int, ...]:
     return tuple(found[position] for position in range(ranges))
 
 
+def range_groups(position: int, groups: int, ranges: int) -> range:
+    """Return the numbers of the key groups in a key range.
+
+    :param position: the range's position among the ranges
+    """
+    return range(-(-position * groups // ranges), -(-(position + 1) * groups // ranges))
+
+
 def spark_hash(number: int) -> int:
     """Return Spark's hash of a 32-bit integer (murmur3, seed 42)."""
     mixed = number * 0xCC9E2D51 & _MASK

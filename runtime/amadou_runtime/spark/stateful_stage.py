@@ -16,6 +16,7 @@ from amadou.errors import AmadouError
 from amadou_runtime.core.dependencies import evaluate
 from amadou_runtime.core.events import Chunk
 from amadou_runtime.core.failed_call import FailedCall
+from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.operator import Evaluation, ReplayedGroup, together
 from amadou_runtime.spark.clock import BatchTime
 from amadou_runtime.spark.compressed import unpack_compressed
@@ -37,9 +38,26 @@ class RangeState(Protocol):
         :param run: the id of the current run
         """
 
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
+        """Store the first state of the range. Make Spark call the range again if it has timers.
+
+        :param groups: completely loaded groups by number, without in-memory state
+        """
+
     def store(self) -> StoreResult:
         """Store the changes that the range from `load` has taken. Make Spark call the range again if it has timers; see
         `timeouts`.
+        """
+
+
+class Stage(Protocol):
+    """What Spark's stateful operator does with a key range."""
+
+    def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
+        """Process a key range's rows, and return a data frame with the columns of `RESULT`.
+
+        :param number: the range's number
+        :param frames: pandas data frames with the columns of `KEYED`
         """
 
 

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from itertools import count
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
@@ -22,6 +23,14 @@ from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import Known, described, state_problem, with_structures
 from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.savepoint.fitting import check_fits
+from amadou_runtime.savepoint.savepoint import (
+    SavedProgress,
+    Savepoint,
+    clock_fields,
+    newest_times,
+    write_savepoint,
+)
 from amadou_runtime.testing.engines import BothEngines, EmbeddedEngine, ScriptedBatch, ScriptEngine, next_run
 from amadou_runtime.testing.scripted import ScriptedEvent
 from amadou_runtime.testing.test_result import TestResult, named_spec, subject_of
@@ -82,8 +91,11 @@ class TestRun:
         the current time if there is no snapshot
     :param snapshot: result of another test run's `snapshot`, to continue from. That test run may have used an older
         release of the handler
+    :param savepoint: directory of a savepoint to continue from, for example of a job in production. Its state must fit
+        into memory
     :raises ParamError: a parameter has no value
     :raises CheckpointError: the job cannot resume from the snapshot; the same rules apply as for checkpoints
+    :raises SavepointError: the job cannot start from the savepoint, or the savepoint cannot be read
     """
 
     __test__ = False  # not a test class for pytest
@@ -98,11 +110,14 @@ class TestRun:
         spark: Any = None,
         processing_time: datetime | None = None,
         snapshot: bytes | None = None,
+        savepoint: str | Path | None = None,
     ) -> None:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine must be "embedded", "spark" or "both", not {engine!r}')
         if not isinstance(job, Job):
             raise TypeError(f"a TestRun takes a Job, not {shown_value(job)}")
+        if snapshot is not None and savepoint is not None:
+            raise ValueError("snapshot and savepoint are mutually exclusive: pass only one of them")
         self._codecs: dict[str, Codec[Any]] = {}
         self._original = job
         self._params = params
@@ -134,6 +149,8 @@ class TestRun:
         self._last_sources: list[str] = []
         if snapshot is not None:
             self._resume(snapshot)
+        if savepoint is not None:
+            self._start_from(Savepoint(savepoint))
         if processing_time is not None:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
@@ -321,6 +338,30 @@ class TestRun:
             ]
         )
 
+    def savepoint(self, directory: str | Path) -> None:
+        """Write a savepoint after the processed batches, like `amadou run --savepoint`. A test run does not read from
+        sources, so no job can continue to read sources from this savepoint; another test run can start from it.
+
+        :param directory: a new directory
+        :raises SavepointError: the directory is not empty, or cannot be written
+        """
+        state = self._stored_state()
+        sources = {name: {"newest": newest_times(self._watermark.newest_times(name))} for name in self._job.sources}
+        write_savepoint(
+            KeyGroup(PackedGroup(state)),
+            SavedProgress(
+                engine=self.engine,
+                job=self._job.name,
+                run=f"test-{self._number}",
+                batch=self._batches - 1,
+                sources=sources,
+                clock=clock_fields(self._watermark, self._dependency_state, self._letters),
+                structures=self._known,
+                ever_read=sorted(self._read),
+            ),
+            Path(directory),
+        )
+
     def trace_text(self, lines: int | None = None) -> str:
         """Return the callbacks of the test run as text, including the callbacks of a failed batch.
 
@@ -397,6 +438,21 @@ class TestRun:
         self._take_over("of the snapshot", self._job, known)
         check_returned("of the snapshot", self._job.sources, self._read, self._last_sources)
         self._current, self._stored = self._known, known
+        self._placed = self._state
+
+    def _start_from(self, savepoint: Savepoint) -> None:
+        check_fits(self._job, savepoint, needs_positions=False)
+        manifest = savepoint.manifest
+        for _, group in savepoint.groups_for(self._job, 1, range(1), by_key=True):
+            self._state = packed_group(group)
+        self._watermark.load(manifest.clock["watermark"])
+        self._now = manifest.clock["watermark"]["looked"] or self._now
+        state = manifest.clock["dependency_state"]
+        self._dependency_state = None if state is None else bytes.fromhex(state)
+        self._letters = LetterCount(**manifest.clock["letters"])
+        self._read, self._last_sources = set(manifest.ever_read), list(manifest.sources)
+        self._known = with_structures(manifest.structures, described(self._job))
+        self._current, self._stored = self._known, manifest.structures
         self._placed = self._state
 
     def _take_over(self, of: str, job: Job, known: Known) -> None:

@@ -1,15 +1,20 @@
 """Counts a source's read and unread files, based on the log that Spark's file source writes."""
 
 import json
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
 
 import attrs
 
 from amadou import PartitionOffset
 from amadou_plugins.connectors.files.file_partitions import plain_path
 from amadou_plugins.connectors.files.found_files import FoundFiles
+
+_UNQUOTED: Final = "/:@!$&'()*+,;=-._~"
+"""Characters, besides letters and digits, that Java does not quote in the path of a URI."""
 
 
 @attrs.define
@@ -49,13 +54,47 @@ def files_read(
 
 def _paths(directory: str, after: int, last: int) -> set[str]:
     """Return the files in the log entries of the batches after `after`, up to and including `last`."""
-    names = {name: int(name.removesuffix(".compact")) for name in _names(directory)}
+    return _entries(_names(directory), lambda name: _text(f"{directory}/{name}"), after, last)
+
+
+def files_in_log(texts: Mapping[str, str], last: int) -> set[str]:
+    """Return the files in the log entries of the batches up to and including `last`.
+
+    :param texts: the log's entries by name
+    """
+    return _entries([name for name in texts if _is_entry(name)], texts.__getitem__, -1, last)
+
+
+def log_text(paths: Iterable[str]) -> str:
+    """Return a log entry with local files."""
+    entries = ({"path": _spark_uri(path), "timestamp": _modified(path), "batchId": 0} for path in paths)
+    return "\n".join(["v1", *map(json.dumps, entries)])
+
+
+def _spark_uri(path: str) -> str:
+    return f"file://{quote(path, safe=_UNQUOTED)}"
+
+
+def _modified(path: str) -> int:
+    """Return the time at which a file was last changed, in milliseconds; 0 if the file no longer exists."""
+    try:
+        return int(os.stat(path).st_mtime * 1000)
+    except OSError:
+        return 0
+
+
+def _entries(found: Iterable[str], read: Callable[[str], str], after: int, last: int) -> set[str]:
+    """Return the files in the entries of the batches after `after`, up to and including `last`.
+
+    :param read: returns the text of an entry
+    """
+    names = {name: int(name.removesuffix(".compact")) for name in found}
     compacted = max((at for name, at in names.items() if name.endswith(".compact") and at <= last), default=-1)
     # a compacted entry contains all earlier entries
     chosen = [name for name, at in names.items() if max(after + 1, compacted) <= at <= last]
     paths = set()
     for name in chosen:
-        for line in _text(f"{directory}/{name}").splitlines()[1:]:
+        for line in read(name).splitlines()[1:]:
             paths.add(plain_path(json.loads(line)["path"]))
     return paths
 
@@ -65,7 +104,11 @@ def _names(directory: str) -> list[str]:
     if not system.exists(path):
         return []
     found = (str(status.getPath().getName()) for status in system.listStatus(path))
-    return [name for name in found if name.removesuffix(".compact").isdigit()]
+    return list(filter(_is_entry, found))
+
+
+def _is_entry(name: str) -> bool:
+    return name.removesuffix(".compact").isdigit()
 
 
 def _text(file: str) -> str:

@@ -11,6 +11,7 @@ import attrs
 from amadou import Param, PartitionOffset, Source
 from amadou.errors import SourceError
 from amadou_plugins.connectors._settings import check_count
+from amadou_plugins.connectors.files.file_log import files_in_log, files_read, log_text
 from amadou_plugins.connectors.files.file_partitions import check_partition_by, partition_of_file
 from amadou_plugins.connectors.files.found_files import FoundFiles
 from amadou_plugins.connectors.files.path import check_path, path_text
@@ -41,8 +42,23 @@ class FileSource(Source):
         return chain.from_iterable(records for _, records in self.records_by_partition())
 
     def records_by_partition(self) -> Iterator[tuple[str, Iterable[Any]]]:
+        return self._read(self._files.paths())
+
+    def read_from(self, position: Any) -> tuple[Iterator[tuple[str, Iterable[Any]]], list[str]]:
+        """Return the records of the files that have not been read yet; the position is the list of files read."""
+        read = set(position or ())
+        new = [path for path in self._files.paths() if path not in read]
+        return self._read(new), sorted({*read, *new})
+
+    def position_at(self, offset: Any, files: Mapping[str, str]) -> list[str]:
+        return sorted(files_in_log(files, offset["logOffset"]))
+
+    def offset_at(self, position: Any) -> tuple[Any, Mapping[str, str]]:
+        return ({"logOffset": 0}, {"0": log_text(position)}) if position else ({"logOffset": -1}, {})
+
+    def _read(self, paths: Iterable[str]) -> Iterator[tuple[str, Iterable[Any]]]:
         name = self.partition_of
-        for path in self._files.paths():
+        for path in paths:
             yield "" if name is None else name(path), self._records_of(path)
 
     @property
@@ -60,8 +76,6 @@ class FileSource(Source):
         name = self.partition_of
         if name is None:
             return None
-        from amadou_plugins.connectors.files.file_log import files_read
-
         return files_read(self._files, name, log, offset["logOffset"])
 
     def _records_of(self, path: str) -> Iterable[Any]:

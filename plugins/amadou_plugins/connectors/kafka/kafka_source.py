@@ -165,6 +165,23 @@ class KafkaSource(ClusterSettings, Source):
         ranges = sorted(offsets.ranges(starts, ends), key=attrgetter("name"))
         return ((each.name, self._read(each)) for each in ranges)
 
+    def read_from(self, position: Any) -> tuple[Iterator[tuple[str, Iterator[KafkaRecord]]], Any]:
+        offsets = self.offsets()
+        partitions = offsets.partitions()
+        ends = offsets.at(LATEST, partitions)
+        start: Any = self.start
+        before = Planned(offsets.at(start, partitions)) if position is None else Planned.of_json(position)
+        ids = before.ids | offsets.ids({topic for topic, _ in partitions}, before.ids)
+        ranges = sorted(offsets.ranges(before.read, ends), key=attrgetter("name"))
+        after = before.then(ranges, ranges, ends, ids).to_json()
+        return ((each.name, self._read(each)) for each in ranges), after
+
+    def position_at(self, offset: Any, files: Mapping[str, str]) -> Any:
+        return offset
+
+    def offset_at(self, position: Any) -> tuple[Any, Mapping[str, str]]:
+        return position, {}
+
     def read_stream(self, spark: Any, reader: Any, name: str, checkpoint: str) -> Any:
         from amadou_plugins.connectors.kafka.stream import kafka_stream
 

@@ -8,20 +8,20 @@ from typing import Final, NamedTuple
 from amadou import Counts
 from amadou.engine import pack, unpack
 from amadou.event_time import END_OF_TIME
-from amadou_runtime.core.dependencies import Held, all_held
+from amadou_runtime.core.dependencies import Held
 from amadou_runtime.core.entries import Change, EntryChanges
 from amadou_runtime.core.group_by_key import GroupByKey, entries_of
 from amadou_runtime.core.key_group import KeyGroup, StoredGroup
 from amadou_runtime.core.operator import Operator, ProcessedGroup
 from amadou_runtime.core.packed_group import PackedChanges, PackedGroup, divided, joined
-from amadou_runtime.spark.key_range import GroupStatus, RangeStatus, StoreResult
+from amadou_runtime.spark.key_range import GroupStatus, StoreResult, range_status
 from amadou_runtime.spark.log.entries import RangeEntries, StoreFigures
 
-_PREFIX = 2
+PREFIX = 2
 """Number of bytes with which each id begins: the number of the key group."""
-_PACKED = b"p"
+PACKED = b"p"
 """The rest of the id of an entry that contains a whole key group."""
-_SMALL, _LARGE = 1 << 11, 1 << 18
+SMALL, _LARGE = 1 << 11, 1 << 18
 """Sizes in bytes: a key group always stays in one entry up to the first size, and never above the second, so that the
 memory for a batch does not grow with the state.
 """
@@ -29,7 +29,7 @@ _SPARSE, _DENSE = 4, 2
 """A batch is sparse for a group if its keys, in entries of their own, would take less than a fourth of the group's
 size. It is dense if it touches at least half of the keys.
 """
-_ENTRY = 32
+ENTRY = 32
 """Size in bytes that an entry takes in addition to the state of its key, also as a measure of the time it takes."""
 _BATCHES: Final = 3
 """Number of consecutive sparse or dense batches after which a group is stored in the other form. A single batch, such
@@ -37,7 +37,7 @@ as a no-data batch, does not convert a group: a conversion reads and writes all 
 """
 
 
-class _Group(NamedTuple):
+class StoredForm(NamedTuple):
     """A key group between two batches.
 
     :param is_packed: `True` if the group is stored in one entry
@@ -49,7 +49,7 @@ class _Group(NamedTuple):
     misfits: int = 0
 
 
-_NEW = _Group(GroupStatus(0, 0, False, {}, []))
+_NEW = StoredForm(GroupStatus(0, 0, False, {}, []))
 
 
 class LoggedRange:
@@ -68,7 +68,7 @@ class LoggedRange:
         self._has_kept_memory = not entries.lost_unlogged
         if entries.lost_unlogged or not self._epoch:
             self._epoch = uuid.uuid4().hex
-        self._groups = {number: _Group(GroupStatus(*status), *form) for number, (status, *form) in groups.items()}
+        self._groups = {number: StoredForm(GroupStatus(*status), *form) for number, (status, *form) in groups.items()}
         self._taken: set[int] = set()
         self._due: dict[int, dict[int, list[bytes]]] = {}
 
@@ -86,7 +86,7 @@ class LoggedRange:
         if by not in self._due:
             found = self._due[by] = {}
             for id_ in self.entries.due(by):
-                found.setdefault(int.from_bytes(id_[:_PREFIX]), []).append(id_)
+                found.setdefault(int.from_bytes(id_[:PREFIX]), []).append(id_)
         return self._due[by]
 
     def group(self, number: int) -> StoredGroup:
@@ -114,8 +114,8 @@ class LoggedRange:
 
     def _divide(self, number: int, processed: ProcessedGroup) -> None:
         """Store a group that has one entry as an entry per key."""
-        prefix = _prefix(number)
-        self._delete(prefix + _PACKED)
+        prefix = prefix_of(number)
+        self._delete(prefix + PACKED)
         self._take_entries(number, entries_of(processed.group, prefix, self._epoch), processed.held, 0)
 
     def replace(self, number: int, packed: bytes | None) -> None:
@@ -134,16 +134,16 @@ class LoggedRange:
     def _take_entries(self, number: int, changes: EntryChanges, held: Held, misfits: int) -> None:
         self.logged |= changes.logged
         self.in_memory |= changes.in_memory
-        self._set(number, _Group(GroupStatus.of(changes, held), False, misfits))
+        self._set(number, StoredForm(GroupStatus.of(changes, held), False, misfits))
 
     def _take_packed(self, number: int, changes: PackedChanges, held: Held, misfits: int) -> None:
         survives, in_memory = (None, None) if changes.packed is None else divided(changes.packed)
-        id_ = _prefix(number) + _PACKED
+        id_ = prefix_of(number) + PACKED
         self.logged[id_] = Change(survives, changes.next_time)
         self.in_memory[id_] = Change(in_memory, None)
-        self._set(number, _Group(GroupStatus.of(changes, held), True, misfits))
+        self._set(number, StoredForm(GroupStatus.of(changes, held), True, misfits))
 
-    def _set(self, number: int, group: _Group) -> None:
+    def _set(self, number: int, group: StoredForm) -> None:
         self._taken.add(number)
         if group.status.keys or group.status.held or group.status.retired:
             self._groups[number] = group
@@ -159,14 +159,12 @@ class LoggedRange:
         if any(status.retired for status in groups):
             next_times.append(END_OF_TIME)  # the range is called until a job has the specs again
         figures = self.entries.store(self.logged, self.in_memory, pack([self._epoch, kept]))
-        status = RangeStatus(
-            keys=sum(status.keys for status in groups),
-            timers_pending=sum(status.pending for status in groups),
+        status = range_status(
+            groups,
             entries=figures.entries,
             state_bytes=figures.bytes,
             view_bytes=figures.view_bytes,
             next_timer=min((time for time in next_times if time is not None), default=None),
-            held=all_held(status.held for status in groups),
         )
         return StoreResult(status, _counts(figures), figures.rebuild_seconds)
 
@@ -194,12 +192,13 @@ def _should_divide(processed: ProcessedGroup) -> bool:
     if changes.packed is None or group.kept_states or not group.group_states.keys() <= group.columnar.keys():
         return False
     size, keys = len(changes.packed), max(changes.keys, 1)  # a group with held events may have no keys
-    is_sparse = processed.touched * (size / keys + _ENTRY) * _SPARSE < size
-    return size > _LARGE or (size > _SMALL and is_sparse)
+    is_sparse = processed.touched * (size / keys + ENTRY) * _SPARSE < size
+    return size > _LARGE or (size > SMALL and is_sparse)
 
 
-def _prefix(number: int) -> bytes:
-    return number.to_bytes(_PREFIX)
+def prefix_of(number: int) -> bytes:
+    """Return the prefix of the ids of a key group's entries."""
+    return number.to_bytes(PREFIX)
 
 
 class GroupEntries:
@@ -209,7 +208,7 @@ class GroupEntries:
     """
 
     def __init__(self, of: LoggedRange, number: int, epoch: str, *, was_taken: bool) -> None:
-        self.prefix = _prefix(number)
+        self.prefix = prefix_of(number)
         self.epoch = epoch
         self._of = of
         self._number = number
@@ -225,7 +224,7 @@ class GroupEntries:
 
     def packed(self) -> bytes | None:
         """Return the group that is stored in one entry; `None` if there is no such entry."""
-        ids = [self.prefix + _PACKED]
+        ids = [self.prefix + PACKED]
         (survives,), (in_memory,) = self.get(ids), self.get_in_memory(ids)
         return None if survives is None else joined(survives, in_memory)
 

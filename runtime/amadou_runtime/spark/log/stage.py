@@ -10,18 +10,21 @@ from typing import Any, Final
 import attrs
 from pyspark import cloudpickle
 
+from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.spark.key_range import StoreResult
 from amadou_runtime.spark.log import processor
 from amadou_runtime.spark.log.entries import RangeEntries
+from amadou_runtime.spark.log.filling import fill
 from amadou_runtime.spark.log.logged_range import LoggedRange
-from amadou_runtime.spark.stateful_stage import RESULT, StatefulStage
+from amadou_runtime.spark.log.segments import Log
+from amadou_runtime.spark.stateful_stage import RESULT, Stage
 from amadou_runtime.spark.timeouts import set_timer
 from amadou_runtime.spark.worker_end import end_with_spark
 
 _HEAD: Final = 0
 
 
-def on_log(keyed: Any, stage: StatefulStage, checkpoint: str) -> Any:
+def on_log(keyed: Any, stage: Stage, checkpoint: str) -> Any:
     """Return the results of the stage for keyed rows.
 
     :param keyed: a streaming data frame with the columns of `KEYED`
@@ -38,7 +41,7 @@ def on_log(keyed: Any, stage: StatefulStage, checkpoint: str) -> Any:
 class LogStage:
     """The stage, and the id of the checkpoint."""
 
-    stage: StatefulStage
+    stage: Stage
     checkpoint: str
 
     def results(self, number: int, frames: Iterable[Any], handle: Any, log: Any, times: Any) -> Any:
@@ -69,8 +72,13 @@ class LogState:
         self._range = LoggedRange(self._stack.enter_context(opened))
         return self._range
 
+    def fill(self, groups: Iterable[tuple[int, KeyGroup]], run: str) -> StoreResult:
+        return self._scheduled(fill(Log(self, str(self._number)), groups, run))
+
     def store(self) -> StoreResult:
-        result = self._range.store()
+        return self._scheduled(self._range.store())
+
+    def _scheduled(self, result: StoreResult) -> StoreResult:
         if result.status.needs_calls:
             set_timer(self._handle, self._times)
         return result

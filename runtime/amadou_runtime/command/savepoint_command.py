@@ -1,0 +1,132 @@
+"""The command that writes and verifies savepoints: `amadou savepoint`."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amadou.engine import shown_bytes
+from amadou_runtime.command.options import ConfOption, errors_as_messages, pairs
+from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.savepoint.savepoint import Savepoint, check_new
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+SAVEPOINT_EXAMPLES = """Examples:
+
+amadou savepoint state/ savepoints/before-upgrade
+
+amadou savepoint --verify savepoints/before-upgrade"""
+_POLL = 0.2
+_EVERY = 5.0
+
+
+def savepoint(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint; with --verify alone, the savepoint.")
+    ],
+    directory: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
+    ] = None,
+    verify: Annotated[bool, typer.Option("--verify", help="Read the entire savepoint and compare checksums.")] = False,
+    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL. Default: local[*].")] = None,
+    conf: ConfOption = None,
+) -> None:
+    """Write a savepoint: a copy of a job's state and progress, from which the job can start again. If the job is
+    running, its run writes the savepoint and continues.
+    """
+    settings = pairs(conf, "--conf")
+    if directory is None and not verify:
+        raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
+    with errors_as_messages():
+        if directory is not None:
+            _write(checkpoint, directory, master, settings)
+        where = Path(checkpoint) if directory is None else directory
+        written = Savepoint(where)
+        if verify:
+            with _progress(f"verifying {where}", written.manifest.bytes) as advance:
+                written.verify(advance)
+        _show(written.manifest, where, f"{'verified' if verify else 'written'}")
+
+
+def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[str, str]) -> None:
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark.checkpoint import absolute, read_metadata
+    from amadou_runtime.spark.files import checkpoint_files, local_files
+    from amadou_runtime.spark.lease import holder_of
+    from amadou_runtime.spark.savepoints.service import Request
+    from amadou_runtime.spark.savepoints.writing import write_savepoint
+
+    check_new(directory)
+    checkpoint = absolute(checkpoint)
+    local = local_files(checkpoint)
+    spark = None if local is not None else session("amadou savepoint", master=master, conf=settings)
+    files = local or checkpoint_files(spark, checkpoint)
+    metadata = read_metadata(files)
+    holder = holder_of(files)
+    if holder is None:
+        spark = spark or session("amadou savepoint", master=master, conf=settings)
+        write_savepoint(spark, checkpoint, directory)
+        return
+    print(f"{metadata.job} is running ({holder}): its run takes the savepoint", file=sys.stderr)
+    request = Request(files, directory.absolute())
+    try:
+        began = shown = time.monotonic()
+        while not request.is_answered():
+            time.sleep(_POLL)
+            if time.monotonic() - shown >= _EVERY:
+                shown = time.monotonic()
+                print(f"{metadata.job}: waiting for the savepoint since {shown - began:.0f} s", file=sys.stderr)
+    finally:
+        request.end()
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Any]:
+    """Show a progress bar on a terminal. Yield a function that takes the number of bytes done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _show(manifest: Manifest, directory: Path, done: str) -> None:
+    from rich.console import Console
+
+    console = Console(markup=False, highlight=False)
+    batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
+    keys = f"{manifest.keys:,} keys, {manifest.timers:,} timers, {shown_bytes(manifest.bytes)}"
+    console.print(f"{directory}: {done}. Job {manifest.job}, {batch}, watermark {manifest.watermark or 'none'}; {keys}")
+    if manifest.specs:
+        console.print(_specs(manifest))
+    for name, count in manifest.left_out.items():
+        console.print(f"{name}: in-memory state of {count:,} keys is not part of the savepoint")
+
+
+def _specs(manifest: Manifest) -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table("state", "type", "keys", "size", box=box.SIMPLE_HEAD, header_style="dim")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for name, figures in manifest.specs.items():
+        table.add_row(name, figures.type, f"{figures.keys:,}", shown_bytes(figures.bytes))
+    for source, number in manifest.held.items():
+        table.add_row(f"held events from {source}", "", f"{number:,} events", "")
+    return table

@@ -1,0 +1,115 @@
+"""Savepoints of the embedded engine."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Protocol
+
+from amadou import Job
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.state_schema import Known, described, with_structures
+from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.embedded.state import EmbeddedState
+from amadou_runtime.savepoint.fitting import check_fits
+from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.savepoint.savepoint import (
+    SavedProgress,
+    Savepoint,
+    clock_fields,
+    newest_times,
+    write_savepoint,
+)
+
+
+class StatefulEngine(Protocol):
+    """The parts of an engine that a savepoint contains."""
+
+    state: EmbeddedState
+    letters: LetterCount
+
+
+class JobProgress:
+    """The progress of a job: watermark, state of dependencies, and the positions of sources.
+
+    :ivar watermark: the watermark
+    :ivar dependency_state: see `Decision.state`
+    :ivar positions: the positions of sources after the records that have been read; see `Source.read_from`
+    :ivar ever_read: the names of all sources that the job has read
+    :ivar known: all structures of the job's state; see `core.state_schema`
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.watermark = Watermark(job)
+        self.dependency_state: bytes | None = None
+        self.positions: dict[str, Any] = {}
+        self.ever_read = set(job.sources)
+        self.known: Known = with_structures({}, described(job))
+
+    def read(self, job: Job, *, keeps_position: bool) -> dict[str, Iterable[tuple[str, Iterable[Any]]]]:
+        """Return the records after the positions, by source, and advance the positions.
+
+        :param keeps_position: `False` if the positions are not needed
+        """
+        if not keeps_position:
+            return {name: source.records_by_partition() for name, source in job.sources.items()}
+        records = {}
+        for name, source in job.sources.items():
+            records[name], self.positions[name] = source.read_from(self.positions.get(name))
+        return records
+
+
+def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> JobProgress:
+    """Load a savepoint into an engine, and return the job's progress.
+
+    :raises SavepointError: the savepoint does not fit the job, or cannot be read
+    :raises SourceError: a source cannot continue at its position in the savepoint
+    """
+    check_fits(job, savepoint)
+    manifest, progress = savepoint.manifest, JobProgress(job)
+    engine.state = state_of(savepoint, job)
+    clock = manifest.clock
+    engine.letters = LetterCount(**clock["letters"])
+    progress.watermark.load(clock["watermark"])
+    state = clock["dependency_state"]
+    progress.dependency_state = None if state is None else bytes.fromhex(state)
+    progress.known = with_structures(manifest.structures, described(job))
+    progress.ever_read |= set(manifest.ever_read)
+    for name, source in job.sources.items():
+        of = manifest.sources.get(name, {})
+        if of.get("position") is not None:
+            progress.positions[name] = of["position"]
+        elif of.get("offset") is not None:
+            progress.positions[name] = source.position_at(of["offset"], savepoint.source_files(name))
+    return progress
+
+
+def state_of(savepoint: Savepoint, job: Job) -> EmbeddedState:
+    """Return the state in a savepoint."""
+    state = EmbeddedState()
+    for _, group in savepoint.groups_for(job, 1, range(1), by_key=True):
+        state = EmbeddedState.of_group(group)
+    return state
+
+
+def save(job: Job, run: str, batch: int, engine: StatefulEngine, progress: JobProgress, directory: Path) -> Manifest:
+    """Write a savepoint of a run.
+
+    :param batch: number of the last batch
+    """
+    sources = {
+        name: {
+            "newest": newest_times(progress.watermark.newest_times(name)),
+            "position": progress.positions.get(name),
+        }
+        for name in job.sources
+    }
+    saved = SavedProgress(
+        engine="embedded",
+        job=job.name,
+        run=run,
+        batch=batch,
+        sources=sources,
+        clock=clock_fields(progress.watermark, progress.dependency_state, engine.letters),
+        structures=progress.known,
+        ever_read=sorted(progress.ever_read),
+    )
+    return write_savepoint(engine.state.group(), saved, directory)

@@ -1,0 +1,38 @@
+"""Checks that a job can start from a savepoint."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from amadou import Job
+from amadou.errors import SavepointError
+from amadou_runtime.core.returned_sources import check_returned
+from amadou_runtime.core.state_schema import described, state_problem
+from amadou_runtime.savepoint.savepoint import Savepoint
+
+
+def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) -> None:
+    """Check that a job can start from a savepoint.
+
+    :param needs_positions: `False` if the job's sources are not read
+    :raises CheckpointError: the job has a source that was removed and later added again
+    :raises SavepointError: the savepoint belongs to a different job, or the job cannot read the state, or the position
+        of one of its sources is not known
+    """
+    manifest, where = savepoint.manifest, str(savepoint.directory)
+    if manifest.job != job.name:
+        raise SavepointError(where, f"it belongs to the job {manifest.job!r}, not to {job.name!r}. Use a different one")
+    problem = state_problem(job, manifest.structures, described(job))
+    if problem is not None:
+        raise SavepointError(where, problem)
+    check_returned(f"from the savepoint {where}", job.sources, manifest.ever_read, manifest.sources.keys())
+    for name in job.sources if needs_positions else ():
+        if name in manifest.sources and not _has_position(manifest.sources[name]):
+            raise SavepointError(
+                where,
+                f"it does not contain how far the source {name!r} has been read, because {name!r} did not know its "
+                "position on the embedded engine: define Source.read_from",
+            )
+
+
+def _has_position(source: Mapping[str, Any]) -> bool:
+    return source.get("offset") is not None or source.get("position") is not None

@@ -1,0 +1,149 @@
+"""The manifest of a savepoint, `savepoint.json`: for people first, then for programs."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from amadou.errors import SavepointError
+from amadou_runtime.core.state_schema import Known
+from amadou_runtime.savepoint.state_file import StateFileInfo
+
+MANIFEST: Final = "savepoint.json"
+_FORMAT: Final = 1
+_CHECKSUM: Final = "checksum"
+
+
+@attrs.frozen
+class SpecFigures:
+    """A spec in a savepoint.
+
+    :param type: the spec with its type, as in the job's code
+    :param version: the version of the stored state; see `StateSpec`
+    :param keys: number of keys with state; for state of whole key groups, this is included
+    :param bytes: size of the state before compression, without keys
+    """
+
+    type: str
+    version: int
+    keys: int
+    bytes: int
+
+
+@attrs.frozen
+class FileInfo:
+    """A file that a source of the job, or a replay of dead letters, keeps in the checkpoint."""
+
+    name: str
+    bytes: int
+    sha256: str
+
+
+@attrs.frozen(kw_only=True)
+class Manifest:
+    """Description of a savepoint.
+
+    :param id: identifies the savepoint
+    :param created: time of creation, in ISO format
+    :param amadou: version of amadou
+    :param engine: the engine on which the job ran
+    :param spark: version of Spark; `None` for the embedded engine
+    :param job: the job's name
+    :param run: id of the checkpoint; see `SinkBatch.run`
+    :param batch: number of the last batch that the savepoint includes; `None` if it includes none
+    :param watermark: the watermark, in ISO format; `None` before the first watermark
+    :param store: the store of the checkpoint, `groups` or `log`; `None` for the embedded engine
+    :param key_groups: number of key groups
+    :param keys: number of keys with state, timers or held events
+    :param timers: number of the handler's pending timers
+    :param held: number of held events by source
+    :param bytes: size of all files
+    :param specs: the specs with state, by name
+    :param left_out: number of keys with in-memory state, which a savepoint does not include, by name
+    :param sources: progress of the sources by name: `newest` event times by partition, and the position as `offset` of
+        Spark, with the directory `log` of the files that Spark keeps for it, or as `position` of the embedded engine
+    :param replay: Spark's offset in the dead letters to replay; `None` if none have been replayed
+    :param clock: the state of the job's clock, such as the watermark
+    :param structures: all structures that each spec has had; see `core.state_schema`
+    :param ever_read: names of all sources that the job has read, including sources that it no longer has
+    :param state_files: the files with blocks, ordered by position
+    :param files: other files
+    """
+
+    id: str
+    created: str
+    amadou: str
+    engine: str
+    spark: str | None
+    job: str
+    run: str
+    batch: int | None
+    watermark: str | None
+    store: str | None
+    key_groups: int
+    keys: int
+    timers: int
+    held: Mapping[str, int]
+    bytes: int
+    specs: Mapping[str, SpecFigures]
+    left_out: Mapping[str, int]
+    sources: Mapping[str, Mapping[str, Any]]
+    replay: Any
+    clock: Mapping[str, Any]
+    structures: Known
+    ever_read: list[str]
+    state_files: list[StateFileInfo]
+    files: list[FileInfo]
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON."""
+        fields = {"format": _FORMAT, **attrs.asdict(self)}
+        return json.dumps({**fields, _CHECKSUM: _checksum(fields)}, indent=2) + "\n"
+
+    @classmethod
+    def read(cls, directory: Path) -> "Manifest":
+        """Read the manifest of a savepoint.
+
+        :raises SavepointError: the directory is not a savepoint that this release can read
+        """
+        savepoint = str(directory)
+        try:
+            text = (directory / MANIFEST).read_text("utf-8")
+        except (FileNotFoundError, NotADirectoryError):
+            raise SavepointError(savepoint, _not_found(directory)) from None
+        except (OSError, UnicodeDecodeError) as error:
+            raise SavepointError(savepoint, f"{MANIFEST} cannot be read: check the file ({error})") from error
+        damaged = f"{MANIFEST} is damaged or incomplete. Copy the savepoint again, or use another"
+        try:
+            fields = json.loads(text)
+            version = fields["format"]
+        except (ValueError, TypeError, KeyError) as error:
+            raise SavepointError(savepoint, f"{damaged} ({error!r})") from error
+        if version != _FORMAT:
+            newer = isinstance(version, int) and version > _FORMAT
+            which = f"{'newer ' if newer else ''}format {version}; this release reads format {_FORMAT}"
+            advice = "install the release of amadou that wrote it, or a later one"
+            raise SavepointError(savepoint, f"it has the {which}: {advice} (written by {fields.get('amadou')})")
+        checksum = fields.pop(_CHECKSUM, None)
+        if checksum != _checksum(fields):
+            raise SavepointError(savepoint, f"{damaged} (its checksum is wrong)")
+        del fields["format"]
+        fields["specs"] = {name: SpecFigures(**of) for name, of in fields["specs"].items()}
+        fields["state_files"] = [StateFileInfo(**of) for of in fields["state_files"]]
+        fields["files"] = [FileInfo(**of) for of in fields["files"]]
+        return cls(**fields)
+
+
+def _checksum(fields: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def _not_found(directory: Path) -> str:
+    if not directory.exists():
+        return "there is no such directory: correct the path"
+    if (directory / "amadou.json").exists():
+        return "this directory is a checkpoint: write a savepoint of it with amadou savepoint"
+    return f"there is no {MANIFEST} in this directory: it is not a savepoint, or its copy is incomplete"

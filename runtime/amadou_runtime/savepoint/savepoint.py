@@ -1,0 +1,380 @@
+"""A savepoint: a copy of a job's state and progress as of a batch, in a directory that can be moved."""
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import attrs
+
+from amadou import Component, Job, Key, from_micros
+from amadou.engine import sum_counts, unpack
+from amadou.errors import SavepointError
+from amadou.event_time import MICROSECOND
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import group_interval, key_position
+from amadou_runtime.core.state_schema import Known, shown_structure
+from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures
+from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
+
+_STATE: Final = "state"
+_PARTIAL: Final = ".partial-"
+
+
+class Savepoint:
+    """A savepoint to read.
+
+    :param directory: the savepoint's directory
+    :raises SavepointError: the directory is not a savepoint that this release can read, or files are missing
+    """
+
+    def __init__(self, directory: str | Path) -> None:
+        self.directory = Path(directory)
+        self.manifest = Manifest.read(self.directory)
+        for name, expected, _ in self._files():
+            try:
+                size = (self.directory / name).stat().st_size
+            except OSError:
+                self._fail(f"the file {name} is missing")
+            if size != expected:
+                self._fail(f"the file {name} has {size:,} bytes instead of {expected:,}")
+
+    def _files(self) -> Iterator[tuple[str, int, str]]:
+        """Yield the name, the size and the hash of each file."""
+        for state_file in self.manifest.state_files:
+            yield f"{_STATE}/{state_file.name}", state_file.bytes, state_file.sha256
+        for file in self.manifest.files:
+            yield file.name, file.bytes, file.sha256
+
+    def _fail(self, damage: str) -> NoReturn:
+        raise SavepointError(
+            str(self.directory), f"{damage}. The savepoint is incomplete: copy it again, or use another"
+        )
+
+    def verify(self, on_read: Callable[[int], None] = lambda _: None) -> None:
+        """Read the entire savepoint, and compare checksums.
+
+        :param on_read: called with the number of bytes read since the last call
+        :raises SavepointError: a file is damaged
+        """
+        for name, _, expected in self._files():
+            StateFile(self.directory / name, str(self.directory)).check_hash(expected, on_read)
+        keys = sum(block.keys for block in self.blocks())
+        if keys != self.manifest.keys:
+            self._fail(f"the state files have {keys:,} keys instead of {self.manifest.keys:,}")
+
+    def text(self, name: str) -> str:
+        """Return the text of a file of the savepoint."""
+        return (self.directory / name).read_text("utf-8")
+
+    def source_files(self, source: str) -> dict[str, str]:
+        """Return the texts of the files that Spark's built-in sources keep for a source, by name."""
+        prefix = f"{self.manifest.sources[source]['log']}/"
+        names = (file.name for file in self.manifest.files)
+        return {name.removeprefix(prefix): self.text(name) for name in names if name.startswith(prefix)}
+
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[Block]:
+        """Yield the blocks that overlap an interval of positions, ordered by their first position.
+
+        :raises SavepointError: a file is damaged or missing
+        """
+        for info in self.manifest.state_files:
+            if info.last >= first and (last is None or info.first <= last):
+                yield from self._file(info).blocks(first, last)
+
+    def _file(self, info: StateFileInfo) -> StateFile:
+        return StateFile(self.directory / _STATE / info.name, str(self.directory))
+
+    def find(self, key: Key) -> list[Block]:
+        """Return the blocks that contain a key, reduced to this key; also blocks with key-group state that may contain
+        the key.
+        """
+        position = key_position(key)
+        found: list[Block] = []
+        for block in self.blocks(position, position):
+            if block.group_states:
+                found.append(block)
+            elif (part := block.of_key(key)) is not None:
+                found.append(part)
+        return found
+
+    def groups(
+        self,
+        groups: int,
+        numbers: range,
+        components: Mapping[str, Component],
+        lives: Mapping[str, int],
+        *,
+        by_key: bool = False,
+    ) -> Iterator[tuple[int, KeyGroup]]:
+        """Yield key groups, in ascending order. Groups without state are left out.
+
+        :param groups: the number of key groups, which can differ from the number in the manifest
+        :param numbers: numbers of the groups to return
+        :param components: the job's declared components by name
+        :param lives: see `KeyGroup.lives`
+        :param by_key: `True` to convert all key-group state to per-key state
+        """
+        if not numbers:
+            return
+        first, last = group_interval(numbers[0], groups)[0], group_interval(numbers[-1], groups)[1]
+        builder = GroupBuilder(groups, components, lives, str(self.directory), by_key=by_key)
+        yield from builder.groups_of(self.blocks(first, last), numbers)
+
+    def groups_for(
+        self, job: Job, groups: int, numbers: range, *, by_key: bool = False
+    ) -> Iterator[tuple[int, KeyGroup]]:
+        """Yield key groups for a job; see `groups`."""
+        components = {name: spec for name, spec in job.specs.items() if isinstance(spec, Component)}
+        lives = {name: spec.ttl // MICROSECOND for name, spec in job.specs.items() if spec.ttl is not None}
+        return self.groups(groups, numbers, components, lives, by_key=by_key)
+
+
+@attrs.define
+class Totals:
+    """Figures of state that is written to a savepoint.
+
+    :param keys: number of keys with state, timers or held events
+    :param timers: number of pending timers
+    :param held: number of held events by source
+    :param spec_keys: number of keys with state, by spec name
+    :param spec_bytes: size of the state before compression, without keys, by spec name
+    :param left_out: number of keys with in-memory state, by name
+    :param structures: packed structures of state, by name; see `Block`
+    """
+
+    keys: int = 0
+    timers: int = 0
+    held: dict[str, int] = attrs.field(factory=dict)
+    spec_keys: dict[str, int] = attrs.field(factory=dict)
+    spec_bytes: dict[str, int] = attrs.field(factory=dict)
+    left_out: dict[str, int] = attrs.field(factory=dict)
+    structures: dict[str, list[bytes]] = attrs.field(factory=dict)
+
+    def add_block(self, block: Block) -> None:
+        """Count a block."""
+        self.keys += block.keys
+        self.timers += len(block.timers[0])
+        for source, held in block.held.items():
+            self.held[source] = self.held.get(source, 0) + len(held.keys)
+        for name, table in block.tables.items():
+            self.spec_keys[name] = self.spec_keys.get(name, 0) + len(table.packed)
+            self.spec_bytes[name] = self.spec_bytes.get(name, 0) + sum(map(len, table.packed.values()))
+        for name, state in block.group_states.items():
+            self.spec_keys[name] = self.spec_keys.get(name, 0) + len(state.keys)
+        self._add_structures(block.structures)
+
+    def add(self, other: "Totals") -> None:
+        """Add other figures."""
+        self.keys += other.keys
+        self.timers += other.timers
+        for name in ("held", "spec_keys", "spec_bytes", "left_out"):
+            setattr(self, name, dict(sum_counts((getattr(self, name), getattr(other, name)))))
+        self._add_structures(other.structures)
+
+    def _add_structures(self, structures: Mapping[str, list[bytes]]) -> None:
+        for name, of in structures.items():
+            known = self.structures.setdefault(name, [])
+            known += [each for each in of if each not in known]
+
+
+class StateWriter:
+    """Writes key groups to a file of a savepoint.
+
+    :param directory: the directory of the savepoint that is being written
+    :param number: number of the file; files with higher numbers have higher positions
+    """
+
+    def __init__(self, directory: Path, number: int) -> None:
+        self.totals = Totals()
+        # Spark may write a file more than once, for example if a task is repeated.
+        name = f"{number:05}-{uuid.uuid4().hex[:8]}.blocks"
+        (directory / _STATE).mkdir(parents=True, exist_ok=True)
+        self._file = StateFileWriter(directory / _STATE / name)
+
+    def write(self, group: KeyGroup, number: int, groups: int) -> None:
+        """Write a completely loaded key group. Call this method in the order of the groups' numbers.
+
+        :param number: the group's number
+        :param groups: number of key groups
+        """
+        for block in blocks_of(group, *group_interval(number, groups)):
+            self._file.write(block)
+            self.totals.add_block(block)
+        for name in group.in_memory:
+            keys = len(group.tables[name].packed) if name in group.tables else len(group.group_states[name].keys)
+            self.totals.left_out[name] = self.totals.left_out.get(name, 0) + keys
+        for name, keys in group.lost.items():
+            self.totals.left_out[name] = self.totals.left_out.get(name, 0) + keys
+
+    def finish(self) -> StateFileInfo | None:
+        """Complete the file. Return its description; `None` if there is no state, and therefore no file."""
+        return self._file.finish()
+
+    def discard(self) -> None:
+        """Remove the file."""
+        self._file.discard()
+
+
+@attrs.frozen(kw_only=True)
+class SavedProgress:
+    """A job's progress as of a batch; for the fields, see `Manifest`.
+
+    :param files: texts of other files by name
+    """
+
+    engine: str
+    job: str
+    run: str
+    batch: int | None
+    sources: Mapping[str, Mapping[str, Any]]
+    clock: Mapping[str, Any]
+    structures: Known
+    ever_read: list[str]
+    spark: str | None = None
+    store: str | None = None
+    key_groups: int = 1
+    replay: Any = None
+    files: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def newest_times(newest: Mapping[str, int]) -> dict[str, str]:
+    """Return the newest event times of a source's partitions in the form of the manifest."""
+    return {partition: from_micros(micros).isoformat() for partition, micros in newest.items()}
+
+
+def clock_fields(watermark: Watermark, dependency_state: bytes | None, letters: LetterCount) -> dict[str, Any]:
+    """Return the state of a job's clock in the form of the manifest."""
+    return {
+        "watermark": watermark.to_json(),
+        "dependency_state": None if dependency_state is None else dependency_state.hex(),
+        "letters": attrs.asdict(letters),
+    }
+
+
+def write_savepoint(group: KeyGroup, progress: SavedProgress, directory: Path) -> Manifest:
+    """Write a savepoint of a job whose state is a single key group in memory.
+
+    :param group: the completely loaded group
+    :param directory: a new directory
+    :raises SavepointError: the directory is not empty, or cannot be written
+    """
+    with new_savepoint(directory) as partial:
+        writer = StateWriter(partial, 0)
+        try:
+            writer.write(group, 0, 1)
+            info = writer.finish()
+        except BaseException:
+            writer.discard()
+            raise
+        return complete(partial, progress, [] if info is None else [info], writer.totals)
+
+
+def check_new(directory: Path) -> None:
+    """Check that a savepoint can be written to a directory.
+
+    :raises SavepointError: the directory exists and is not empty
+    """
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        what = "is not empty" if directory.is_dir() else "is a file"
+        raise SavepointError(str(directory), f"the path {what}: use a new directory")
+
+
+@contextmanager
+def new_savepoint(directory: Path) -> Iterator[Path]:
+    """Yield a directory to write a savepoint to. When the block ends, it becomes the savepoint; see `complete`.
+
+    A process that is killed leaves a directory whose name ends with `.partial-…`; it can be removed.
+
+    :raises SavepointError: the directory exists and is not empty, or cannot be written
+    """
+    check_new(directory)
+    directory = directory.absolute()
+    partial = directory.with_name(f"{directory.name}{_PARTIAL}{uuid.uuid4().hex[:8]}")
+    try:
+        partial.mkdir(parents=True)
+        (partial / _STATE).mkdir()
+        yield partial
+        check_new(directory)
+        with suppress(FileNotFoundError):
+            directory.rmdir()
+        partial.rename(directory)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise SavepointError(
+            str(directory), f"it cannot be written: check the path and the disk ({error.strerror or error})"
+        ) from error
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+
+
+def complete(
+    directory: Path, progress: SavedProgress, state_files: Iterable[StateFileInfo], totals: Totals
+) -> Manifest:
+    """Write the manifest of a savepoint, and remove files of repeated tasks.
+
+    :param directory: the directory from `new_savepoint`
+    """
+    state_files = sorted(state_files, key=lambda info: info.name)
+    known = {info.name for info in state_files}
+    for path in (directory / _STATE).iterdir():
+        if path.name not in known:
+            path.unlink()
+    files = [_written(directory, name, text) for name, text in sorted(progress.files.items())]
+    watermark = progress.clock["watermark"]["current"]
+    manifest = Manifest(
+        id=uuid.uuid4().hex[:12],
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        amadou=version("amadou"),
+        engine=progress.engine,
+        spark=progress.spark,
+        job=progress.job,
+        run=progress.run,
+        batch=progress.batch,
+        watermark=None if watermark is None else from_micros(watermark).isoformat(),
+        store=progress.store,
+        key_groups=progress.key_groups,
+        keys=totals.keys,
+        timers=totals.timers,
+        held=totals.held,
+        bytes=sum(info.bytes for info in state_files) + sum(file.bytes for file in files),
+        specs=_specs(progress.structures, totals),
+        left_out=totals.left_out,
+        sources=progress.sources,
+        replay=progress.replay,
+        clock=progress.clock,
+        structures=progress.structures,
+        ever_read=progress.ever_read,
+        state_files=state_files,
+        files=files,
+    )
+    (directory / MANIFEST).write_text(manifest.to_json(), "utf-8")
+    return manifest
+
+
+def _specs(known: Known, totals: Totals) -> dict[str, SpecFigures]:
+    structures = {name: of[-1] for name, of in known.items()}
+    structures |= {name: unpack(of[-1]) for name, of in totals.structures.items() if name not in structures}
+    found = {}
+    for name in sorted({*structures, *totals.spec_keys}):
+        structure = structures.get(name)
+        shown, of_version = ("", 0) if structure is None else (shown_structure(structure), structure["version"])
+        found[name] = SpecFigures(shown, of_version, totals.spec_keys.get(name, 0), totals.spec_bytes.get(name, 0))
+    return found
+
+
+def _written(directory: Path, name: str, text: str) -> FileInfo:
+    path = directory / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = text.encode()
+    path.write_bytes(data)
+    return FileInfo(name, len(data), hashlib.sha256(data).hexdigest())

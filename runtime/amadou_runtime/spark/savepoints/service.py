@@ -1,0 +1,191 @@
+"""Takes savepoints of a running job: on request, after a signal, or at intervals.
+
+Another process requests a savepoint with a file in the checkpoint, and waits for the file with the answer. The job goes
+on while the savepoint is written, as Spark keeps the state of earlier batches. Only if the job is about to get so far
+ahead that Spark would remove this state, the next batch waits.
+"""
+
+import json
+import logging
+import re
+import shutil
+import threading
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from amadou.errors import AmadouError, CheckpointError
+from amadou_runtime.savepoint.manifest import MANIFEST, Manifest
+from amadou_runtime.spark.clock import last_commit
+from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.lease import holder_of
+from amadou_runtime.spark.savepoints.writing import write_savepoint
+
+REQUESTS: Final = "savepoint-requests"
+_ANSWER: Final = ".answer"
+_RETAINED_SETTING: Final = "spark.sql.streaming.minBatchesToRetain"
+_logger = logging.getLogger("amadou")
+
+
+@attrs.frozen
+class Schedule:
+    """When and where a run takes savepoints by itself.
+
+    :param directory: directory in which to create savepoints
+    :param every: interval between savepoints; `None` to take savepoints only after a signal
+    :param keep: number of savepoints to keep; `None` to keep all
+    """
+
+    directory: Path
+    every: timedelta | None = None
+    keep: int | None = None
+
+
+class SavepointService:
+    """Takes savepoints of a running job, one at a time.
+
+    :param spark: the job's `SparkSession`
+    :param files: the files of the job's checkpoint
+    :param name: the job's name
+    """
+
+    def __init__(self, spark: Any, files: Files, name: str, schedule: Schedule | None) -> None:
+        self._spark = spark
+        self._files = files
+        self._name = name
+        self._schedule = schedule
+        self._retained = int(spark.conf.get(_RETAINED_SETTING))
+        self._lock = threading.Lock()
+        self._batch: int | None = None
+        """The batch of the savepoint that is being written."""
+        self._finished = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._is_asked = False
+        self._last = datetime.now(UTC)
+
+    def ask(self) -> None:
+        """Take a savepoint soon, in the directory of the schedule."""
+        self._is_asked = True
+
+    def take(self, directory: Path) -> Manifest:
+        """Take a savepoint as of the last completed batch. Return when it is complete.
+
+        :raises CheckpointError: the checkpoint cannot be read
+        :raises SavepointError: the directory is not empty, or cannot be written
+        """
+        with self._lock:
+            self._batch = last_commit(self._files)
+            try:
+                return write_savepoint(self._spark, self._files.checkpoint, directory)
+            finally:
+                with self._finished:
+                    self._batch = None
+                    self._finished.notify_all()
+
+    def before_batch(self, number: int) -> None:
+        """Wait if a batch would make Spark remove the state that a savepoint still needs."""
+        with self._finished:
+            self._finished.wait_for(lambda: self._batch is None or number - self._batch < self._retained - 2)
+
+    def look(self) -> None:
+        """Start to take a savepoint in a thread if one is due or has been requested. Call this method often."""
+        if self._thread is not None and self._thread.is_alive():
+            return
+        task = self._task()
+        if task is not None:
+            self._thread = threading.Thread(target=task, name="amadou-savepoint", daemon=True)
+            self._thread.start()
+
+    def wait(self) -> None:
+        """Wait for the savepoint that is being taken."""
+        if self._thread is not None:
+            self._thread.join()
+
+    def _task(self) -> Callable[[], None] | None:
+        try:
+            names = sorted(self._files.names(REQUESTS))
+        except CheckpointError:
+            return None  # the file system does not answer, which concerns the run itself, too
+        requested = [name for name in names if not name.endswith(_ANSWER) and f"{name}{_ANSWER}" not in names]
+        if requested:
+            return lambda: self._answer(requested[0])
+        schedule = self._schedule
+        if schedule is None:
+            self._is_asked = False
+            return None
+        is_due = schedule.every is not None and datetime.now(UTC) - self._last >= schedule.every
+        if not is_due and not self._is_asked:
+            return None
+        self._is_asked, self._last = False, datetime.now(UTC)
+        return lambda: self._take_by_schedule(schedule)
+
+    def _answer(self, request: str) -> None:
+        """Take the savepoint that a file requests, and write the answer."""
+        text = self._files.read(f"{REQUESTS}/{request}")
+        if text is None:
+            return
+        error = None
+        try:
+            self.take(Path(json.loads(text)["directory"]))
+        except AmadouError as failed:
+            error = getattr(failed, "message", str(failed))
+        except Exception as failed:
+            error = f"{type(failed).__name__}: {failed}"
+        self._files.write(f"{REQUESTS}/{request}{_ANSWER}", json.dumps({"error": error}))
+
+    def _take_by_schedule(self, schedule: Schedule) -> None:
+        now = datetime.now(UTC)
+        slug = re.sub(r"\W+", "-", self._name)
+        path = schedule.directory / f"{slug}-{now:%Y%m%dT%H%M%SZ}"
+        try:
+            manifest = self.take(path)
+            _logger.info("job %s: wrote the savepoint %s (batch %s)", self._name, path, manifest.batch)
+            for old in self._outdated(schedule, slug):
+                shutil.rmtree(old)
+        except (AmadouError, OSError) as error:
+            _logger.warning("job %s: no savepoint was written: %s", self._name, error)
+
+    def _outdated(self, schedule: Schedule, slug: str) -> list[Path]:
+        """Return the savepoints of this job in the directory of the schedule that need not be kept."""
+        if schedule.keep is None:
+            return []
+        name = re.compile(rf"{re.escape(slug)}-\d{{8}}T\d{{6}}Z")
+        found = [path for path in schedule.directory.iterdir() if name.fullmatch(path.name)]
+        return sorted(path for path in found if (path / MANIFEST).exists())[: -schedule.keep]
+
+
+class Request:
+    """A request to the run that uses a checkpoint to take a savepoint.
+
+    :param directory: the savepoint's directory, as an absolute path
+    """
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._name = f"{REQUESTS}/{uuid.uuid4().hex}"
+        files.write(self._name, json.dumps({"directory": str(directory)}))
+
+    def is_answered(self) -> bool:
+        """Return `True` if the savepoint is complete.
+
+        :raises CheckpointError: the run could not take the savepoint, or has ended
+        """
+        is_alive = holder_of(self._files) is not None
+        text = self._files.read(f"{self._name}{_ANSWER}")
+        if text is None:
+            if not is_alive:
+                raise CheckpointError(self._files.checkpoint, "the run has ended before it took the savepoint")
+            return False
+        error = json.loads(text)["error"]
+        if error is not None:
+            raise CheckpointError(self._files.checkpoint, f"the run could not take the savepoint: {error}")
+        return True
+
+    def end(self) -> None:
+        """Remove the files of the request."""
+        self._files.remove(self._name)
+        self._files.remove(f"{self._name}{_ANSWER}")

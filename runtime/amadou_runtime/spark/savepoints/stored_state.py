@@ -1,0 +1,71 @@
+"""Reads the state in a checkpoint as of a batch. The run that uses the checkpoint can continue meanwhile."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import IO, Any
+
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.spark.checkpoint import CheckpointMetadata
+from amadou_runtime.spark.packed_range import PackedRange
+
+READING_CONF = {"spark.sql.execution.arrow.maxRecordsPerBatch": "16"}
+"""Settings for reading state: by default, Spark would pass a hundred thousand rows of up to a megabyte at once."""
+_COLUMNS = {
+    "groups": "key.range AS range, 0L AS number, value.groupState.state AS packed",
+    "log": "key.range AS range, user_map_key.number AS number, unbase64(user_map_value.packed) AS packed",
+}
+
+
+def stored_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, batch: int) -> Any:
+    """Return a data frame with the stored state of all key ranges: the range's number, and the packed range (*groups*)
+    or the segments of its log with their numbers (*log*). All rows of a range are in one partition.
+
+    :param spark: a session with `READING_CONF`
+    """
+    reader = spark.read.format("statestore").option("path", checkpoint).option("batchId", batch)
+    if metadata.state == "log":
+        reader = reader.option("stateVarName", "log")
+    return reader.load().selectExpr(*_COLUMNS[metadata.state].split(", "))
+
+
+def stored_ranges(store: str, batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[tuple[int, KeyGroup]]]]:
+    """Yield the number of each key range, and its completely loaded key groups by number.
+
+    :param store: the checkpoint's store
+    :param batches: Arrow batches with the columns of `stored_rows`
+    """
+    if store == "groups":
+        for batch in batches:
+            for number, packed in zip(batch["range"].to_pylist(), batch["packed"], strict=True):
+                if packed.is_valid:
+                    yield number, _packed_groups(packed.as_py())
+        return
+    yield from _logged_ranges(batches)
+
+
+def _packed_groups(packed: bytes) -> Iterator[tuple[int, KeyGroup]]:
+    stored = PackedRange(packed)
+    for number in sorted(stored.numbers):
+        yield number, KeyGroup(PackedGroup(stored.packed(number)))
+
+
+def _logged_ranges(batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[tuple[int, KeyGroup]]]]:
+    from amadou_runtime.spark.log.segments import Log
+    from amadou_runtime.spark.log.stored_log import CopiedSegments, logged_groups
+
+    local = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0] or None
+    with TemporaryDirectory(prefix="amadou-state-", dir=local) as directory, ExitStack() as stack:
+        ranges: dict[int, CopiedSegments] = {}
+        for batch in batches:
+            rows = zip(batch["range"].to_pylist(), batch["number"].to_pylist(), batch["packed"], strict=True)
+            for number, segment, packed in rows:
+                if number not in ranges:
+                    file: IO[bytes] = stack.enter_context(open(Path(directory) / str(number), "w+b"))
+                    ranges[number] = CopiedSegments(file)
+                ranges[number].add(segment, packed.as_py())
+        for number, segments in ranges.items():
+            yield number, logged_groups(Log(segments, str(number)), Path(directory) / "spill")

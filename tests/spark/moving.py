@@ -1,0 +1,95 @@
+"""Jobs that are moved between stores, engines and numbers of key groups."""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from amadou import DependsOn, Handler, Job, KeyedEvent, ListSpec, MapSpec, SinkSpec, Subject, ValueSpec
+from amadou_plugins.aggregates import Count, Sum
+from amadou_plugins.connectors import JsonLinesSink, LinesSource
+from amadou_plugins.windows import SessionWindow, TumblingWindow, Window, windowed
+
+BEGIN = datetime(2025, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+
+
+def record_of(key: str, second: int, value: int) -> dict[str, Any]:
+    return {"key": key, "timestamp": (BEGIN + second * SECOND).isoformat(), "value": value}
+
+
+def keyed(record: bytes) -> KeyedEvent[int]:
+    fields = json.loads(record)
+    return KeyedEvent(fields["key"], datetime.fromisoformat(fields["timestamp"]), fields["value"])
+
+
+class Everything(Handler):
+    """Uses all kinds of state, and windows."""
+
+    total = ValueSpec(int, default=0)
+    recent = MapSpec(int, int, ttl=timedelta(seconds=20))
+    last = ListSpec(int)
+    sessions = SessionWindow(gap=timedelta(seconds=7), value=Sum(), late="drop")
+    out = SinkSpec(list)
+
+    def key_event(self, record: bytes) -> KeyedEvent[int]:
+        return keyed(record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        total, recent, last = (spec.state_for(subject) for spec in (self.total, self.recent, self.last))
+        total.value += event.value
+        second = (event.timestamp - BEGIN) // SECOND
+        recent[second % 5] = second
+        last.append(second)
+        if len(last) > 3:
+            last.pop(0)
+        self.sessions.add(subject, event)
+        subject.set_timer(event.timestamp + event.value * SECOND, "" if event.value % 2 else f"tag {event.value}")
+        self.out.collect(subject, ["event", subject.key, total.value, sorted(recent.items()), list(last)])
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        total = self.total.state_for(subject)
+        self.out.collect(subject, ["timer", subject.key, str(timestamp), subject.timer_tag, total.value])
+        if total.value > 20:
+            total.clear()
+
+    @sessions.on_close
+    def closed(self, subject: Subject, window: Window, result: int) -> None:
+        self.out.collect(subject, ["session", window.key, str(window.start), str(window.end), result])
+
+
+class Waiting(Handler):
+    """Holds events of one source until the other has caught up."""
+
+    newest = ValueSpec(int, default=-1)
+    out = SinkSpec(list)
+
+    def key_event(self, record: bytes) -> KeyedEvent[int]:
+        return keyed(record)
+
+    def on_event(self, subject: Subject, event: KeyedEvent[int]) -> None:
+        newest = self.newest.state_for(subject)
+        self.out.collect(subject, [subject.source, subject.key, event.value, newest.value])
+        if subject.source == "b":
+            newest.value = event.value
+
+
+def handler_of(kind: str) -> Handler:
+    if kind == "windows":
+        window = TumblingWindow(size=timedelta(seconds=5), value={"n": Count(), "sum": Sum("value")})
+        return windowed(window=window, key="key", timestamp="timestamp", port="out")
+    return Everything() if kind == "everything" else Waiting()
+
+
+def job_of(kind: str, inputs: Mapping[str, str], out: str, **settings: Any) -> Job:
+    """A job that reads a directory of lines for each source."""
+    waits = {"dependencies": [DependsOn("a", on="b", threshold=timedelta(seconds=5))]} if kind == "waiting" else {}
+    return Job(
+        f"moving {kind}",
+        handler=handler_of(kind),
+        sources={name: LinesSource(path) for name, path in inputs.items()},
+        sinks={"out": JsonLinesSink(out)},
+        watermark_delay=timedelta(seconds=2),
+        **waits,
+        **settings,
+    )
