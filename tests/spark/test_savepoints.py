@@ -16,6 +16,7 @@ from amadou_runtime import run
 from amadou_runtime.core.ports import port_codec
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.embedded.engine import Embedded
+from amadou_runtime.spark.savepoints.rescaling import rescale
 
 pytestmark = pytest.mark.spark
 
@@ -106,10 +107,31 @@ class Moved:
         self._checkpoint = self._directory / f"checkpoint-{self._moves}"
         return f"{self._engine} {self._settings} partitions={self._partitions}"
 
+    def rescale(self) -> str:
+        """Change the checkpoint in place."""
+        self._settings["key_groups"] = self._chance.choice([1, 3, 8, 16])
+        self._settings["state"] = self._chance.choice(["log", "groups"])
+        self._partitions = self._chance.choice([1, 2, 3])
+        job = self.job(self._directory / "unused")
+        rescale(
+            self._spark,
+            str(self._checkpoint),
+            key_groups=self._settings["key_groups"],
+            partitions=self._partitions,
+            store=self._settings["state"],
+            job=job,
+        )
+        return f"rescaled to {self._settings} partitions={self._partitions}"
+
     @property
     def must_move(self) -> bool:
         """`True` if only a savepoint keeps the state between steps."""
         return bool(self._engine == "embedded")
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """`True` if the job has run on Spark since the last move."""
+        return self._engine == "spark" and (self._checkpoint / "commits").exists()
 
     def forget(self, numbers: range) -> None:
         """Remove the input of some steps, which are repeated."""
@@ -148,7 +170,7 @@ def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(seed: int,
     at = 0
     has_rolled_back = False
     while at < len(steps):
-        moves = at < len(steps) - 1 and (moved.must_move or chance.random() < 0.7)
+        moves = at < len(steps) - 1 and (moved.must_move or chance.random() < 0.6)
         path = tmp_path / f"savepoint-{at}-{len(told)}" if moves else None
         found.append(moved.outputs(at, steps[at], ends_with=path))
         at += 1
@@ -162,4 +184,6 @@ def test_a_job_that_is_moved_gives_what_it_gives_without_interruption(seed: int,
             elsewhere = path.with_name(f"{path.name}-copied-{len(told)}")
             shutil.copytree(path, elsewhere)
             told.append(f"before step {at}: {moved.move(elsewhere)}")
+        elif moved.has_checkpoint and at < len(steps):
+            told.append(f"before step {at}: {moved.rescale()}")
     assert found == expected, "\n".join(told)

@@ -12,6 +12,7 @@ from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
+from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.savepoint_command import SAVEPOINT_EXAMPLES, savepoint
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
@@ -146,5 +147,7 @@ def amadou_register_commands(app: typer.Typer) -> None:
         replay_letters
     )
     app.command("savepoint", epilog=SAVEPOINT_EXAMPLES)(savepoint)
+    app.command("rescale", epilog="Example: amadou rescale state/ --partitions 8")(rescale_checkpoint)
+    app.command("convert", epilog="Example: amadou convert state/ --to log")(convert_checkpoint)
     app.command("plugins")(list_plugins)
     app.command("window-node", epilog=WINDOW_NODE_EXAMPLE)(window_node)

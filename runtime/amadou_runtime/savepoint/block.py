@@ -257,7 +257,7 @@ class GroupBuilder:
     :param groups: number of key groups
     :param components: the job's declared components by name. They convert key-group state if the intervals of the key
         groups have changed
-    :param lives: see `KeyGroup.lives`
+    :param lives: see `KeyGroup.lives`; `None` if the job is not known
     :param savepoint: the savepoint's directory, for errors
     :param by_key: `True` to convert all key-group state to per-key state
     """
@@ -266,7 +266,7 @@ class GroupBuilder:
         self,
         groups: int,
         components: Mapping[str, Component],
-        lives: Mapping[str, int],
+        lives: Mapping[str, int] | None,
         savepoint: str,
         *,
         by_key: bool,
@@ -338,9 +338,9 @@ class GroupBuilder:
 class _Building:
     """A key group while blocks are added to it."""
 
-    def __init__(self, lives: Mapping[str, int]) -> None:
+    def __init__(self, lives: Mapping[str, int] | None) -> None:
         self._group = KeyGroup(PackedGroup(None))
-        self._group.lives = dict(lives)
+        self._lives = lives
         self._held: dict[str, HeldColumns] = {}
 
     def add(self, block: Block) -> None:
@@ -363,6 +363,10 @@ class _Building:
             known += [each for each in structures if each not in known]
 
     def group(self) -> KeyGroup:
+        if self._lives is None:  # the group is called as soon as state expires
+            self._group.lives = {name: 1 for name, table in self._group.tables.items() if table.expires}
+        else:
+            self._group.lives = dict(self._lives)
         for source, held in self._held.items():
             packed = pack([pack(held.keys), pack(list(map(from_micros, held.times))), _packed_list(held.values)])
             self._group.held[source] = HeldEvents([HeldChunk(len(held.keys), min(held.times), packed)])

@@ -111,7 +111,7 @@ class Savepoint:
         groups: int,
         numbers: range,
         components: Mapping[str, Component],
-        lives: Mapping[str, int],
+        lives: Mapping[str, int] | None,
         *,
         by_key: bool = False,
     ) -> Iterator[tuple[int, KeyGroup]]:
@@ -120,7 +120,7 @@ class Savepoint:
         :param groups: the number of key groups, which can differ from the number in the manifest
         :param numbers: numbers of the groups to return
         :param components: the job's declared components by name
-        :param lives: see `KeyGroup.lives`
+        :param lives: see `KeyGroup.lives`; `None` if the job is not known
         :param by_key: `True` to convert all key-group state to per-key state
         """
         if not numbers:
@@ -130,9 +130,14 @@ class Savepoint:
         yield from builder.groups_of(self.blocks(first, last), numbers)
 
     def groups_for(
-        self, job: Job, groups: int, numbers: range, *, by_key: bool = False
+        self, job: Job | None, groups: int, numbers: range, *, by_key: bool = False
     ) -> Iterator[tuple[int, KeyGroup]]:
-        """Yield key groups for a job; see `groups`."""
+        """Yield key groups for a job; see `groups`.
+
+        :param job: the job; `None` if it is not known
+        """
+        if job is None:
+            return self.groups(groups, numbers, {}, None, by_key=by_key)
         components = {name: spec for name, spec in job.specs.items() if isinstance(spec, Component)}
         lives = {name: spec.ttl // MICROSECOND for name, spec in job.specs.items() if spec.ttl is not None}
         return self.groups(groups, numbers, components, lives, by_key=by_key)

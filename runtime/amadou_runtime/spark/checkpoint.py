@@ -17,6 +17,8 @@ from amadou_runtime.spark.key_range import range_count
 
 _FILE = "amadou.json"
 _FORMAT = 4
+RESCALE_MARK = "rescale.json"
+"""A file that exists while a checkpoint is rescaled."""
 
 
 @attrs.frozen
@@ -31,6 +33,8 @@ class CheckpointMetadata:
     :param specs: all structures that each state spec has had, by spec name; see `core.state_schema`
     :param streams: names of the Spark streams that earlier runs have read
     :param savepoint: id of the savepoint from which the checkpoint was made; `None` if there is none
+    :param batches_before: number of batches before the checkpoint was rescaled. It is added to Spark's batch numbers,
+        so that sinks never see a number twice
     """
 
     job: str
@@ -41,6 +45,7 @@ class CheckpointMetadata:
     specs: Known
     streams: list[str]
     savepoint: str | None = None
+    batches_before: int = 0
 
 
 def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMetadata:
@@ -60,6 +65,8 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
         if files.exists("loading.json"):
             why = "its start from a savepoint was interrupted. Run the job with the same --from again"
             raise CheckpointError(checkpoint, why)
+        if files.exists(RESCALE_MARK):
+            raise CheckpointError(checkpoint, f"rescaling it was interrupted. Run amadou rescale {checkpoint} again")
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
@@ -133,13 +140,14 @@ def _check(checkpoint: str, identity: CheckpointMetadata, job: Job, specs: dict[
     if identity.key_groups != job.key_groups:
         raise CheckpointError(
             checkpoint,
-            f"key_groups is {job.key_groups}, but was {identity.key_groups} in the first run. Change it back",
+            f"key_groups is {job.key_groups}, but was {identity.key_groups} in the first run. Change it back, or run "
+            f"amadou rescale {checkpoint} --key-groups {job.key_groups}",
         )
     if job.state not in ("auto", identity.state):
         raise CheckpointError(
             checkpoint,
             f"its state is on the store {identity.state!r}, but the job has state={job.state!r}. Set state to "
-            f"{identity.state!r} or 'auto', or use a new checkpoint directory",
+            f"{identity.state!r} or 'auto', or run amadou convert {checkpoint} --to {job.state}",
         )
     problem = state_problem(job, identity.specs, specs)
     if problem is not None:

@@ -41,6 +41,9 @@ class Files(Protocol):
     def remove(self, name: str) -> None:
         """Remove a file, or a directory with all files in it, if it exists."""
 
+    def move(self, name: str, to: str) -> None:
+        """Move a file or a directory within the checkpoint. The new name must not exist."""
+
 
 def checkpoint_files(spark: Any, checkpoint: str) -> Files:
     """Return access to a checkpoint's files.
@@ -106,6 +109,15 @@ class LocalFiles:
         path = self._directory / name
         self._try("written", lambda: shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True))
 
+    def move(self, name: str, to: str) -> None:
+        target = self._directory / to
+
+        def move() -> None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (self._directory / name).rename(target)
+
+        self._try("written", move)
+
     def _try(self, what: str, do: Callable[[], _Result]) -> _Result:
         try:
             return do()
@@ -168,6 +180,16 @@ class HadoopFiles:
 
     def remove(self, name: str) -> None:
         self._try("written", lambda: self._system.delete(self._located(name), True))
+
+    def move(self, name: str, to: str) -> None:
+        source, target = self._located(name), self._located(to)
+
+        def move() -> None:
+            self._system.mkdirs(target.getParent())
+            if not self._system.rename(source, target):
+                raise OSError(f"cannot rename {source} to {target}")
+
+        self._try("written", move)
 
     def _located(self, name: str) -> Any:
         return self._path(f"{self.checkpoint}/{name}")

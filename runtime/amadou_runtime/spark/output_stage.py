@@ -20,10 +20,12 @@ class OutputStage:
     """Passes outputs to the sinks' writers, and merges the other results of a task into one row for the driver.
 
     :param run: see `SinkBatch`
+    :param batches_before: see `CheckpointMetadata`
     """
 
     payload: Payload
     run: str
+    batches_before: int
 
     def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
@@ -31,7 +33,7 @@ class OutputStage:
 
         context = TaskContext.get()
         assert context is not None
-        number = BatchTime.of_task().number
+        number = BatchTime.of_task().number + self.batches_before
         part = f"{context.partitionId():05}"
         writers: dict[str, SinkWriter] = {}
         written: dict[str, int] = {}

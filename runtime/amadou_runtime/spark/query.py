@@ -188,7 +188,9 @@ def run_query(
     """Connect the stages and start the query."""
     running.payload = stage.payload
     rows = reduce(lambda left, right: left.unionByName(right), keyed).withWatermark("event_time", "0 seconds")
-    results = stateful_results(rows, stage, identity).mapInArrow(OutputStage(stage.payload, identity.run), RESULT)
+    results = stateful_results(rows, stage, identity).mapInArrow(
+        OutputStage(stage.payload, identity.run, identity.batches_before), RESULT
+    )
     writer = (
         results.writeStream.queryName(identity.job)
         .outputMode("update")

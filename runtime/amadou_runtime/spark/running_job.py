@@ -247,7 +247,7 @@ class RunningJob:
             return f"{type(error).__name__}: {error}"
         self._note(
             BatchReport(
-                number,
+                number + identity.batches_before,
                 self._counts(results.counts),
                 self._watermark(),
                 time.monotonic() - began,
@@ -293,7 +293,8 @@ class RunningJob:
         letters = self._clock.letters.then(self._job, results.callback_calls, results.failures)
         began = time.perf_counter()
         for port in self._job.sinks:
-            batch = SinkBatch(identity.run, self._job.name, port, number, port_codec(self._job, port))
+            codec = port_codec(self._job, port)
+            batch = SinkBatch(identity.run, self._job.name, port, number + identity.batches_before, codec)
             sink_of(self._job, port).commit(batch, [message for _, message in results.parts.get(port, [])])
         if self._before_first is not None:
             self._before_first()

@@ -11,7 +11,7 @@ Spark, which are key ranges here; the offline repartitioning does not change the
 import json
 import logging
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import attrs
@@ -39,7 +39,11 @@ _MARK: Final = "loading.json"
 _STREAM: Final = "amadou__loading"
 """Name of the stream of key ranges. No source's stream has this name."""
 _DIRECTORY: Final = "loading"
-_OWN: Final = ("commits", "offsets", "sources", "state", "replay", "memory", "metadata", CLOCK_DIRECTORY, _DIRECTORY)
+SPARK_FILES: Final = (
+    *("commits", "metadata", "offsets", "sources", "state"),
+    *("memory", "replay", CLOCK_DIRECTORY, _DIRECTORY),
+)
+"""The files and directories that loading a savepoint writes."""
 LOADING_CONF: Final = {"spark.sql.streaming.noDataMicroBatches.enabled": "false"}
 """Settings of the session that loads a savepoint: a second batch would not be part of loading."""
 _logger = logging.getLogger("amadou")
@@ -57,7 +61,7 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> 
         _logger.info("job %s: continues from %s, which was started from this savepoint", job.name, files.checkpoint)
         return
     check_fits(job, savepoint)
-    for name in _OWN:
+    for name in SPARK_FILES:
         files.remove(name)
     files.write(_MARK, json.dumps({"savepoint": savepoint.manifest.id}) + "\n")
     manifest = savepoint.manifest
@@ -74,15 +78,34 @@ def load_savepoint(spark: Any, files: Files, job: Job, savepoint: Savepoint) -> 
         manifest.id,
     )
     offsets = _offsets(files, job, savepoint)
-    ranges = _write_state(spark, files, job, savepoint, metadata)
-    files.write(f"{CLOCK_DIRECTORY}/0", written_clock({**manifest.clock, "partitions": []}, ranges))
+    payload = payload_for(job, groups=metadata.key_groups, ranges=metadata.key_ranges)
+    write_checkpoint(spark, files, savepoint, metadata, offsets, payload)
+    keep(files, metadata)
+    files.remove(_MARK)
+
+
+def write_checkpoint(
+    spark: Any,
+    files: Files,
+    savepoint: Savepoint,
+    metadata: CheckpointMetadata,
+    offsets: Mapping[str, Any],
+    payload: Payload | None,
+) -> None:
+    """Write the state and the progress of a savepoint to a checkpoint, as batch 0. The metadata is not written.
+
+    :param spark: a session with `LOADING_CONF`
+    :param metadata: the checkpoint's metadata
+    :param offsets: the offsets at which the job's sources continue, by stream
+    :param payload: the job; `None` if it is not known
+    """
+    ranges = _write_state(spark, files, savepoint, metadata, payload)
+    files.write(f"{CLOCK_DIRECTORY}/0", written_clock({**savepoint.manifest.clock, "partitions": []}, ranges))
     header = (files.read("offsets/0") or "").splitlines()[:2]
     lines = [f"{stream}:{json.dumps(offset)}" for stream, offset in offsets.items()]
     files.write("offsets/0", "\n".join([*header, *lines]))
     files.remove(f"sources/{_STREAM}")
     files.remove(_DIRECTORY)
-    keep(files, metadata)
-    files.remove(_MARK)
 
 
 def _is_made(files: Files, savepoint: Savepoint) -> bool:
@@ -94,7 +117,7 @@ def _is_made(files: Files, savepoint: Savepoint) -> bool:
         raise CheckpointError(
             files.checkpoint, "it exists already. Start from a savepoint with a new checkpoint directory"
         )
-    if files.read(_MARK) is None and any(files.exists(name) for name in _OWN):
+    if files.read(_MARK) is None and any(files.exists(name) for name in SPARK_FILES):
         raise CheckpointError(files.checkpoint, "the directory is not empty. Use a new directory")
     return False
 
@@ -120,12 +143,11 @@ def _offsets(files: Files, job: Job, savepoint: Savepoint) -> dict[str, Any]:
 
 
 def _write_state(
-    spark: Any, files: Files, job: Job, savepoint: Savepoint, metadata: CheckpointMetadata
+    spark: Any, files: Files, savepoint: Savepoint, metadata: CheckpointMetadata, payload: Payload | None
 ) -> dict[int, RangeStatus]:
     """Write the state as batch 0. Return the status of the key ranges by number."""
     numbers = range_numbers(metadata.key_ranges)
     files.write(f"{_DIRECTORY}/ranges.txt", "".join(f"{number}\n" for number in numbers))
-    payload = payload_for(job, groups=metadata.key_groups, ranges=metadata.key_ranges)
     rows = (
         spark.readStream.name(_STREAM)
         .text(f"{files.checkpoint}/{_DIRECTORY}")
@@ -135,7 +157,7 @@ def _write_state(
             "CAST('' AS BINARY) AS chunk",
         )
     ).withWatermark("event_time", "0 seconds")
-    stage = LoadingStage(payload, str(savepoint.directory.absolute()))
+    stage = LoadingStage(metadata, str(savepoint.directory.absolute()), payload)
     summary = Summary()
 
     def collect(frame: Any, _: int) -> None:
@@ -146,7 +168,7 @@ def _write_state(
 
     query = (
         stateful_results(rows, stage, metadata)
-        .writeStream.queryName(f"{job.name}: savepoint")
+        .writeStream.queryName(f"{metadata.job}: savepoint")
         .outputMode("update")
         .option("checkpointLocation", files.checkpoint)
         .trigger(availableNow=True)
@@ -167,10 +189,12 @@ class LoadingStage:
     """Stores the state of a key range from a savepoint; see `StatefulStage`.
 
     :param savepoint: the savepoint's directory
+    :param payload: the job; `None` if it is not known
     """
 
-    payload: Payload
+    metadata: CheckpointMetadata
     savepoint: str
+    payload: Payload | None
 
     def results(self, number: int, frames: Iterable[Any], state: RangeState) -> Any:
         """Store the state, and return a data frame with the packed `Summary`."""
@@ -180,11 +204,11 @@ class LoadingStage:
             pass
         summary = Summary()
         try:
-            job = self.payload.load().job
-            groups, ranges = self.payload.groups, self.payload.ranges
+            job = None if self.payload is None else self.payload.load().job
+            groups, ranges = self.metadata.key_groups, self.metadata.key_ranges
             numbers = range_groups(range_numbers(ranges).index(number), groups, ranges)
             found = Savepoint(self.savepoint).groups_for(job, groups, numbers)
-            summary.add_stored(number, state.fill(found, self.payload.run))
+            summary.add_stored(number, state.fill(found, self.metadata.run))
         except AmadouError as error:
             summary = Summary(error=error_fields(error))
         return pd.DataFrame({"result": [summary.pack()]})

@@ -1,0 +1,231 @@
+"""Changes the number of key groups or partitions, or the store, of a checkpoint.
+
+The checkpoint is written anew from a savepoint, which stays. Batch numbers continue, and a batch that was planned but
+not completed is planned again with the same input. So outputs are exactly-once, even if the last run was killed.
+
+A file marks the checkpoint while it is rescaled. If rescaling is interrupted, the next call continues.
+"""
+
+import json
+import shutil
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from amadou import Job
+from amadou.errors import AmadouError, CheckpointError, SavepointError
+from amadou_runtime.core.state_schema import described, state_problem
+from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.spark.checkpoint import (
+    RESCALE_MARK,
+    CheckpointMetadata,
+    keep,
+    last_batch,
+    read_metadata,
+)
+from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit, planned_offsets
+from amadou_runtime.spark.files import Files, checkpoint_files
+from amadou_runtime.spark.key_range import range_count
+from amadou_runtime.spark.lease import Lease
+from amadou_runtime.spark.payload import payload_for
+from amadou_runtime.spark.savepoints.loading import LOADING_CONF, write_checkpoint
+from amadou_runtime.spark.savepoints.writing import write_savepoint
+from amadou_runtime.spark.session import own_session, partitions_of
+
+_ASIDE: Final = "before-rescale"
+_MOVED: Final = ("amadou.json", "commits", "offsets", "state", "metadata", CLOCK_DIRECTORY)
+"""The files and directories that are written anew, the metadata first."""
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+
+
+@attrs.frozen
+class Rescaled:
+    """A rescaled checkpoint.
+
+    :param before: the metadata before
+    :param after: the metadata now
+    :param partitions: number of shuffle partitions
+    :param savepoint: the directory of the savepoint from which the checkpoint was written
+    """
+
+    before: CheckpointMetadata
+    after: CheckpointMetadata
+    partitions: int
+    savepoint: Path
+
+
+@attrs.frozen
+class _Plan:
+    """What a checkpoint becomes, and what cannot be found out any more once it has begun.
+
+    :param planned: the offsets of the batch that was planned but not completed, by stream; `None` if there is none
+    :param began: the text of this batch's clock file, if there is one
+    :param offsets: the offsets after the last completed batch, by stream
+    """
+
+    before: dict[str, Any]
+    key_groups: int
+    store: str
+    partitions: int
+    batch: int
+    savepoint: str
+    offsets: dict[str, str]
+    planned: dict[str, str] | None
+    began: str | None
+
+
+def rescale(
+    spark: Any,
+    checkpoint: str,
+    *,
+    key_groups: int | None = None,
+    partitions: int | None = None,
+    store: str | None = None,
+    savepoint: Path | None = None,
+    job: Job | None = None,
+) -> Rescaled:
+    """Change a checkpoint that no run uses. Afterwards, the job continues from it as if nothing had happened.
+
+    :param spark: the `SparkSession`
+    :param checkpoint: the checkpoint, as an absolute path or a URI
+    :param key_groups: the new number of key groups; by default, the current number
+    :param partitions: the new number of shuffle partitions; by default, the number of cores that Spark has
+    :param store: the new store, `groups` or `log`; by default, the current store
+    :param savepoint: a new directory for the savepoint that is taken before; by default, in the checkpoint
+    :param job: the job; needed only if its windows store state for whole key groups, and key_groups changes
+    :raises CheckpointError: a run uses the checkpoint, no batch has been completed, or the checkpoint cannot be read or
+        written; then it is unchanged
+    :raises SavepointError: the savepoint cannot be written
+    """
+    files = checkpoint_files(spark, checkpoint)
+    with Lease(files) as lease:
+        try:
+            plan = _begun(files)
+            if plan is None:
+                plan = _plan(spark, files, key_groups, partitions, store, savepoint)
+                files.write(RESCALE_MARK, json.dumps(attrs.asdict(plan), indent=2))
+            return _carry_out(spark, files, plan, job)
+        finally:
+            lease.end()
+
+
+def _begun(files: Files) -> _Plan | None:
+    """Return the plan of an interrupted call; `None` if there is none."""
+    text = files.read(RESCALE_MARK)
+    return None if text is None else _Plan(**json.loads(text))
+
+
+def _plan(
+    spark: Any,
+    files: Files,
+    key_groups: int | None,
+    partitions: int | None,
+    store: str | None,
+    savepoint: Path | None,
+) -> _Plan:
+    metadata = read_metadata(files)
+    batch = last_commit(files)
+    if batch is None:
+        raise CheckpointError(files.checkpoint, "no batch has been completed. Use a new checkpoint directory instead")
+    groups = metadata.key_groups if key_groups is None else key_groups
+    if partitions is None:
+        partitions = partitions_of(own_session(spark, groups, files.checkpoint, {}))
+    if savepoint is None:
+        savepoint = _default_savepoint(files)
+    write_savepoint(spark, files.checkpoint, savepoint)
+    Savepoint(savepoint).verify()
+    last = last_batch(files)
+    planned = None if last is None or last <= batch else planned_offsets(files, last)
+    return _Plan(
+        attrs.asdict(metadata),
+        groups,
+        store or metadata.state,
+        partitions,
+        batch,
+        str(savepoint.absolute()),
+        planned_offsets(files, batch),
+        planned,
+        None if planned is None else files.read(f"{CLOCK_DIRECTORY}/{last}-began"),
+    )
+
+
+def _default_savepoint(files: Files) -> Path:
+    if "://" in files.checkpoint:
+        raise CheckpointError(files.checkpoint, "it is not local: name a directory for the savepoint (--savepoint DIR)")
+    name = f"before-rescale-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    directory = Path(files.checkpoint.removeprefix("file:")) / "savepoints"
+    return next(path for path in (directory / f"{name}{end}" for end in _ends()) if not path.exists())
+
+
+def _ends() -> Iterator[str]:
+    yield ""
+    yield from (f"-{number}" for number in count(2))
+
+
+def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescaled:
+    for name in _MOVED:
+        if files.exists(name) and not files.exists(f"{_ASIDE}/{name}"):
+            files.move(name, f"{_ASIDE}/{name}")
+    for name in _MOVED:  # left by an interrupted call
+        files.remove(name)
+    before = CheckpointMetadata(**plan.before)
+    conf = {**LOADING_CONF, _PARTITIONS: str(plan.partitions)}
+    own = own_session(spark, plan.key_groups, files.checkpoint, conf)
+    after = attrs.evolve(
+        before,
+        key_groups=plan.key_groups,
+        key_ranges=range_count(plan.store, plan.key_groups, plan.partitions),
+        state=plan.store,
+        batches_before=before.batches_before + plan.batch,
+    )
+    savepoint = Savepoint(plan.savepoint)
+    payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
+    try:
+        if job is not None:
+            _check_job(job, after)
+        offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items() if offset != "-"}
+        write_checkpoint(own, files, savepoint, after, offsets, payload)
+        _plan_again(files, plan)
+    except AmadouError:
+        _undo(files)
+        shutil.rmtree(plan.savepoint, ignore_errors=True)
+        raise
+    keep(files, after)
+    files.remove(RESCALE_MARK)
+    files.remove(_ASIDE)
+    return Rescaled(before, after, plan.partitions, Path(plan.savepoint))
+
+
+def _check_job(job: Job, metadata: CheckpointMetadata) -> None:
+    problem = state_problem(job, metadata.specs, described(job))
+    if job.name != metadata.job:
+        problem = f"it belongs to the job {metadata.job!r}, not to {job.name!r}"
+    if problem is not None:
+        raise SavepointError("of the checkpoint", problem)
+
+
+def _plan_again(files: Files, plan: _Plan) -> None:
+    """Plan the batch again that was planned but not completed."""
+    if plan.planned is None:
+        return
+    version, header, *_ = (files.read("offsets/0") or "").splitlines()
+    reached = json.loads((files.read("commits/0") or "").splitlines()[1])["nextBatchWatermarkMs"]
+    metadata = json.loads(header) | {"batchWatermarkMs": reached}
+    lines = [f"{stream}:{offset}" for stream, offset in plan.planned.items()]
+    if plan.began is not None:
+        files.write(f"{CLOCK_DIRECTORY}/1-began", plan.began)
+    files.write("offsets/1", "\n".join([version, json.dumps(metadata), *lines]))
+
+
+def _undo(files: Files) -> None:
+    """Put the old files back."""
+    for name in reversed(_MOVED):
+        if files.exists(f"{_ASIDE}/{name}"):
+            files.remove(name)
+            files.move(f"{_ASIDE}/{name}", name)
+    files.remove(_ASIDE)
+    files.remove(RESCALE_MARK)

@@ -1,0 +1,157 @@
+"""Checkpoints that are rescaled in place: after kills, interrupted, and with mistakes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.spark.moving import job_of, record_of
+from tests.spark.test_savepoint_commands import Place, amadou, totals, until
+
+from amadou.errors import AmadouError, CheckpointError, RunError
+from amadou_runtime import run, start
+from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.spark.clock import RunClock
+from amadou_runtime.spark.savepoints import rescaling
+from amadou_runtime.spark.savepoints.rescaling import rescale
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def place(tmp_path: Path, spark: Any) -> Place:
+    made = Place(tmp_path)
+    made.add(*(f"k{number}" for number in range(20)))
+    made.run("state")
+    return made
+
+
+def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> None:
+    done = rescale(spark, place.path("state"), partitions=3, store="log")
+    assert (done.before.state, done.after.state, done.after.key_groups) == ("groups", "log", 4)
+    assert done.after.run == done.before.run
+    place.add("k1", second=1)
+    place.run("state")
+    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+    names = sorted(path.name for path in place.directory.glob("out/*"))
+    assert len(names) == len(set(names))
+    assert len({name.split("-")[1] for name in names}) == 1  # the id of the checkpoint
+    place.run("other", from_savepoint=str(done.savepoint))
+    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2], ["k1", 2]]
+    assert not (Path(place.path("state")) / "before-rescale").exists()
+    twice = rescale(spark, place.path("state"), key_groups=7, partitions=1)
+    assert twice.after.batches_before > done.after.batches_before > 0
+    with pytest.raises(CheckpointError, match=r"key_groups is 4, but was 7 .* or run amadou rescale .* --key-groups 4"):
+        place.run("state")
+    with pytest.raises(CheckpointError, match=r"or run amadou convert .*state --to groups"):
+        run(
+            job_of("everything", {"a": f"{place.input}/"}, place.path("out"), key_groups=7, state="groups"),
+            checkpoint=place.path("state"),
+            trigger="available-now",
+        )
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_batch_that_was_not_completed_is_processed_once(
+    committed: bool, place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.add(*(f"k{number}" for number in range(10)), second=1)
+    original = RunClock.end if committed else RunClock.begin
+
+    def dying(*_: Any) -> None:
+        raise RunError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunClock, "end" if committed else "begin", dying)
+        with pytest.raises(RunError, match="killed"):
+            place.run("state")
+    assert original is getattr(RunClock, "end" if committed else "begin")
+    visible = len(totals(place))
+    assert visible == (30 if committed else 20)
+    place.add("k0", second=2)
+    rescale(spark, place.path("state"), partitions=1 if committed else 3)
+    place.run("state")
+    assert totals(place) == sorted(
+        [[f"k{number}", total] for number in range(20) for total in (1, 2) if total == 1 or number < 10] + [["k0", 3]],
+        key=str,
+    )
+
+
+@pytest.mark.parametrize("step", ["write_checkpoint", "_plan_again", "keep"])
+def test_an_interrupted_call_is_continued(step: str, place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = getattr(rescaling, step)
+
+    def interrupted(*given: Any) -> None:
+        original(*given)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescaling, step, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            rescale(spark, place.path("state"), partitions=3, store="log")
+    if step != "keep":
+        with pytest.raises(CheckpointError, match=r"rescaling it was interrupted\. Run amadou rescale .*state again"):
+            place.run("state")
+    done = rescale(spark, place.path("state"))
+    assert (done.partitions, done.after.state) == (3, "log")
+    place.add("k1", second=1)
+    place.run("state")
+    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+
+
+def test_a_failed_call_leaves_the_checkpoint_as_it_was(
+    place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: Any) -> None:
+        raise CheckpointError("dir", "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(rescaling, "write_checkpoint", failing)
+        with pytest.raises(CheckpointError, match="the disk is full"):
+            rescale(spark, place.path("state"), partitions=3)
+    assert not (Path(place.path("state")) / "rescale.json").exists()
+    assert list((Path(place.path("state")) / "savepoints").iterdir()) == []
+    place.add("k1", second=1)
+    place.run("state")
+    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+
+
+def test_windows_that_are_stored_for_key_groups_need_the_job(tmp_path: Path, spark: Any) -> None:
+    (tmp_path / "in").mkdir()
+    lines = (json.dumps(record_of(f"k{number}", number % 3, 1)) for number in range(40))
+    (tmp_path / "in" / "1.jsonl").write_text("\n".join(lines))
+    inputs, out = {"a": f"{tmp_path}/in/"}, str(tmp_path / "out")
+    run(job_of("windows", inputs, out, key_groups=2), checkpoint=str(tmp_path / "state"), trigger="available-now")
+    with pytest.raises(AmadouError, match="the job no longer declares 'window', whose state is stored for whole key"):
+        rescale(spark, str(tmp_path / "state"), key_groups=5)
+    rescale(spark, str(tmp_path / "state"), partitions=1)
+    new = job_of("windows", inputs, out, key_groups=5)
+    rescale(spark, str(tmp_path / "state"), key_groups=5, job=new)
+    (tmp_path / "in" / "2.jsonl").write_text(json.dumps(record_of("k1", 60, 1)))
+    run(new, checkpoint=str(tmp_path / "state"), trigger="available-now")
+    found = [line for path in (tmp_path / "out").iterdir() for line in path.read_text().splitlines()]
+    assert len(found) == 40
+
+
+def test_a_checkpoint_in_use_or_without_batches_is_not_rescaled(place: Place, spark: Any) -> None:
+    running = start(place.job(), spark, checkpoint=place.path("state"), trigger="0 seconds")
+    try:
+        with pytest.raises(CheckpointError, match="it is used by a run"):
+            rescale(spark, place.path("state"))
+        until(lambda: running.query.isActive)
+    finally:
+        running.stop()
+    with pytest.raises(CheckpointError, match="this directory does not contain a run's checkpoint"):
+        rescale(spark, place.path("missing"))
+    start(place.job(), spark, checkpoint=place.path("new"), trigger="1 hour").stop()
+
+
+def test_the_commands_say_what_they_did(place: Place) -> None:
+    done = amadou("convert", "state", "--to", "log", cwd=place.directory)
+    assert done.returncode == 0, done.stderr
+    assert "store log\nBefore: 4 key groups in 4 key ranges, store groups\n" in done.stdout
+    assert "To return: amadou run JOB --from" in done.stdout
+    done = amadou("rescale", "state", "--key-groups", "9", "--partitions", "1", cwd=place.directory)
+    assert done.returncode == 0, done.stderr
+    assert "9 key groups in 2 key ranges, 1 partitions" in done.stdout
+    Savepoint(next((Path(place.path("state")) / "savepoints").iterdir())).verify()
