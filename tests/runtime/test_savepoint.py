@@ -71,7 +71,7 @@ def contents(groups: list[tuple[int, KeyGroup]]) -> dict[Any, Any]:
 
 def test_the_manifest_says_what_a_savepoint_contains(savepoint: Savepoint) -> None:
     manifest = savepoint.manifest
-    assert (manifest.job, manifest.engine, manifest.batch) == ("conformance", "embedded", 1)
+    assert (manifest.job, manifest.engine, manifest.batch) == ("conformance", "test run", 1)
     assert (manifest.keys, manifest.timers, manifest.held) == (len(KEYS), len(KEYS), {})
     assert manifest.watermark == "2025-01-01T00:00:29+00:00"
     counts = manifest.specs["counts"]
@@ -231,6 +231,9 @@ def test_a_job_starts_only_from_its_own_savepoints(savepoint: Savepoint) -> None
         TestRun(other, savepoint=savepoint.directory)
     with pytest.raises(SavepointError, match="counts was ValueSpec int and is now ValueSpec str"):
         TestRun(job(Renamed()), savepoint=savepoint.directory)
+    reader = Job("conformance", Reads(), {"events": MemorySource()}, {"out": JsonLinesSink("out")})
+    with pytest.raises(SavepointError, match="it was written by a test run, which does not read sources"):
+        run(reader, engine="embedded", from_savepoint=str(savepoint.directory))
     with pytest.raises(ValueError, match="snapshot and savepoint are mutually exclusive"):
         TestRun(job(Counter()), savepoint=savepoint.directory, snapshot=b"")
 

@@ -131,7 +131,7 @@ class Moved:
     @property
     def has_checkpoint(self) -> bool:
         """`True` if the job has run on Spark since the last move."""
-        return self._engine == "spark" and (self._checkpoint / "commits").exists()
+        return self._engine == "spark" and any((self._checkpoint / "commits").glob("[0-9]*"))
 
     def forget(self, numbers: range) -> None:
         """Remove the input of some steps, which are repeated."""

@@ -12,9 +12,12 @@ from amadou_runtime._run import replay
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
+from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
+from amadou_runtime.command.reproduce_key import check_output, reproduce_key, write_output
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.savepoint_command import SAVEPOINT_EXAMPLES, savepoint
+from amadou_runtime.command.state_command import state_app
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
 
@@ -66,29 +69,39 @@ def reproduce(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The test file to write. Default: test_JOB_dead_letters.py.")
     ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Use the state of this key instead of dead letters. The arguments are then a checkpoint or savepoint, "
+            "and the job.",
+        ),
+    ] = None,
     line: Annotated[
         int | None, typer.Option(metavar="N", help="Use only the dead letter on line N. Requires a single file.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the test file if it exists.")] = False,
     param: ParamOption = None,
 ) -> None:
-    """Write a pytest file that replays dead letters. The tests fail with the same errors until you fix the handler."""
+    """Write a pytest file that replays dead letters, or one that begins with the state of a key (--key).
+
+    Tests that replay dead letters fail with the same errors until you fix the handler.
+    """
     from amadou_runtime.core.dead_letter_files import read_letters
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 
     params = pairs(param, "-p")
+    if key is not None:
+        reproduce_key(key, list(map(str, letters)), output, params, force=force)
+        return
     with errors_as_messages():
         found = read_letters(letters, line, lambda fields: load_named(job, fields))
         cases = cases_of(found)
         name = re.sub(r"\W+", "_", found[0].fields["job"])
         file = output or Path(f"test_{name}_dead_letters.py")
-        if file.exists() and not force:
-            raise typer.BadParameter(f"{file} exists: use --force to replace it, or a new file", param_hint="--output")
+        check_output(file, force=force)
         text = tests_of(cases, job or find_job(found[0].fields), params, file, " ".join(map(str, letters)))
-        try:
-            file.write_text(text)
-        except OSError as error:
-            raise typer.BadParameter(f"{file} cannot be written: {error.strerror}", param_hint="--output") from error
+        write_output(file, text)
     print(f"{file}: {len(cases)} test{'s' if len(cases) > 1 else ''}; run the file with: pytest {file}")
 
 
@@ -149,5 +162,7 @@ def amadou_register_commands(app: typer.Typer) -> None:
     app.command("savepoint", epilog=SAVEPOINT_EXAMPLES)(savepoint)
     app.command("rescale", epilog="Example: amadou rescale state/ --partitions 8")(rescale_checkpoint)
     app.command("convert", epilog="Example: amadou convert state/ --to log")(convert_checkpoint)
+    app.command("rehearse", epilog=REHEARSE_EXAMPLES)(rehearse_job)
+    app.add_typer(state_app, name="state")
     app.command("plugins")(list_plugins)
     app.command("window-node", epilog=WINDOW_NODE_EXAMPLE)(window_node)

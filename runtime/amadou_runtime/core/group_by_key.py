@@ -156,6 +156,10 @@ class GroupByKey:
     def load_all(self, group: KeyGroup) -> None:
         self._load(group, (), self._key_ids())
 
+    def load_keys(self, group: KeyGroup, keys: Collection[Key]) -> None:
+        """Load the state and timers of keys, to look at them."""
+        self._load(group, keys, ())
+
     def _key_ids(self) -> list[bytes]:
         """Return the ids of the entries of all keys."""
         at = self._start

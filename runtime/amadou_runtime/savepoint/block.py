@@ -128,6 +128,20 @@ def _append(columns: tuple[list[Any], ...], *row: Any) -> None:
         column.append(cell)
 
 
+def block_of_key(group: KeyGroup, key: Key) -> list[Block]:
+    """Return blocks with the state of one key of a key group, and with key-group state, which may contain the key.
+
+    :param group: the group, in which the key is loaded
+    """
+    position = key_position(key)
+    whole = Block(position, position, 0, {**group.tables, **group.kept}, _timer_columns(group), _held_columns(group))
+    found = [part for part in (whole.of_key(key),) if part is not None]
+    states = {name: state for name, state in {**group.group_states, **group.kept_states}.items() if state.value}
+    if states:
+        found.append(Block(position, position, 0, group_states=states, structures=group.structures))
+    return found
+
+
 def blocks_of(group: KeyGroup, first: int, last: int) -> Iterator[Block]:
     """Yield the state of a completely loaded key group as blocks, ordered by position. In-memory state is left out.
 
@@ -299,7 +313,7 @@ class GroupBuilder:
         first, last = self._number(block.first), self._number(block.last)
         is_same = (block.first, block.last) == group_interval(first, self._groups)
         if block.group_states and (self._by_key or not is_same):
-            block = self._by_subject(block)
+            block = by_subject(block, self._components, self._savepoint)
         if first == last:
             if first in numbers:
                 self._building(first).add(block)
@@ -316,23 +330,26 @@ class GroupBuilder:
             self._open[number] = _Building(self._lives)
         return self._open[number]
 
-    def _by_subject(self, block: Block) -> Block:
-        """Convert key-group state to per-key state.
 
-        :raises SavepointError: the job does not declare the component, which alone can read the state
-        """
-        group = KeyGroup(PackedGroup(None))
-        group.structures, group.group_states = block.structures, dict(block.group_states)
-        for name in block.group_states:
-            component = self._components.get(name)
-            if component is None:
-                raise SavepointError(
-                    self._savepoint,
-                    f"the job no longer declares {name!r}, whose state is stored for whole key groups: start on Spark "
-                    "with the same key_groups, or declare it until the job has run from this savepoint once",
-                )
-            group.by_subject(component)
-        return Block(block.first, block.last, block.keys, group.tables, structures=group.structures)
+def by_subject(block: Block, components: Mapping[str, Component], savepoint: str) -> Block:
+    """Return a block with key-group state, converted to per-key state.
+
+    :param components: the job's declared components by name
+    :param savepoint: the savepoint's directory, for the error
+    :raises SavepointError: the job does not declare the component, which alone can read the state
+    """
+    group = KeyGroup(PackedGroup(None))
+    group.structures, group.group_states = block.structures, dict(block.group_states)
+    for name in block.group_states:
+        component = components.get(name)
+        if component is None:
+            raise SavepointError(
+                savepoint,
+                f"the job no longer declares {name!r}, whose state is stored for whole key groups: start on Spark "
+                "with the same key_groups, or declare it until the job has run from this savepoint once",
+            )
+        group.by_subject(component)
+    return Block(block.first, block.last, block.keys, group.tables, structures=group.structures)
 
 
 class _Building:

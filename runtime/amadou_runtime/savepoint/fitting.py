@@ -7,7 +7,7 @@ from amadou import Job
 from amadou.errors import SavepointError
 from amadou_runtime.core.returned_sources import check_returned
 from amadou_runtime.core.state_schema import described, state_problem
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.savepoint import TEST_RUN, Savepoint
 
 
 def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) -> None:
@@ -27,6 +27,10 @@ def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) 
     check_returned(f"from the savepoint {where}", job.sources, manifest.ever_read, manifest.sources.keys())
     for name in job.sources if needs_positions else ():
         if name in manifest.sources and not _has_position(manifest.sources[name]):
+            if manifest.engine == TEST_RUN:
+                raise SavepointError(
+                    where, "it was written by a test run, which does not read sources. Use another one"
+                )
             raise SavepointError(
                 where,
                 f"it does not contain how far the source {name!r} has been read, because {name!r} did not know its "

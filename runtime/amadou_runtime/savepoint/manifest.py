@@ -49,7 +49,7 @@ class Manifest:
     :param id: identifies the savepoint
     :param created: time of creation, in ISO format
     :param amadou: version of amadou
-    :param engine: the engine on which the job ran
+    :param engine: the engine on which the job ran: `spark`, `embedded` or `test run`
     :param spark: version of Spark; `None` for the embedded engine
     :param job: the job's name
     :param run: id of the checkpoint; see `SinkBatch.run`

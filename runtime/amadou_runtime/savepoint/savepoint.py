@@ -21,10 +21,12 @@ from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.core.watermark import Watermark
-from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of
+from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
 
+TEST_RUN: Final = "test run"
+"""The engine of savepoints that test runs write; see `Manifest.engine`."""
 _STATE: Final = "state"
 _PARTIAL: Final = ".partial-"
 
@@ -46,6 +48,26 @@ class Savepoint:
                 self._fail(f"the file {name} is missing")
             if size != expected:
                 self._fail(f"the file {name} has {size:,} bytes instead of {expected:,}")
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.manifest.job
+
+    @property
+    def batch(self) -> int | None:
+        """Number of the last batch; `None` if there is none."""
+        return self.manifest.batch
+
+    @property
+    def structures(self) -> Known:
+        """All structures that each declared spec has had."""
+        return self.manifest.structures
+
+    @property
+    def clock(self) -> Mapping[str, Any]:
+        """The state of the job's clock; see `Manifest.clock`."""
+        return self.manifest.clock
 
     def _files(self) -> Iterator[tuple[str, int, str]]:
         """Yield the name, the size and the hash of each file."""
@@ -106,6 +128,12 @@ class Savepoint:
                 found.append(part)
         return found
 
+    def group_of_keys(self, job: Job, keys: Iterable[Key]) -> Iterator[tuple[int, KeyGroup]]:
+        """Yield a key group with some keys only; nothing if they have no state."""
+        found = [part for key in dict.fromkeys(keys) for part in blocks_for(job, key, self.find(key))]
+        builder = GroupBuilder(1, components_of(job), lives_of(job), str(self.directory), by_key=True)
+        return builder.groups_of(sorted(found, key=lambda block: block.first), range(1))
+
     def groups(
         self,
         groups: int,
@@ -138,9 +166,27 @@ class Savepoint:
         """
         if job is None:
             return self.groups(groups, numbers, {}, None, by_key=by_key)
-        components = {name: spec for name, spec in job.specs.items() if isinstance(spec, Component)}
-        lives = {name: spec.ttl // MICROSECOND for name, spec in job.specs.items() if spec.ttl is not None}
-        return self.groups(groups, numbers, components, lives, by_key=by_key)
+        return self.groups(groups, numbers, components_of(job), lives_of(job), by_key=by_key)
+
+
+def blocks_for(job: Job, key: Key, blocks: Iterable[Block]) -> list[Block]:
+    """Return blocks reduced to a key, with key-group state converted to per-key state.
+
+    :param job: a job that declares the components with key-group state
+    """
+    components = components_of(job)
+    by_key = (by_subject(block, components, job.name).of_key(key) if block.group_states else block for block in blocks)
+    return [block for block in by_key if block is not None]
+
+
+def components_of(job: Job) -> dict[str, Component]:
+    """Return a job's declared components by name."""
+    return {name: spec for name, spec in job.specs.items() if isinstance(spec, Component)}
+
+
+def lives_of(job: Job) -> dict[str, int]:
+    """Return the time to live of a job's specs by name; see `KeyGroup.lives`."""
+    return {name: spec.ttl // MICROSECOND for name, spec in job.specs.items() if spec.ttl is not None}
 
 
 @attrs.define

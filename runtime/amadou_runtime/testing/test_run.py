@@ -25,6 +25,7 @@ from amadou_runtime.core.state_schema import Known, described, state_problem, wi
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.savepoint.fitting import check_fits
 from amadou_runtime.savepoint.savepoint import (
+    TEST_RUN,
     SavedProgress,
     Savepoint,
     clock_fields,
@@ -91,7 +92,8 @@ class TestRun:
         the current time if there is no snapshot
     :param snapshot: result of another test run's `snapshot`, to continue from. That test run may have used an older
         release of the handler
-    :param savepoint: directory of a savepoint to continue from, for example of a job in production. Its state must fit
+    :param savepoint: directory of a savepoint to continue from, for example of a job in production
+    :param keys: the keys whose state is loaded from the savepoint; by default, all of its state, which must then fit
         into memory
     :raises ParamError: a parameter has no value
     :raises CheckpointError: the job cannot resume from the snapshot; the same rules apply as for checkpoints
@@ -111,6 +113,7 @@ class TestRun:
         processing_time: datetime | None = None,
         snapshot: bytes | None = None,
         savepoint: str | Path | None = None,
+        keys: Iterable[Key] | None = None,
     ) -> None:
         if engine not in (None, *ENGINES):
             raise ValueError(f'the engine must be "embedded", "spark" or "both", not {engine!r}')
@@ -150,7 +153,7 @@ class TestRun:
         if snapshot is not None:
             self._resume(snapshot)
         if savepoint is not None:
-            self._start_from(Savepoint(savepoint))
+            self._start_from(Savepoint(savepoint), keys)
         if processing_time is not None:
             self._now = to_micros(processing_time)
         self._run = f"{uuid.uuid4().hex}/0"
@@ -350,7 +353,7 @@ class TestRun:
         write_savepoint(
             KeyGroup(PackedGroup(state)),
             SavedProgress(
-                engine=self.engine,
+                engine=TEST_RUN,
                 job=self._job.name,
                 run=f"test-{self._number}",
                 batch=self._batches - 1,
@@ -440,10 +443,14 @@ class TestRun:
         self._current, self._stored = self._known, known
         self._placed = self._state
 
-    def _start_from(self, savepoint: Savepoint) -> None:
+    def _start_from(self, savepoint: Savepoint, keys: Iterable[Key] | None) -> None:
         check_fits(self._job, savepoint, needs_positions=False)
         manifest = savepoint.manifest
-        for _, group in savepoint.groups_for(self._job, 1, range(1), by_key=True):
+        if keys is None:
+            groups = savepoint.groups_for(self._job, 1, range(1), by_key=True)
+        else:
+            groups = savepoint.group_of_keys(self._job, keys)
+        for _, group in groups:
             self._state = packed_group(group)
         self._watermark.load(manifest.clock["watermark"])
         self._now = manifest.clock["watermark"]["looked"] or self._now

@@ -32,6 +32,19 @@ def stored_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, batch
     return reader.load().selectExpr(*_COLUMNS[metadata.state].split(", "))
 
 
+def changed_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, first: int, last: int) -> Any:
+    """Return a data frame with the rows of `stored_rows` that some batches have changed, and the number of the batch. A
+    removed row has no content.
+
+    :param first: number of the first batch
+    """
+    reader = spark.read.format("statestore").option("path", checkpoint).option("readChangeFeed", "true")
+    reader = reader.option("changeStartBatchId", first).option("changeEndBatchId", last)
+    if metadata.state == "log":
+        reader = reader.option("stateVarName", "log")
+    return reader.load().selectExpr("batch_id AS batch", *_COLUMNS[metadata.state].split(", "))
+
+
 def stored_ranges(store: str, batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[tuple[int, KeyGroup]]]]:
     """Yield the number of each key range, and its completely loaded key groups by number.
 

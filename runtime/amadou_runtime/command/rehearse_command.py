@@ -1,0 +1,206 @@
+"""The command that tries new code on the state in a savepoint: `amadou rehearse`."""
+
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amadou.errors import LoadError
+from amadou_runtime.command.load_job import load_job
+from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
+from amadou_runtime.savepoint.savepoint import Savepoint
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from amadou_runtime.testing.rehearsal import Difference, Rehearsal, SpecResult
+
+REHEARSE_EXAMPLES = """Examples:
+
+amadou rehearse savepoints/today views.py
+
+amadou rehearse savepoints/today views.py --records sample.jsonl --old-git main"""
+_CONTEXT = 1
+
+
+def rehearse_job(
+    savepoint: Annotated[str, typer.Argument(metavar="SAVEPOINT", help="A savepoint of the job.", show_default=False)],
+    target: TargetArgument,
+    records: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also process these records, one in each line, with the old and the new code, and compare the "
+            "outputs. Only the state of their keys is used.",
+        ),
+    ] = None,
+    old: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="The old code, in another directory: FILE:name.")
+    ] = None,
+    old_git: Annotated[
+        str | None,
+        typer.Option(metavar="REV", help="The old code is this revision of the new code's Git repository."),
+    ] = None,
+    source: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The source of the records, if the job has several.")
+    ] = None,
+    param: ParamOption = None,
+) -> None:
+    """Try new code on a job's state before you deploy it: decode every entry, run migrations, and check timers.
+
+    This command needs neither Spark nor Java. The exit status is 1 if the new code cannot continue from the savepoint.
+    """
+    from rich.console import Console
+
+    from amadou_runtime.testing.rehearsal import rehearse
+
+    params = pairs(param, "-p")
+    if records is None and (old or old_git):
+        raise typer.BadParameter("--old and --old-git need --records")
+    if records is not None and bool(old) == bool(old_git):
+        raise typer.BadParameter("--records needs the old code: use either --old or --old-git")
+    if records is not None and not records.is_file():
+        raise typer.BadParameter(f"{records} is not a file", param_hint="--records")
+    console = Console(markup=False, highlight=False, soft_wrap=True)
+    with errors_as_messages():
+        opened = Savepoint(savepoint)
+        job = load_job(target).with_params(params, connectors=False)
+        if source is not None and source not in job.sources:
+            raise typer.BadParameter(f"the job has no source {source!r}", param_hint="--source")
+        if records is not None and source is None and len(job.sources) > 1:
+            raise typer.BadParameter(f"name the source: {', '.join(job.sources)}", param_hint="--source")
+        with _progress(f"reading {savepoint}", opened.manifest.keys) as advance:
+            result = rehearse(opened, job, advance)
+        _show(result, opened, target, console)
+        is_different = False
+        if records is not None:
+            is_different = _compare(target, old, old_git, opened.directory, records, source, params, console)
+    if result.has_failed:
+        raise typer.Exit(1)
+    if records is not None and not is_different:
+        console.print("The outputs are the same.")
+
+
+@contextmanager
+def _progress(label: str, total: int) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task(label, total=total)
+        yield lambda done: progress.advance(task, done)
+
+
+def _show(result: "Rehearsal", savepoint: Savepoint, target: str, console: "Console") -> None:
+    manifest = savepoint.manifest
+    batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
+    console.print(f"{target} on {savepoint.directory} (job {manifest.job}, {batch}, {manifest.keys:,} keys)")
+    if result.specs:
+        console.print(_specs(result))
+    held = "".join(f", {number:,} held events from {source}" for source, number in result.held.items())
+    console.print(f"{result.timers:,} timers pending{held}")
+    for name, spec in result.specs.items():
+        if spec.failed:
+            console.print(f"\n{name}: {spec.failed:,} of {spec.entries:,} entries cannot be read. The first ones:")
+            for failure in spec.failures:
+                console.print(f"  key {failure.key!r}\n    stored: {failure.stored}\n    {failure.error}")
+    for problem in result.problems:
+        console.print(f"\nThe job would not start: {problem}")
+    if not result.has_failed:
+        console.print("The new code can continue from this savepoint.")
+
+
+def _specs(result: "Rehearsal") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table("state", "new code", "entries", "migrated", "failed", "", box=box.SIMPLE_HEAD, header_style="dim")
+    for column in table.columns[2:5]:
+        column.justify = "right"
+    for name, spec in result.specs.items():
+        table.add_row(name, spec.type, *_counts(spec), spec.note)
+    return table
+
+
+def _counts(spec: "SpecResult") -> list[str]:
+    return [f"{spec.entries:,}", *(f"{number:,}" if number else "" for number in (spec.migrated, spec.failed))]
+
+
+def _compare(
+    target: str,
+    old: str | None,
+    revision: str | None,
+    savepoint: Path,
+    records: Path,
+    source: str | None,
+    params: dict[str, str],
+    console: "Console",
+) -> bool:
+    """Show the outputs of the old and the new code side by side. Return `True` if they differ."""
+    from amadou_runtime.testing.rehearsal import compared, outputs_of
+
+    with _checked_out(target, revision) as directory:
+        old_target = target if old is None else old
+        before = outputs_of(old_target, savepoint, records, source, params, directory)
+    after = outputs_of(target, savepoint, records, source, params, None)
+    differences = compared(before, after)
+    different = [each for each in differences if not each.is_same]
+    number = sum(len(each.old) for each in differences if each.is_same)
+    console.print(f"\n{len(before):,} outputs of the old code, {len(after):,} of the new code, {number:,} are the same")
+    if different:
+        console.print(_side_by_side(differences))
+    return bool(different)
+
+
+def _side_by_side(differences: "list[Difference]") -> "Table":
+    from rich import box
+    from rich.table import Table
+
+    table = Table("port", "old", "new", box=box.SIMPLE_HEAD, header_style="dim", show_lines=False)
+    for each in differences:
+        if each.is_same:
+            shown = each.old if len(each.old) <= 2 * _CONTEXT + 1 else [*each.old[:_CONTEXT], *each.old[-_CONTEXT:]]
+            left_out = len(each.old) - len(shown)
+            for at, output in enumerate(shown):
+                if left_out and at == _CONTEXT:
+                    table.add_row("", f"… {left_out:,} equal outputs", "", style="dim")
+                table.add_row(output.port, output.text, "=", style="dim")
+            continue
+        for at in range(max(len(each.old), len(each.new))):
+            old, new = (of[at] if at < len(of) else None for of in (each.old, each.new))
+            port = next(output.port for output in (old, new) if output is not None)
+            table.add_row(port, "" if old is None else f"- {old.text}", "" if new is None else f"+ {new.text}")
+    return table
+
+
+@contextmanager
+def _checked_out(target: str, revision: str | None) -> Iterator[Path | None]:
+    """Yield the working directory for the old code: with a revision, a copy of the current one as of the revision.
+
+    :raises LoadError: the revision cannot be read from Git
+    """
+    if revision is None:
+        yield None
+        return
+    root = _git(target, "rev-parse", "--show-toplevel").decode().strip()
+    prefix = _git(target, "rev-parse", "--show-prefix").decode().strip()
+    archive = _git(target, "-C", root, "archive", "--format=tar", revision)
+    with tempfile.TemporaryDirectory(prefix="amadou-old-") as directory:
+        subprocess.run(["tar", "-xf", "-", "-C", directory], input=archive, check=True)
+        yield Path(directory) / prefix
+
+
+def _git(target: str, *arguments: str) -> bytes:
+    try:
+        done = subprocess.run(["git", *arguments], capture_output=True, check=False)
+    except OSError as error:
+        raise LoadError(target, f"git cannot be started: {error}") from error
+    if done.returncode:
+        raise LoadError(target, f"git {' '.join(arguments)} failed: {done.stderr.decode().strip()}")
+    return done.stdout

@@ -1,0 +1,60 @@
+"""Writes a test that begins with the state of a key: `amadou reproduce --key`."""
+
+import re
+from pathlib import Path
+
+import typer
+
+from amadou.errors import LoadError
+from amadou_runtime.command.load_job import load_job
+from amadou_runtime.command.options import errors_as_messages
+from amadou_runtime.command.state_command import keys_named, open_state
+from amadou_runtime.savepoint.savepoint import blocks_for
+
+
+def reproduce_key(text: str, given: list[str], output: Path | None, params: dict[str, str], *, force: bool) -> None:
+    """Write a pytest file with the state of a key.
+
+    :param text: the key, as on the command line
+    :param given: the arguments of the command: a checkpoint or savepoint, and the job's target
+    """
+    from amadou_runtime.testing.reproduce import test_of_key
+
+    if len(given) != 2:
+        raise typer.BadParameter("--key needs two arguments: a checkpoint or savepoint, and the job, such as views.py")
+    place, target = given
+    file = output or Path(f"test_{re.sub(r'[^A-Za-z0-9]+', '_', text).strip('_').lower() or 'key'}.py")
+    with errors_as_messages():
+        check_output(file, force=force)
+        job = load_job(target).with_params(params, connectors=False)
+        state = open_state(place, None, {})
+        if job.name != state.job:
+            raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
+        possible = ((key, blocks_for(job, key, state.find(key))) for key in keys_named(text))
+        found = next(((key, blocks) for key, blocks in possible if blocks), None)
+        if found is None:
+            raise LoadError(place, f"it has no state for the key {text!r}")
+        origin = f"--key {text} {place} {target}"
+        watermark = state.clock["watermark"]["current"]
+        write_output(file, test_of_key(*found, job, target, params, file, origin, watermark))
+    print(f"{file}: 1 test; run the file with: pytest {file}")
+
+
+def check_output(file: Path, *, force: bool) -> None:
+    """Check that a test file can be written.
+
+    :raises typer.BadParameter: the file exists, and must not be replaced
+    """
+    if file.exists() and not force:
+        raise typer.BadParameter(f"{file} exists: use --force to replace it, or a new file", param_hint="--output")
+
+
+def write_output(file: Path, text: str) -> None:
+    """Write a test file.
+
+    :raises typer.BadParameter: the file cannot be written
+    """
+    try:
+        file.write_text(text)
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be written: {error.strerror}", param_hint="--output") from error

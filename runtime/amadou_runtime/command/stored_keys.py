@@ -1,0 +1,190 @@
+"""The keys of a job's stored state, in readable form."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, Protocol
+
+import attrs
+
+from amadou import Component, Job, Key
+from amadou.engine import unpack, unpack_all
+from amadou.event_time import from_micros
+from amadou_runtime.core.failure import shown_state
+from amadou_runtime.core.state_schema import Known, Structure, shown_structure
+from amadou_runtime.savepoint.block import Block, by_subject
+from amadou_runtime.savepoint.readable import StateFormat, to_tagged
+
+
+class StoredState(Protocol):
+    """The state in a savepoint or in a checkpoint."""
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+
+    @property
+    def batch(self) -> int | None:
+        """Number of the last batch; `None` if there is none."""
+
+    @property
+    def structures(self) -> Known:
+        """All structures that each declared spec has had."""
+
+    @property
+    def clock(self) -> Mapping[str, Any]:
+        """The state of the job's clock; see `Manifest.clock`."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the state."""
+
+    def find(self, key: Key) -> list[Block]:
+        """Return the blocks with a key's state; see `Savepoint.find`."""
+
+
+@attrs.frozen
+class KeySize:
+    """A key and figures of its state.
+
+    :param bytes: size of the state
+    :param timers: number of pending timers, with those of components
+    :param next: the earliest time at which something is due for the key, in microseconds; `None` if there is none
+    """
+
+    key: Key
+    bytes: int
+    timers: int
+    next: int | None
+
+
+def key_sizes(blocks: Iterable[Block]) -> Iterator[KeySize]:
+    """Yield the keys of blocks, with figures."""
+    for block in blocks:
+        sizes: dict[Key, int] = {}
+        timers: dict[Key, int] = {}
+        next_times: dict[Key, int] = {}
+
+        def due(key: Key, micros: int, next_times: dict[Key, int] = next_times) -> None:
+            next_times[key] = min(micros, next_times.get(key, micros))
+
+        for table in block.tables.values():
+            for key, packed in table.packed.items():
+                sizes[key] = sizes.get(key, 0) + len(packed)
+            for key, micros in table.expires.items():
+                due(key, micros)
+            for key, micros in table.next_timers.items():
+                timers[key] = timers.get(key, 0) + 1
+                due(key, micros)
+        for key, micros, _ in zip(*block.timers, strict=True):
+            timers[key] = timers.get(key, 0) + 1
+            due(key, micros)
+        for held in block.held.values():
+            for key, micros, value in zip(*held, strict=True):
+                sizes[key] = sizes.get(key, 0) + len(value)
+                due(key, micros)
+        for key in dict.fromkeys((*sizes, *timers)):
+            yield KeySize(key, sizes.get(key, 0), timers.get(key, 0), next_times.get(key))
+
+
+@attrs.frozen
+class SpecState:
+    """The state of a key under a spec.
+
+    :param type: the spec with its type
+    :param text: the state as Python would show it
+    :param row: the state as JSON; see `StateFormat.to_json`
+    """
+
+    type: str
+    text: str
+    row: Mapping[str, Any]
+    next_timer: datetime | None
+    expires: datetime | None
+
+
+@attrs.frozen
+class KeyState:
+    """All that is stored for a key.
+
+    :param state: state by spec name
+    :param timers: the handler's timers: times and tags
+    :param held: held events by source: times and values as Python would show them
+    :param hidden: the names of components whose state cannot be shown without the job
+    """
+
+    key: Key
+    state: Mapping[str, SpecState]
+    timers: list[tuple[datetime, str]]
+    held: Mapping[str, list[tuple[datetime, str]]]
+    hidden: list[str]
+
+    @property
+    def is_empty(self) -> bool:
+        """`True` if nothing is stored for the key."""
+        return not (self.state or self.timers or self.held)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the state as JSON."""
+        state = {
+            name: {
+                **each.row,
+                **({"next_timer": each.next_timer.isoformat()} if each.next_timer else {}),
+                **({"expires": each.expires.isoformat()} if each.expires else {}),
+            }
+            for name, each in self.state.items()
+        }
+        timers = [[time.isoformat(), tag] for time, tag in self.timers]
+        held = {source: [[time.isoformat(), value] for time, value in of] for source, of in self.held.items()}
+        return {"key": to_tagged(self.key), "state": state, "timers": timers, "held": held}
+
+
+def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | None) -> KeyState:
+    """Return the state of a key.
+
+    :param blocks: the blocks that contain the key; see `Savepoint.find`
+    :param structures: the structures of declared specs
+    :param job: the job, whose types the values then have; `None` to show values as they are stored
+    """
+    specs = {} if job is None else job.specs
+    components = {name: spec for name, spec in specs.items() if isinstance(spec, Component)}
+    state: dict[str, SpecState] = {}
+    timers: list[tuple[datetime, str]] = []
+    held: dict[str, list[tuple[datetime, str]]] = {}
+    hidden: list[str] = []
+    for block in blocks:
+        if block.group_states and not block.group_states.keys() <= components.keys():
+            hidden += block.group_states
+            continue
+        part = by_subject(block, components, "").of_key(key) if block.group_states else block
+        if part is None:
+            continue
+        for name, table in part.tables.items():
+            structure = structure_of(name, structures, part)
+            packed, spec = table.packed[key], specs.get(name)
+            text = StateFormat(structure).shown(packed) if spec is None else repr(shown_state(spec, key, packed))
+            next_timer, expires = table.next_timers.get(key), table.expires.get(key)
+            state[name] = SpecState(
+                "" if structure is None else shown_structure(structure),
+                text,
+                StateFormat(structure).to_json(packed),
+                None if next_timer is None else from_micros(next_timer),
+                None if expires is None else from_micros(expires),
+            )
+        timers += [(from_micros(micros), tag) for _, micros, tag in zip(*part.timers, strict=True)]
+        for source, columns in part.held.items():
+            times = map(from_micros, columns.times)
+            held[source] = list(zip(times, map(_shown_value, columns.values), strict=True))
+    return KeyState(key, state, sorted(timers), held, hidden)
+
+
+def structure_of(name: str, structures: Known, block: Block) -> Structure | None:
+    """Return the last structure of a spec; `None` if it is not known."""
+    if name in structures:
+        return structures[name][-1]
+    return unpack(block.structures[name][-1]) if name in block.structures else None
+
+
+def _shown_value(packed: bytes) -> str:
+    try:
+        return repr(unpack_all(packed)[0])
+    except Exception:  # an object of a class that cannot be imported
+        return repr(packed)

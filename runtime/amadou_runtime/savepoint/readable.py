@@ -1,0 +1,375 @@
+"""Stored state in readable form: as JSON, and as Python would show it. The job's classes are not needed: the structures
+of types are stored with the state (see `core.state_schema`).
+
+In JSON, a value is written as its type suggests: a datetime as ISO text, bytes as base64, a timedelta as seconds, an
+object as its fields. Where the type is not known, as with `Any`, an object with a tag, such as ``{"$datetime": …}``,
+tells the type.
+"""
+
+import base64
+import math
+from collections.abc import Callable, Mapping
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
+
+import attrs
+
+from amadou.engine import Envelope, pack, unpack
+from amadou.errors import AmadouError
+from amadou.event_time import MICROSECOND, from_micros, to_micros
+from amadou_runtime.core.state_schema import Structure
+
+_MEMBER, _CONTENT = "_type", "_value"
+"""Keys with which a union stores the name of the member and its value."""
+
+
+class NotReadableError(Exception):
+    """A JSON value does not fit the type of the state. The message says why."""
+
+
+def _decoded(text: Any) -> bytes:
+    return base64.b64decode(text, validate=True)
+
+
+def _seconds(value: timedelta) -> float | int:
+    micros = value // MICROSECOND
+    return micros / 1_000_000 if micros % 1_000_000 else micros // 1_000_000
+
+
+def _to_float(value: float) -> Any:
+    return value if math.isfinite(value) else str(value)
+
+
+_TO_JSON: Final[Mapping[str, tuple[type, Callable[[Any], Any]]]] = {
+    "bytes": (bytes, lambda value: base64.b64encode(value).decode()),
+    "datetime": (datetime, datetime.isoformat),
+    "date": (date, date.isoformat),
+    "timedelta": (timedelta, _seconds),
+    "Decimal": (Decimal, str),
+    "UUID": (UUID, str),
+    "float": (float, _to_float),
+}
+"""For each type that JSON lacks: the type, and the function that converts a value to JSON."""
+_FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "bytes": _decoded,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "timedelta": lambda seconds: timedelta(microseconds=round(seconds * 1_000_000)),
+    "Decimal": Decimal,
+    "UUID": UUID,
+    "float": float,
+}
+_CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
+
+
+def to_tagged(value: Any) -> Any:
+    """Return a value of any supported type as JSON; values of types that JSON lacks get a tag."""
+    kind = type(value)
+    if value is None or kind in (str, int, bool) or (kind is float and math.isfinite(value)):
+        return value
+    if kind is list:
+        return [to_tagged(item) for item in value]
+    if kind is dict:
+        if all(type(key) is str and not key.startswith("$") for key in value):
+            return {key: to_tagged(item) for key, item in value.items()}
+        return {"$map": [[to_tagged(key), to_tagged(item)] for key, item in value.items()]}
+    for name, container in _CONTAINERS.items():
+        if kind is container:
+            return {f"${name}": [to_tagged(item) for item in (value if kind is tuple else sorted(value, key=repr))]}
+    for name, (type_, convert) in _TO_JSON.items():
+        if isinstance(value, type_):
+            return {f"${name}": convert(value)}
+    return {"$msgpack": base64.b64encode(pack(value)).decode()}
+
+
+def from_tagged(value: Any) -> Any:
+    """Return the value that `to_tagged` converted.
+
+    :raises NotReadableError: the JSON value has an unknown tag, or the content does not fit the tag
+    """
+    if isinstance(value, list):
+        return [from_tagged(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tag = next(iter(value), "")
+    if len(value) != 1 or not tag.startswith("$"):
+        return {key: from_tagged(item) for key, item in value.items()}
+    (content,) = value.values()
+    try:
+        if tag == "$map":
+            return {from_tagged(key): from_tagged(item) for key, item in content}
+        if tag == "$msgpack":
+            return unpack(_decoded(content))
+        if tag[1:] in _CONTAINERS:
+            return _CONTAINERS[tag[1:]](map(from_tagged, content))
+        return _FROM_JSON[tag[1:]](content)
+    except (ValueError, TypeError, KeyError, ArithmeticError, AmadouError) as error:
+        raise NotReadableError(f"{value!r} cannot be read ({type(error).__name__}: {error})") from error
+
+
+@attrs.frozen
+class _Type:
+    """A type by its description; see `structure_of`.
+
+    :param classes: the fields of classes by name
+    """
+
+    description: Any
+    classes: Mapping[str, Any]
+
+    def of(self, description: Any) -> "_Type":
+        return _Type(description, self.classes)
+
+    def to_json(self, encoded: Any) -> Any:
+        """Return an encoded value as JSON."""
+        return self._converted(encoded, _leaf_to_json, to_tagged)
+
+    def from_json(self, value: Any) -> Any:
+        """Return the encoded form of a JSON value.
+
+        :raises NotReadableError: the JSON value does not fit the type
+        """
+        return self._converted(value, _leaf_from_json, from_tagged)
+
+    def _converted(self, value: Any, leaf: Callable[[str, Any], Any], other: Callable[[Any], Any]) -> Any:
+        description = self.description
+        if isinstance(description, str):
+            return leaf(description, value) if description in _TO_JSON else other(value)
+        ((kind, inner), *_) = description.items()
+
+        def part(of: Any, item: Any) -> Any:
+            return self.of(of)._converted(item, leaf, other)
+
+        if kind in ("list", "set", "frozenset", "tuple") and isinstance(value, list):
+            return [part(inner, item) for item in value]
+        if kind == "fixed" and isinstance(value, list) and len(value) == len(inner):
+            return [part(of, item) for of, item in zip(inner, value, strict=True)]
+        if kind == "class" and isinstance(value, dict):
+            fields = self.classes[inner]
+            return {name: part(fields[name][0] if name in fields else "Any", item) for name, item in value.items()}
+        if kind == "union":
+            return self._of_union(inner, value, part, other)
+        if kind == "dict" and isinstance(value, dict) and inner[0] == "str":
+            return {key: part(inner[1], item) for key, item in value.items()}
+        return other(value)
+
+    def _of_union(self, members: Any, value: Any, part: Callable[[Any, Any], Any], other: Callable[[Any], Any]) -> Any:
+        if isinstance(value, dict) and value.keys() == {_MEMBER, _CONTENT}:
+            member = dict(members).get(value[_MEMBER], "Any")
+            return {_MEMBER: value[_MEMBER], _CONTENT: part(member, value[_CONTENT])}
+        typed = [of for _, of in members if of != "None"]
+        return part(typed[0], value) if len(typed) == 1 and value is not None else other(value)
+
+    def shown(self, encoded: Any) -> Any:
+        """Return an encoded value as an object whose `repr` is that of the value."""
+        description = self.description
+        if isinstance(description, str):
+            return encoded
+        ((kind, inner), *_) = description.items()
+        if kind == "list" and isinstance(encoded, list):
+            return [self.of(inner).shown(item) for item in encoded]
+        if kind in _CONTAINERS and isinstance(encoded, list):
+            return _Shown(_brackets(kind, [repr(self.of(inner).shown(item)) for item in encoded]))
+        if kind == "fixed" and isinstance(encoded, list) and len(encoded) == len(inner):
+            parts = (repr(self.of(of).shown(item)) for of, item in zip(inner, encoded, strict=True))
+            return _Shown(_brackets("tuple", list(parts)))
+        if kind == "class" and isinstance(encoded, dict):
+            fields = self.classes[inner]
+            parts = (
+                f"{name}={self.of(fields[name][0] if name in fields else 'Any').shown(item)!r}"
+                for name, item in encoded.items()
+            )
+            return _Shown(f"{inner.rpartition('.')[2]}({', '.join(parts)})")
+        if kind == "union":
+            if isinstance(encoded, dict) and encoded.keys() == {_MEMBER, _CONTENT}:
+                return self.of(dict(inner).get(encoded[_MEMBER], "Any")).shown(encoded[_CONTENT])
+            typed = [of for _, of in inner if of != "None"]
+            return self.of(typed[0]).shown(encoded) if len(typed) == 1 and encoded is not None else encoded
+        if kind == "enum":
+            return _Shown(f"{inner}({encoded!r})")
+        return encoded
+
+
+@attrs.frozen(repr=False)
+class _Shown:
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def _brackets(kind: str, parts: list[str]) -> str:
+    inside = ", ".join(parts)
+    if kind == "tuple":
+        return f"({inside}{',' if len(parts) == 1 else ''})"
+    if kind == "set":
+        return f"{{{inside}}}" if parts else "set()"
+    return f"frozenset({{{inside}}})" if parts else "frozenset()"
+
+
+def _leaf_to_json(name: str, value: Any) -> Any:
+    type_, convert = _TO_JSON[name]
+    return convert(value) if isinstance(value, type_) else to_tagged(value)
+
+
+def _leaf_from_json(name: str, value: Any) -> Any:
+    if isinstance(value, dict) or value is None:
+        return from_tagged(value)
+    try:
+        return _FROM_JSON[name](value)
+    except (ValueError, TypeError, ArithmeticError) as error:
+        raise NotReadableError(f"{value!r} is not a {name} ({error})") from error
+
+
+_ANY: Final = _Type("Any", {})
+
+
+class StateFormat:
+    """Converts the state of a spec.
+
+    :param structure: the spec's structure; `None` if it is not known
+    """
+
+    def __init__(self, structure: Structure | None) -> None:
+        parts = {} if structure is None else structure.get("parts", {})
+        self._kind = "" if structure is None else structure["kind"]
+        self._types = {name: _Type(part["is"], part["classes"]) for name, part in parts.items()}
+
+    def _type(self, part: str) -> _Type:
+        type_ = self._types.get(part, _ANY)
+        return _ANY if type_.description == "codec" else type_
+
+    def to_json(self, packed: bytes) -> dict[str, Any]:
+        """Return packed state as JSON: its ``value``; and ``version`` and ``written``, the times of the last writes, if
+        the spec has them.
+        """
+        try:
+            stored = unpack(packed)
+        except (AmadouError, ImportError, AttributeError):  # with an object of a class that cannot be imported
+            return {"value": {"$msgpack": base64.b64encode(packed).decode()}}
+        version, has_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
+        row: dict[str, Any] = {"version": version} if version else {}
+        if has_ttl:
+            encoded, times = self._without_times(encoded)
+            row["written"] = times
+        return {"value": self._value_to_json(encoded), **row}
+
+    def _without_times(self, encoded: Any) -> tuple[Any, Any]:
+        """Return encoded state without the times of the last writes, and these times as text."""
+        if self._kind == "MapSpec":
+            entries, times = {}, {}
+            for key, (at, value) in encoded.items():
+                entries[key], times[key] = value, _time_text(at)
+            return entries, [[self._key_to_json(key), at] for key, at in times.items()]
+        if self._kind == "ListSpec":
+            return [item for _, item in encoded], [_time_text(at) for at, _ in encoded]
+        return encoded[1], _time_text(encoded[0])
+
+    def _value_to_json(self, encoded: Any) -> Any:
+        if self._kind == "MapSpec" and isinstance(encoded, dict):
+            value = self._type("value")
+            return [[self._key_to_json(key), value.to_json(item)] for key, item in encoded.items()]
+        if self._kind == "ListSpec" and isinstance(encoded, list):
+            return list(map(self._type("item").to_json, encoded))
+        return self._type("value").to_json(encoded)
+
+    def _key_to_json(self, key: Any) -> Any:
+        type_ = self._type("key")
+        if type_.description == "datetime":
+            return from_micros(key).isoformat()
+        return type_.to_json(unpack(key)) if self._is_packed_key else type_.to_json(key)
+
+    @property
+    def _is_packed_key(self) -> bool:
+        return self._type("key").description not in ("str", "int", "float", "bool", "bytes", "datetime", "Any")
+
+    def from_json(self, row: Mapping[str, Any]) -> bytes:
+        """Return the packed state of a row from `to_json`. A map may also be an object with its keys.
+
+        :raises NotReadableError: the row does not fit the spec
+        """
+        value = row["value"]
+        if isinstance(value, dict) and value.keys() == {"$msgpack"}:
+            return _decoded(value["$msgpack"])
+        encoded, version, written = self._value_from_json(value), row.get("version", 0), row.get("written")
+        if not isinstance(version, int):
+            raise NotReadableError(f"the version {version!r} is not an integer")
+        if written is not None:
+            encoded = self._with_times(encoded, written)
+        return pack(Envelope(version, written is not None, encoded) if version or written is not None else encoded)
+
+    def _with_times(self, encoded: Any, written: Any) -> Any:
+        if self._kind == "MapSpec":
+            times = {self._key_from_json(key): _micros(at) for key, at in _pairs(written)}
+            if times.keys() != encoded.keys():
+                raise NotReadableError("written does not have the same keys as value")
+            return {key: [times[key], item] for key, item in encoded.items()}
+        if self._kind == "ListSpec":
+            if not isinstance(written, list) or len(written) != len(encoded):
+                raise NotReadableError("written does not have a time for each item of value")
+            return [[_micros(at), item] for at, item in zip(written, encoded, strict=True)]
+        return [_micros(written), encoded]
+
+    def _value_from_json(self, value: Any) -> Any:
+        if self._kind == "MapSpec":
+            type_ = self._type("value")
+            return {self._key_from_json(key): type_.from_json(item) for key, item in _pairs(value)}
+        if self._kind == "ListSpec":
+            if not isinstance(value, list):
+                raise NotReadableError(f"the state is a list, but the value is {value!r}")
+            return list(map(self._type("item").from_json, value))
+        return self._type("value").from_json(value)
+
+    def _key_from_json(self, key: Any) -> Any:
+        type_ = self._type("key")
+        if type_.description == "datetime":
+            return _micros(key)
+        if type_.description == "int" and isinstance(key, str):
+            return int(key)
+        return pack(type_.from_json(key)) if self._is_packed_key else type_.from_json(key)
+
+    def shown(self, packed: bytes) -> str:
+        """Return packed state as Python would show it, without the times of the last writes."""
+        try:
+            stored = unpack(packed)
+            _, has_ttl, encoded = stored if type(stored) is Envelope else (0, False, stored)
+            if has_ttl:
+                encoded, _ = self._without_times(encoded)
+            return repr(self._shown(encoded))
+        except (AmadouError, ImportError, AttributeError):
+            return repr(packed)
+
+    def _shown(self, encoded: Any) -> Any:
+        if self._kind == "MapSpec" and isinstance(encoded, dict):
+            value = self._type("value")
+            return {_Shown(repr(self._shown_key(key))): value.shown(item) for key, item in encoded.items()}
+        if self._kind == "ListSpec" and isinstance(encoded, list):
+            return list(map(self._type("item").shown, encoded))
+        return self._type("value").shown(encoded)
+
+    def _shown_key(self, key: Any) -> Any:
+        type_ = self._type("key")
+        if type_.description == "datetime":
+            return from_micros(key)
+        return type_.shown(unpack(key)) if self._is_packed_key else type_.shown(key)
+
+
+def _pairs(value: Any) -> Any:
+    if isinstance(value, dict):
+        return value.items()
+    if isinstance(value, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in value):
+        return value
+    raise NotReadableError(f"the state is a map, but the value is {value!r}")
+
+
+def _time_text(micros: int) -> str:
+    return from_micros(micros).isoformat()
+
+
+def _micros(text: Any) -> int:
+    try:
+        return to_micros(datetime.fromisoformat(text))
+    except (ValueError, TypeError, AmadouError) as error:
+        raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error

@@ -1,0 +1,202 @@
+"""The state in a checkpoint as of its last batch, for looking at it. A run may use the checkpoint meanwhile."""
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final, Protocol
+
+import attrs
+
+from amadou import Key
+from amadou.errors import CheckpointError
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import group_interval, key_group
+from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.core.state_schema import Known
+from amadou_runtime.savepoint.block import Block, block_of_key, blocks_of
+from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
+from amadou_runtime.spark.clock import last_commit
+from amadou_runtime.spark.files import checkpoint_files
+from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
+from amadou_runtime.spark.savepoints.writing import clock_of
+from amadou_runtime.spark.session import own_session
+from amadou_runtime.spark.spark_errors import root_cause
+from amadou_runtime.spark.spread import range_numbers
+
+_MOST_BATCHES: Final = 99
+"""Number of batches before the last one that a history can include: Spark retains the state of a hundred batches."""
+_BLOCKS = "first long, last long, keys long, packed binary"
+
+
+class CheckpointState:
+    """The state in a checkpoint; see `Savepoint` for the methods.
+
+    :param spark: the `SparkSession`
+    :param checkpoint: the checkpoint, as an absolute path or a URI
+    :raises CheckpointError: the checkpoint cannot be read
+    """
+
+    def __init__(self, spark: Any, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
+        files = checkpoint_files(spark, checkpoint)
+        self._metadata = read_metadata(files)
+        self.batch = last_commit(files)
+        self._committed = [int(name) for name in files.names("commits") if name.isdigit()]
+        self._clock = clock_of(files, self.batch)
+        self._own = own_session(spark, self._metadata.key_groups, checkpoint, READING_CONF)
+
+    @property
+    def job(self) -> str:
+        return self._metadata.job
+
+    @property
+    def structures(self) -> Known:
+        return self._metadata.specs
+
+    @property
+    def clock(self) -> Mapping[str, Any]:
+        return self._clock
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the state as blocks."""
+        if self.batch is None:
+            return
+        rows = stored_rows(self._own, self._checkpoint, self._metadata, self.batch)
+        try:
+            for row in rows.mapInArrow(_BlocksStage(self._metadata), _BLOCKS).toLocalIterator():
+                yield Block.unpack(row[0], row[1], row[2], bytes(row[3]))
+        except Exception as error:  # any error from Spark
+            raise CheckpointError(self._checkpoint, f"its state cannot be read: {root_cause(error)}") from error
+
+    def find(self, key: Key) -> list[Block]:
+        """Return the blocks with a key's state; see `Savepoint.find`."""
+        if self.batch is None:
+            return []
+        return self._version(key, self._rows(key, self.batch)).blocks()
+
+    def history(self, key: Key) -> Iterator[tuple[int, list[Block]]]:
+        """Yield the blocks with a key's state as of the oldest batch that is retained, and as of each later batch that
+        changed the key's range in a way that can concern the key. Each comes with the number of the batch.
+        """
+        if self.batch is None:
+            return
+        first = max(min(self._committed), self.batch - _MOST_BATCHES)
+        version = self._version(key, self._rows(key, first))
+        yield first, version.blocks()
+        if first == self.batch:
+            return
+        changed = changed_rows(self._own, self._checkpoint, self._metadata, first + 1, self.batch)
+        rows = self._collected(changed.where(f"range = {self._range_number(key)}").orderBy("batch"))
+        for batch, of_batch in groupby(rows, key=itemgetter(0)):
+            if version.change([(number, packed) for _, number, packed in of_batch]):
+                yield batch, version.blocks()
+
+    def _rows(self, key: Key, batch: int) -> list[tuple[int, bytes]]:
+        stored = stored_rows(self._own, self._checkpoint, self._metadata, batch)
+        rows = self._collected(stored.where(f"range = {self._range_number(key)}"))
+        return [(number, packed) for number, packed in rows if packed is not None]
+
+    def _collected(self, frame: Any) -> list[tuple[Any, ...]]:
+        try:
+            rows = frame.drop("range").collect()
+        except Exception as error:  # any error from Spark
+            raise CheckpointError(self._checkpoint, f"its state cannot be read: {root_cause(error)}") from error
+        return [(*row[:-1], None if row[-1] is None else bytes(row[-1])) for row in rows]
+
+    def _range_number(self, key: Key) -> int:
+        groups, ranges = self._metadata.key_groups, self._metadata.key_ranges
+        return range_numbers(ranges)[key_group(key, groups) * ranges // groups]
+
+    def _version(self, key: Key, rows: list[tuple[int, bytes]]) -> "_Version":
+        number = key_group(key, self._metadata.key_groups)
+        return (_PackedVersion if self._metadata.state == "groups" else _LoggedVersion)(key, number, dict(rows))
+
+
+class _Version(Protocol):
+    """A key range as of a batch, reduced to the rows in Spark's state."""
+
+    def blocks(self) -> list[Block]:
+        """Return the blocks with the key's state."""
+
+    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
+        """Take the changed rows of a batch. Return `False` if they do not concern the key."""
+
+
+class _PackedVersion:
+    def __init__(self, key: Key, number: int, rows: dict[int, bytes]) -> None:
+        self._key = key
+        self._number = number
+        self._packed = rows.get(0)
+
+    def blocks(self) -> list[Block]:
+        packed = PackedRange(self._packed).packed(self._number)
+        return block_of_key(KeyGroup(PackedGroup(packed)), self._key)
+
+    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
+        ((_, self._packed),) = rows
+        return True
+
+
+class _LoggedVersion:
+    def __init__(self, key: Key, number: int, rows: dict[int, bytes]) -> None:
+        self._key = key
+        self._number = number
+        self._rows = rows
+
+    def blocks(self) -> list[Block]:
+        from amadou_runtime.spark.log.searching import group_of_key
+        from amadou_runtime.spark.log.segments import Log
+
+        if not self._rows:
+            return []
+        return block_of_key(group_of_key(Log(_Rows(self._rows), "of the key"), self._number, self._key), self._key)
+
+    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
+        for number, packed in rows:
+            if packed is None:
+                self._rows.pop(number, None)
+            else:
+                self._rows[number] = packed
+        return True
+
+
+class _Rows:
+    """Segments of a log in memory; see `Segments`. They cannot be changed."""
+
+    def __init__(self, rows: dict[int, bytes]) -> None:
+        self._rows = rows
+
+    def head(self) -> bytes | None:
+        return self._rows.get(0)
+
+    def get(self, number: int, /) -> bytes | None:
+        return self._rows.get(number)
+
+    def set_head(self, head: bytes, /) -> None:
+        raise NotImplementedError
+
+    def put(self, number: int, segment: bytes, /) -> None:
+        raise NotImplementedError
+
+    def remove(self, number: int, /) -> None:
+        raise NotImplementedError
+
+
+@attrs.frozen
+class _BlocksStage:
+    """Returns the state of key ranges as blocks."""
+
+    metadata: CheckpointMetadata
+
+    def __call__(self, batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        groups = self.metadata.key_groups
+        for _, found in stored_ranges(self.metadata.state, batches):
+            for number, group in found:
+                for block in blocks_of(group, *group_interval(number, groups)):
+                    columns = [[block.first], [block.last], [block.keys], [block.pack()]]
+                    types = [pa.int64(), pa.int64(), pa.int64(), pa.binary()]
+                    arrays = [pa.array(column, type_) for column, type_ in zip(columns, types, strict=True)]
+                    yield pa.record_batch(arrays, names=["first", "last", "keys", "packed"])

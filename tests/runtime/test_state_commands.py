@@ -1,0 +1,308 @@
+"""`amadou state`, `amadou rehearse` and `amadou reproduce --key` on savepoints."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from amadou_runtime import TestRun
+from amadou_runtime.command.cli import app
+from amadou_runtime.command.load_job import load_job
+
+JOB = """
+from datetime import datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+import json
+
+from attrs import frozen
+
+from amadou import Handler, Job, KeyedEvent, ListSpec, MapSpec, MemorySink, MemorySource, SinkSpec, Subject, ValueSpec
+from amadou_plugins.aggregates import Sum
+from amadou_plugins.windows import TumblingWindow, Window
+
+
+class Color(Enum):
+    RED = "red"
+
+
+@frozen
+class Item:
+    name: str
+    price: Decimal
+    color: Color
+    tags: frozenset[str]
+    other: "Item | None" = None
+
+
+class Shop(Handler):
+    item = ValueSpec(Item)
+    per_hour = MapSpec(datetime, int, ttl=timedelta(days=1))
+    last = ListSpec(tuple[int, str])
+    sums = TumblingWindow(size=timedelta(hours=1), value=Sum())
+    out = SinkSpec(str)
+
+    def key_event(self, record: bytes) -> KeyedEvent:
+        key, time, value = json.loads(record)
+        return KeyedEvent(tuple(key) if isinstance(key, list) else key, datetime.fromisoformat(time), value)
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        item = Item("a", Decimal("1.50"), Color.RED, frozenset({"x"}), Item("b", Decimal(2), Color.RED, frozenset()))
+        self.item.state_for(subject).value = item
+        per_hour = self.per_hour.state_for(subject)
+        per_hour[event.timestamp] = event.value
+        self.last.state_for(subject).append((event.value, "n"))
+        self.sums.add(subject, event)
+        subject.set_timer(event.timestamp + timedelta(hours=2), "check")
+        self.out.collect(subject, f"{subject.key} {event.value}")
+
+    def on_timer_expired(self, subject: Subject, timestamp: datetime) -> None:
+        self.out.collect(subject, f"timer {subject.key}")
+
+    @sums.on_close
+    def closed(self, subject: Subject, window: Window, result: int) -> None:
+        self.out.collect(subject, f"sum {result}")
+
+
+job = Job("shop", Shop(), {"events": MemorySource()}, {"out": MemorySink()})
+"""
+
+
+def line(key: Any, minute: int, value: int) -> bytes:
+    return json.dumps([key, f"2025-01-01T00:{minute:02}:00+00:00", value]).encode()
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with a job, `shop.py`, and its savepoint, `savepoint`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "shop.py").write_text(JOB)
+    with TestRun(load_job("shop.py")) as run:
+        run.add_records([line("apple", 1, 5), line("apple", 2, 6), line(["t", 1], 3, 7), line(17, 4, 8)])
+        run.add_records([line(f"pear-{number}", 5, number) for number in range(5)]).add_watermark().run()
+        run.savepoint(tmp_path / "savepoint")
+    monkeypatch.delitem(sys.modules, "shop")
+    return tmp_path
+
+
+def amadou(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def output(*arguments: str) -> str:
+    done = amadou(*arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_keys_are_listed_counted_and_sorted(shop: Path) -> None:
+    assert output("state", "keys", "savepoint", "--count") == "8\n"
+    assert output("state", "keys", "savepoint", "--count", "--prefix", "pear-") == "5\n"
+    listed = output("state", "keys", "savepoint").splitlines()
+    assert listed[0].split() == ["size", "timers", "next", "due", "key"]
+    assert len(listed) == 9
+    assert any(text.endswith("('t', 1)") for text in listed)
+    assert len(output("state", "keys", "savepoint", "--limit", "3").splitlines()) == 4
+    (biggest,) = map(json.loads, output("state", "keys", "savepoint", "--biggest", "1", "--json").splitlines())
+    assert (biggest["key"], biggest["timers"], biggest["next"]) == ("apple", 3, "2025-01-01T01:00:00+00:00")
+    oldest = [json.loads(each) for each in output("state", "keys", "savepoint", "--oldest", "2", "--json").splitlines()]
+    assert all(each["next"] == "2025-01-01T01:00:00+00:00" for each in oldest)
+    assert {"$tuple": ["t", 1]} in [
+        json.loads(each)["key"] for each in output("state", "keys", "savepoint", "--json").splitlines()
+    ]
+    assert "mutually exclusive" in amadou("state", "keys", "savepoint", "--biggest", "1", "--oldest", "1").output
+
+
+def test_a_keys_state_is_shown_as_python_would_show_it(shop: Path) -> None:
+    for more in ([], ["--job", "shop.py"]):
+        shown = " ".join(output("state", "show", "savepoint", "apple", *more).split())
+        assert "'apple' in job shop, batch 1, watermark 2025-01-01T00:05:00+00:00" in shown
+        assert "datetime.datetime(2025, 1, 1, 0, 1, tzinfo=datetime.timezone.utc): 5" in shown
+        assert "[(5, 'n'), (6, 'n')]" in shown
+        assert "timer 2025-01-01T02:01:00+00:00 'check'" in shown
+        assert "expires 2025-01-02T00:01:00+00:00" in shown
+        assert "Item(name='a', price=Decimal('1.50'), color=" in shown
+        assert "tags=frozenset({'x'})" in shown
+    assert "Item(name='b', price=Decimal('2'), color=<Color.RED: 'red'>" in shown
+    assert "('t', 1) in job shop" in output("state", "show", "savepoint", "('t', 1)")
+    assert "17 in job shop" in output("state", "show", "savepoint", "17")
+
+
+def test_a_keys_state_is_shown_as_json(shop: Path) -> None:
+    shown = json.loads(output("state", "show", "savepoint", "apple", "--json"))
+    assert shown["state"]["item"]["value"] == {
+        "name": "a",
+        "price": "1.50",
+        "color": "red",
+        "tags": ["x"],
+        "other": {"name": "b", "price": "2", "color": "red", "tags": [], "other": None},
+    }
+    assert shown["state"]["per_hour"]["value"] == [["2025-01-01T00:01:00+00:00", 5], ["2025-01-01T00:02:00+00:00", 6]]
+    assert shown["state"]["last"]["value"] == [[5, "n"], [6, "n"]]
+    assert shown["state"]["sums"]["next_timer"] == "2025-01-01T01:00:00+00:00"
+    assert shown["timers"] == [["2025-01-01T02:01:00+00:00", "check"], ["2025-01-01T02:02:00+00:00", "check"]]
+
+
+def test_mistakes_are_named(shop: Path) -> None:
+    done = amadou("state", "show", "savepoint", "nobody")
+    assert (done.exit_code, done.stderr, done.stdout) == (1, "savepoint has no state for the key 'nobody'\n", "")
+    done = amadou("state", "show", "savepoint", "apple", "--job", "other.py")
+    assert "other.py does not exist" in done.stderr
+    done = amadou("state", "keys", "nothing")
+    assert done.exit_code == 1
+    done = amadou("state", "history", "savepoint", "apple")
+    assert "a savepoint has no history: use the checkpoint" in " ".join(done.output.split())
+    (shop / "other.py").write_text(JOB.replace('"shop"', '"other"'))
+    done = amadou("state", "show", "savepoint", "apple", "--job", "other.py")
+    assert "the state belongs to the job 'shop', not to 'other'" in done.stderr
+
+
+def rehearsed(shop: Path, change: Callable[[str], str], *more: str) -> tuple[int, str]:
+    """The exit status and the output for new code."""
+    (shop / "new").mkdir(exist_ok=True)
+    (shop / "new" / "newshop.py").write_text(change(JOB))
+    sys.modules.pop("newshop", None)
+    done = amadou("rehearse", "savepoint", "new/newshop.py", *more)
+    return done.exit_code, " ".join(done.output.split())
+
+
+def test_rehearsing_the_same_code_succeeds(shop: Path) -> None:
+    code, shown = rehearsed(shop, lambda text: text)
+    assert code == 0, shown
+    assert "new/newshop.py on savepoint (job shop, batch 1, 8 keys)" in shown
+    assert "item ValueSpec Item 8" in shown
+    assert "9 timers pending" in shown
+    assert "The new code can continue from this savepoint." in shown
+
+
+def test_rehearsing_finds_entries_that_cannot_be_read(shop: Path) -> None:
+    code, shown = rehearsed(shop, lambda text: text.replace("    price: Decimal\n", "    price: int\n"))
+    assert code == 1
+    assert "item: 8 of 8 entries cannot be read. The first ones: key " in shown
+    assert "stored: Item(name='a', price=Decimal('1.50'), color=Color('red')" in shown
+    assert "The job would not start: the stored state does not fit the specs of 'shop'" in shown
+
+
+def test_rehearsing_runs_migrations(shop: Path) -> None:
+    working = "ListSpec(int, version=1, migrate=lambda old, version: old[0])"
+    code, shown = rehearsed(shop, lambda text: text.replace("ListSpec(tuple[int, str])", working))
+    assert code == 0, shown
+    assert "last ListSpec int version 1 8 8" in shown
+    failing = "ListSpec(int, version=1, migrate=lambda old, version: 1 // (old[0] - 7))"
+    code, shown = rehearsed(shop, lambda text: text.replace("ListSpec(tuple[int, str])", failing))
+    assert code == 1
+    assert "last: 1 of 8 entries cannot be read. The first ones: key ('t', 1) stored: [(7, 'n')]" in shown
+    assert "migrate= failed for version 0: ZeroDivisionError" in shown
+
+
+def test_rehearsing_names_what_is_left_behind(shop: Path) -> None:
+    def without_timers(text: str) -> str:
+        return text.replace("def on_timer_expired", "def other").replace("subject.set_timer(event", "(event")
+
+    code, shown = rehearsed(shop, without_timers)
+    assert code == 1
+    assert "9 timers are pending, but Shop has no on_timer_expired" in shown
+    code, shown = rehearsed(shop, lambda text: text.replace('"shop", Shop()', '"shop", Shop(), retired={"x": "drop"}'))
+    assert code == 0, shown
+    code, shown = rehearsed(
+        shop,
+        lambda text: text.replace("    last = ListSpec", "    newest = ListSpec").replace("self.last", "self.newest"),
+    )
+    assert code == 0, shown
+    assert "last 8 not declared: stays stored" in shown
+    retired = '"shop", Shop(), retired={"last": "drop"}'
+    code, shown = rehearsed(
+        shop,
+        lambda text: (
+            text.replace("    last = ListSpec", "    newest = ListSpec")
+            .replace("self.last", "self.newest")
+            .replace('"shop", Shop()', retired)
+        ),
+    )
+    assert "last 8 retired: will be dropped" in shown
+    code, shown = rehearsed(shop, lambda text: text.replace('"shop", Shop()', '"other", Shop()'))
+    assert code == 1
+    assert "The job would not start: it belongs to the job 'shop', not to 'other'" in shown
+
+
+@pytest.fixture
+def records(shop: Path) -> Path:
+    path = shop / "records.jsonl"
+    path.write_bytes(b"\n".join([line("apple", 30, 1), line("new", 31, 2), line("pear-3", 50, 3)]))
+    return path
+
+
+def test_records_are_processed_with_the_old_and_the_new_code(shop: Path, records: Path) -> None:
+    old = ("--records", "records.jsonl", "--old", "shop.py")
+    code, shown = rehearsed(shop, lambda text: text, *old)
+    assert code == 0, shown
+    assert "3 outputs of the old code, 3 of the new code, 3 are the same The outputs are the same." in shown
+    code, shown = rehearsed(shop, lambda text: text.replace('f"{subject.key} {event', 'f"{subject.key}={event'), *old)
+    assert code == 0, shown
+    assert "3 outputs of the old code, 3 of the new code, 0 are the same" in shown
+    assert "out - 'apple 1' + 'apple=1'" in shown
+    failing = 'if event.value == 2: raise ValueError("not two")\n        self.sums.add('
+    code, shown = rehearsed(shop, lambda text: text.replace("self.sums.add(", failing), *old)
+    assert code == 1
+    assert "processing" in shown
+    assert "not two" in shown
+
+
+def test_the_old_code_can_be_a_git_revision(shop: Path, records: Path) -> None:
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    (shop / "new").mkdir()
+    (shop / "new" / "newshop.py").write_text(JOB)
+    for command in (["init", "-q"], ["add", "new"], ["commit", "-qm", "old"]):
+        subprocess.run([*git, *command], check=True)
+    change = '            self.out.collect(subject, "more")\n'
+    changed = "    def on_timer_expired"
+    code, shown = rehearsed(
+        shop,
+        lambda text: text.replace(changed, f"{change[4:]}\n{changed}", 1),
+        *("--records", "records.jsonl", "--old-git", "HEAD"),
+    )
+    assert code == 0, shown
+    assert "3 outputs of the old code, 6 of the new code, 3 are the same" in shown
+    code, shown = rehearsed(shop, lambda text: text, "--records", "records.jsonl", "--old-git", "nothing")
+    assert code == 1
+    assert "git -C" in shown
+
+
+def test_options_of_rehearse_are_checked(shop: Path, records: Path) -> None:
+    for options, problem in (
+        (["--old", "x.py"], "--old and --old-git need --records"),
+        (["--records", "records.jsonl"], "--records needs the old code"),
+        (["--records", "missing", "--old", "x.py"], "missing is not a file"),
+        (["--records", "records.jsonl", "--old", "shop.py", "--source", "x"], "the job has no source 'x'"),
+    ):
+        done = amadou("rehearse", "savepoint", "shop.py", *options)
+        assert done.exit_code == 2
+        assert problem in " ".join(done.output.replace("│", "").split())
+
+
+def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
+    assert output("reproduce", "--key", "apple", "savepoint", "shop.py") == (
+        "test_apple.py: 1 test; run the file with: pytest test_apple.py\n"
+    )
+    text = (shop / "test_apple.py").read_text()
+    assert "run.set_timer('apple', datetime(2025, 1, 1, 2, 1, tzinfo=UTC), 'check')" in text
+    assert "Item(name='a', price=Decimal('1.50'), color=Color.RED" in text
+    record = 'b\'["apple", "2025-01-01T02:30:00+00:00", 1]\''
+    processed = f"run.add_record({record}).add_watermark()\n    result = run.run()\n"
+    text = text.replace("result = run.run()\n", processed)
+    text += "    assert result.records('out') == ['apple 1', 'sum 11', 'timer apple', 'timer apple']\n"
+    text += "    assert result.state('last', 'apple') == [(5, 'n'), (6, 'n'), (1, 'n')]\n"
+    (shop / "test_apple.py").write_text(text)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_apple.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=shop)
+    assert done.returncode == 0, done.stdout
+    assert "exists: use --force" in amadou("reproduce", "--key", "apple", "savepoint", "shop.py").output
+    done_ = amadou("reproduce", "--key", "nobody", "savepoint", "shop.py")
+    assert "savepoint: it has no state for the key 'nobody'" in done_.stderr
+    assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
