@@ -208,7 +208,7 @@ def test_rehearsing_names_what_is_left_behind(shop: Path) -> None:
     code, shown = rehearsed(shop, without_timers)
     assert code == 1
     assert "9 timers are pending, but Shop has no on_timer_expired" in shown
-    code, shown = rehearsed(shop, lambda text: text.replace('"shop", Shop()', '"shop", Shop(), retired={"x": "drop"}'))
+    code, shown = rehearsed(shop, lambda text: text.replace("MemorySink()})", "MemorySink()}, retired={'x': 'drop'})"))
     assert code == 0, shown
     code, shown = rehearsed(
         shop,
@@ -216,13 +216,13 @@ def test_rehearsing_names_what_is_left_behind(shop: Path) -> None:
     )
     assert code == 0, shown
     assert "last 8 not declared: stays stored" in shown
-    retired = '"shop", Shop(), retired={"last": "drop"}'
+    retired = "MemorySink()}, retired={'last': 'drop'})"
     code, shown = rehearsed(
         shop,
         lambda text: (
             text.replace("    last = ListSpec", "    newest = ListSpec")
             .replace("self.last", "self.newest")
-            .replace('"shop", Shop()', retired)
+            .replace("MemorySink()})", retired)
         ),
     )
     assert "last 8 retired: will be dropped" in shown
