@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from attrs import evolve
+
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.savepoint.savepoint import SavedProgress, Savepoint, StateWriter, Totals, complete, new_savepoint
+from amadou_runtime.savepoint.savepoint import Savepoint, StateWriter, Totals, complete, new_savepoint, progress_of
 
 
 def key_groups(savepoint: Savepoint, groups: int) -> list[tuple[int, KeyGroup]]:
@@ -16,7 +18,6 @@ def rewritten(savepoint: Savepoint, groups: list[tuple[int, KeyGroup]], number: 
 
     :param number: number of key groups
     """
-    manifest = savepoint.manifest
     with new_savepoint(to) as partial:
         writers: dict[int, StateWriter] = {}
         for at, group in groups:
@@ -28,16 +29,6 @@ def rewritten(savepoint: Savepoint, groups: list[tuple[int, KeyGroup]], number: 
         first = Totals()
         for other in totals:
             first.add(other)
-        progress = SavedProgress(
-            engine="spark",
-            job=manifest.job,
-            run=manifest.run,
-            batch=manifest.batch,
-            sources=manifest.sources,
-            clock=manifest.clock,
-            structures=manifest.structures,
-            ever_read=manifest.ever_read,
-            key_groups=number,
-        )
+        progress = evolve(progress_of(savepoint), engine="spark", key_groups=number)
         complete(partial, progress, infos, first)
     return Savepoint(to)

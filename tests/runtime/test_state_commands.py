@@ -306,3 +306,116 @@ def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
     done_ = amadou("reproduce", "--key", "nobody", "savepoint", "shop.py")
     assert "savepoint: it has no state for the key 'nobody'" in done_.stderr
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
+
+
+def imported(shop: Path, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]], *more: str) -> Result:
+    """Export all state, change the rows, and import them."""
+    output("state", "export", "savepoint", "rows.jsonl")
+    rows = [json.loads(each) for each in (shop / "rows.jsonl").read_text().splitlines()]
+    (shop / "changed.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in change(rows)))
+    return amadou("state", "import", "changed.jsonl", "imported", *more)
+
+
+def outputs_after(savepoint: str) -> list[Any]:
+    """What the job makes of a savepoint."""
+    sys.modules.pop("shop", None)
+    with TestRun(load_job("shop.py"), savepoint=savepoint) as run:
+        for key in ("apple", 17, ["t", 1], "pear-0"):
+            run.add_record(line(key, 30, 1))
+        result = run.add_watermark().run(flush=True)
+        keys = sorted(result.keys(), key=str)
+        states = [repr([key, *(result.state(name, key) for name in ("item", "last"))]) for key in keys]
+        return [sorted(result.records("out")), states]
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_exported_state_can_be_imported(shop: Path, suffix: str) -> None:
+    assert output("state", "export", "savepoint", f"rows.{suffix}") == f"rows.{suffix}: 40 rows\n"
+    done = output("state", "import", f"rows.{suffix}", "new", "--job", "shop.py", "--watermark", "2025-01-01T00:05Z")
+    assert done == "new: 8 keys, 9 timers\n"
+    done = output("state", "import", f"rows.{suffix}", "same", "--into", "savepoint")
+    assert done == "same: 8 keys, 9 timers\n"
+    expected = outputs_after("savepoint")
+    assert outputs_after("new") == expected
+    assert outputs_after("same") == expected
+    assert output("savepoint", "--verify", "new").startswith("new: verified. Job shop, no batch, watermark 2025-01-01")
+
+
+def test_some_state_is_exported(shop: Path) -> None:
+    def exported(*more: str) -> list[Any]:
+        output("state", "export", "savepoint", "rows.jsonl", *more)
+        return [json.loads(each) for each in (shop / "rows.jsonl").read_text().splitlines()]
+
+    rows = exported("--key", "apple")
+    assert [row.get("spec", "timers") for row in rows] == ["item", "per_hour", "last", "sums", "timers"]
+    assert exported("--key", "17", "--spec", "last") == [{"key": 17, "spec": "last", "value": [[8, "n"]]}]
+    assert {row["key"] for row in exported("--prefix", "pear-")} == {f"pear-{number}" for number in range(5)}
+    (row,) = exported("--key", "17", "--spec", "per_hour")
+    assert row == {
+        "key": 17,
+        "spec": "per_hour",
+        "value": [["2025-01-01T00:04:00+00:00", 8]],
+        "written": [["2025-01-01T00:04:00+00:00", "2025-01-01T00:04:00+00:00"]],
+        "expires": "2025-01-02T00:04:00+00:00",
+    }
+
+
+def test_entries_are_mended(shop: Path) -> None:
+    def mend(_: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [
+            {"key": "apple", "spec": "last", "value": [[100, "mended"]]},
+            {"key": "pear-0", "spec": "last", "value": None},
+            {"key": "apple", "timers": [["2025-01-01T05:00:00+00:00", ""]]},
+            {"key": "new", "spec": "last", "value": [[1, "new"]]},
+        ]
+
+    done = imported(shop, mend, "--into", "savepoint")
+    assert done.exit_code == 0, done.output
+    assert done.stdout == "imported: 9 keys, 8 timers\n"
+    shown = output("state", "show", "imported", "apple")
+    assert "[(100, 'mended')]" in shown
+    assert "timer 2025-01-01T05:00:00+00:00\n" in shown
+    assert shown.count("timer 2025") == 2  # the handler's, and the window's
+    assert "last" not in output("state", "show", "imported", "pear-0")
+    assert "[(1, 'new')]" in output("state", "show", "imported", "new")
+    assert "[(5, 'n'), (6, 'n')]" in output("state", "show", "savepoint", "apple")
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ({"spec": "last", "value": []}, "row 1 cannot be imported: it has no key"),
+        ({"key": "a", "spec": "lost", "value": []}, "the job has no state named 'lost' (known: item, per_hour, last"),
+        ({"key": "a", "spec": "last", "value": 7}, "the state is a list, but the value is 7"),
+        ({"key": "a", "spec": "per_hour", "value": 7}, "the state is a map, but the value is 7"),
+        ({"key": "a", "spec": "per_hour", "value": [["noon", 7]]}, "'noon' is not a time in ISO format"),
+        ({"key": "a", "spec": "item", "value": {"price": "cheap"}}, "'cheap' is not a Decimal"),
+        ({"key": "a", "spec": "item"}, "it has neither a value nor timers"),
+        ({"key": "a", "timers": [["noon", ""]]}, "'noon' is not a time in ISO format"),
+        ({"key": {"$what": 1}, "timers": []}, "cannot be read (KeyError"),
+        ({"key": 1.5, "timers": []}, "1.5 is not a key"),
+    ],
+)
+def test_rows_that_cannot_be_imported_are_named(shop: Path, row: Any, problem: str) -> None:
+    done = imported(shop, lambda _: [row], "--into", "savepoint")
+    assert done.exit_code == 1
+    assert problem in done.stderr
+    assert not (shop / "imported").exists()
+
+
+def test_files_and_options_of_import_are_checked(shop: Path) -> None:
+    (shop / "bad.jsonl").write_text("{\n")
+    (shop / "bad.parquet").write_text("{\n")
+    for arguments, problem in (
+        (["bad.jsonl", "new", "--into", "savepoint"], "line 1 is not JSON"),
+        (["bad.parquet", "new", "--into", "savepoint"], "this is not a Parquet file"),
+        (["missing.jsonl", "new", "--into", "savepoint"], "the file cannot be read: No such file or directory"),
+        (["bad.jsonl", "new"], "name the savepoint to change with --into, or the job with --job"),
+        (["bad.jsonl", "new", "--into", "savepoint", "--watermark", "noon"], "'noon' is not a time in ISO format"),
+        (["bad.jsonl", "new", "--into", "savepoint", "--watermark", "2025-01-01"], "has no time zone"),
+    ):
+        done = amadou("state", "import", *arguments)
+        assert problem in " ".join(done.output.replace("│", "").split())
+        assert done.exit_code
+    output("state", "export", "savepoint", "rows.jsonl")
+    assert "the path is not empty" in amadou("state", "import", "rows.jsonl", "savepoint", "--into", "savepoint").stderr

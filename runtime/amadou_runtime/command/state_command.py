@@ -5,6 +5,7 @@ import heapq
 import json
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,10 +18,13 @@ from amadou.errors import LoadError
 from amadou.event_time import from_micros
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.options import ConfOption, ParamOption, errors_as_messages, pairs
+from amadou_runtime.command.row_files import rows_in, writing
 from amadou_runtime.command.stored_keys import KeySize, KeyState, StoredState, key_sizes, key_state
+from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST
 from amadou_runtime.savepoint.readable import to_tagged
-from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
+from amadou_runtime.savepoint.savepoint import Savepoint, components_of
 
 state_app = typer.Typer(help="Look into the state of a checkpoint or savepoint.", no_args_is_help=True)
 
@@ -255,3 +259,81 @@ def _changes(before: KeyState | None, after: KeyState) -> list[str]:
         if counts[0] != counts[1]:
             lines.append(f"~ held from {source}: {counts[0]} → {counts[1]} events")
     return lines
+
+
+@state_app.command("export", epilog="Example: amadou state export savepoints/today state.jsonl")
+def export(
+    place: PlaceArgument,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file: .jsonl, or .parquet.")],
+    key: Annotated[list[str] | None, typer.Option(metavar="KEY", help="Only this key. Can be repeated.")] = None,
+    prefix: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only keys that are strings and begin with this text.")
+    ] = None,
+    spec: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Only this state. Can be repeated.")] = None,
+    job: JobOption = None,
+    param: ParamOption = None,
+    master: MasterOption = None,
+    conf: ConfOption = None,
+) -> None:
+    """Write state to a file: a row for each key and spec, and a row for each key's timers."""
+    with errors_as_messages():
+        state = open_state(place, master, pairs(conf, "--conf"))
+        loaded = _job(job, pairs(param, "-p"), state)
+        if key is None:
+            blocks: Iterator[Block] = state.blocks()
+        else:
+            blocks = (block for text in key for name in keys_named(text) for block in state.find(name))
+        rows = rows_of((_by_subject(block, loaded, place) for block in blocks), state.structures)
+        rows = (row for row in rows if _begins(row["key"], prefix) and (not spec or row.get("spec") in spec))
+        with writing(file) as write:
+            number = write(rows)
+    print(f"{file}: {number:,} rows")
+
+
+def _by_subject(block: Block, job: Job | None, place: str) -> Block:
+    if not block.group_states:
+        return block
+    if job is None:
+        names = ", ".join(block.group_states)
+        raise LoadError(place, f"the state of {names} is stored for whole key groups: name the job with --job TARGET")
+    return by_subject(block, components_of(job), place)
+
+
+@state_app.command("import", epilog="Example: amadou state import mended.jsonl mended --into savepoints/today")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file with rows, as export writes it.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="New directory for the savepoint.")],
+    into: Annotated[
+        Path | None,
+        typer.Option(metavar="SAVEPOINT", help="The savepoint that the rows change. It stays as it is."),
+    ] = None,
+    job: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="The job. Needed without --into: the savepoint is then new.")
+    ] = None,
+    watermark: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The watermark, in ISO format. Default: that of the savepoint.")
+    ] = None,
+    param: ParamOption = None,
+) -> None:
+    """Write a savepoint with the state in a file: to seed a job from history, or to mend entries of a savepoint. A row
+    replaces the state of its key and spec; a row with the value null removes it.
+    """
+    if into is None and job is None:
+        raise typer.BadParameter("name the savepoint to change with --into, or the job with --job")
+    try:
+        time = None if watermark is None else datetime.fromisoformat(watermark)
+    except ValueError as error:
+        raise typer.BadParameter(f"{watermark!r} is not a time in ISO format", param_hint="--watermark") from error
+    if time is not None and time.tzinfo is None:
+        raise typer.BadParameter(f"{watermark!r} has no time zone", param_hint="--watermark")
+    with errors_as_messages():
+        base = None if into is None else Savepoint(into)
+        params = pairs(param, "-p")
+        loaded = None if job is None else load_job(job).with_params(params, connectors=False)
+        if base is not None and loaded is not None and loaded.name != base.job:
+            raise LoadError(str(job), f"the savepoint belongs to the job {base.job!r}, not to {loaded.name!r}")
+        try:
+            manifest = Importer(base, loaded).write(rows_in(file), directory, time)
+        except RowError as error:
+            raise LoadError(str(file), str(error)) from error
+    print(f"{directory}: {manifest.keys:,} keys, {manifest.timers:,} timers")

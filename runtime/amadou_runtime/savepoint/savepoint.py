@@ -274,6 +274,10 @@ class StateWriter:
         """Remove the file."""
         self._file.discard()
 
+    def close(self) -> None:
+        """Close the file if it is not complete."""
+        self._file.close()
+
 
 @attrs.frozen(kw_only=True)
 class SavedProgress:
@@ -295,6 +299,13 @@ class SavedProgress:
     key_groups: int = 1
     replay: Any = None
     files: Mapping[str, str] = attrs.field(factory=dict)
+
+
+def progress_of(savepoint: Savepoint) -> SavedProgress:
+    """Return the progress in a savepoint, for a savepoint with other state."""
+    names = [field.name for field in attrs.fields(SavedProgress) if field.name != "files"]
+    files = {file.name: savepoint.text(file.name) for file in savepoint.manifest.files}
+    return SavedProgress(**{name: getattr(savepoint.manifest, name) for name in names}, files=files)
 
 
 def newest_times(newest: Mapping[str, int]) -> dict[str, str]:

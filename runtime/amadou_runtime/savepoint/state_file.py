@@ -111,9 +111,13 @@ class StateFileWriter:
             sum(place.keys for place in places),
         )
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
     def discard(self) -> None:
         """Remove the file."""
-        self._file.close()
+        self.close()
         self._path.unlink(missing_ok=True)
 
 

@@ -1,0 +1,236 @@
+"""State as rows, for files in JSON lines or Parquet: one row for each key and spec, and one for a key's timers."""
+
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from datetime import datetime
+from pathlib import Path
+from typing import IO, Any
+
+import attrs
+
+from amadou import Job, Key
+from amadou.engine import StateTable, pack, unpack
+from amadou.errors import AmadouError, SavepointError
+from amadou.event_time import from_micros, to_micros
+from amadou_runtime.core.dead_letter_limit import LetterCount
+from amadou_runtime.core.key_group import KeyGroup
+from amadou_runtime.core.keying import key_group
+from amadou_runtime.core.packed_group import PackedGroup
+from amadou_runtime.core.state_schema import Known, Structure, described, with_structures
+from amadou_runtime.core.watermark import NO_WATERMARK
+from amadou_runtime.savepoint.block import Block
+from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.savepoint.readable import NotReadableError, StateFormat, from_tagged, to_tagged
+from amadou_runtime.savepoint.savepoint import (
+    SavedProgress,
+    Savepoint,
+    StateWriter,
+    complete,
+    new_savepoint,
+    progress_of,
+)
+
+_GROUPS = 256
+"""Number of key groups of a savepoint without a base. Only the rows of one key group are in memory at once."""
+
+
+def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, Any]]:
+    """Yield the state in blocks as rows.
+
+    :param blocks: blocks without key-group state
+    :param structures: the structures of declared specs
+    """
+    formats: dict[str, StateFormat] = {}
+    for block in blocks:
+        timers: dict[Key, list[list[str]]] = {}
+        for key, micros, tag in zip(*block.timers, strict=True):
+            timers.setdefault(key, []).append([_text(micros), tag])
+        for name, table in block.tables.items():
+            if name not in formats:
+                formats[name] = StateFormat(_structure(name, structures, block))
+            for key, packed in table.packed.items():
+                row = {"key": to_tagged(key), "spec": name, **formats[name].to_json(packed)}
+                for field, times in (("expires", table.expires), ("next_timer", table.next_timers)):
+                    if key in times:
+                        row[field] = _text(times[key])
+                yield row
+        yield from ({"key": to_tagged(key), "timers": of_key} for key, of_key in timers.items())
+
+
+def _structure(name: str, structures: Known, block: Block) -> Structure | None:
+    if name in structures:
+        return structures[name][-1]
+    return unpack(block.structures[name][-1]) if name in block.structures else None
+
+
+def _text(micros: int) -> str:
+    return from_micros(micros).isoformat()
+
+
+class RowError(Exception):
+    """A row cannot be imported. The message says why."""
+
+
+@attrs.frozen
+class _Change:
+    """The new state of a key under a spec, or its new timers."""
+
+    key: Key
+    spec: str | None
+    packed: bytes | None = None
+    expires: int | None = None
+    next_timer: int | None = None
+    timers: list[tuple[int, str]] = attrs.field(factory=list)
+
+
+class Importer:
+    """Writes rows to a new savepoint.
+
+    :param base: the savepoint that the rows change; `None` to begin without state
+    :param job: the job; needed without a base, or to change state that is stored for whole key groups
+    """
+
+    def __init__(self, base: Savepoint | None, job: Job | None) -> None:
+        assert base is not None or job is not None
+        self._base = base
+        self._job = job
+        known: Known = {} if base is None else base.structures
+        self._known = known if job is None else with_structures(known, described(job))
+        self._formats = {name: StateFormat(of[-1]) for name, of in self._known.items()}
+        self._groups = _GROUPS if base is None else base.manifest.key_groups
+
+    def write(self, rows: Iterable[Mapping[str, Any]], directory: Path, watermark: datetime | None = None) -> Manifest:
+        """Write the savepoint.
+
+        :param rows: rows as from `rows_of`. A row replaces the state of its key and spec, or the key's timers. A row
+            with the value `None` removes the state
+        :param directory: a new directory
+        :param watermark: the watermark of the savepoint; by default that of the base
+        :raises RowError: a row cannot be read; nothing has been written
+        :raises SavepointError: the base is damaged, or the directory is not empty or cannot be written
+        """
+        with ExitStack() as stack:
+            parts = stack.enter_context(tempfile.TemporaryDirectory(prefix="amadou-import-"))
+            found = self._divided(rows, Path(parts))
+            partial = stack.enter_context(new_savepoint(directory))
+            writer = StateWriter(partial, 0)
+            stack.callback(writer.close)
+            for number, group in self._merged(found):
+                writer.write(group, number, self._groups)
+            info = writer.finish()
+            return complete(partial, self._progress(watermark), [] if info is None else [info], writer.totals)
+
+    def _divided(self, rows: Iterable[Mapping[str, Any]], directory: Path) -> dict[int, Path]:
+        """Check rows, and write them to one file for each key group."""
+        paths: dict[int, Path] = {}
+        with ExitStack() as stack:
+            files: dict[int, IO[str]] = {}
+            for number, row in enumerate(rows, 1):
+                try:
+                    group = key_group(self._change(row).key, self._groups)
+                except (NotReadableError, AmadouError) as error:
+                    raise RowError(f"row {number} cannot be imported: {error}") from error
+                if group not in files:
+                    paths[group] = directory / str(group)
+                    files[group] = stack.enter_context(paths[group].open("w", encoding="utf-8"))
+                files[group].write(f"{json.dumps(row)}\n")
+        return paths
+
+    def _change(self, row: Mapping[str, Any]) -> _Change:
+        """Return what a row changes.
+
+        :raises NotReadableError: the row is not valid
+        """
+        if not isinstance(row, Mapping) or "key" not in row:
+            raise NotReadableError("it has no key")
+        key = from_tagged(row["key"])
+        if not isinstance(key, str | int | bytes | tuple):
+            raise NotReadableError(f"{key!r} is not a key")
+        if "timers" in row:
+            return _Change(key, None, timers=[(_micros(time), str(tag)) for time, tag in row["timers"]])
+        name = row.get("spec")
+        if not isinstance(name, str) or name not in self._formats:
+            known = ", ".join(self._formats) or "none"
+            raise NotReadableError(f"the job has no state named {name!r} (known: {known})")
+        if "value" not in row:
+            raise NotReadableError("it has neither a value nor timers")
+        if row["value"] is None and "written" not in row:
+            return _Change(key, name)
+        expires, next_timer = (
+            None if row.get(field) is None else _micros(row[field]) for field in ("expires", "next_timer")
+        )
+        return _Change(key, name, self._formats[name].from_json(row), expires, next_timer)
+
+    def _merged(self, found: Mapping[int, Path]) -> Iterator[tuple[int, KeyGroup]]:
+        """Yield the key groups with the changes of the rows."""
+        stored = iter(()) if self._base is None else self._stored(self._base)
+        waiting = next(stored, None)
+        for number in range(self._groups):
+            group = None
+            if waiting is not None and waiting[0] == number:
+                group, waiting = waiting[1], next(stored, None)
+            if number in found:
+                group = group or KeyGroup(PackedGroup(None))
+                with found[number].open(encoding="utf-8") as lines:
+                    for line in lines:
+                        self._apply(self._change(json.loads(line)), group)
+            if group is not None:
+                yield number, group
+
+    def _apply(self, change: _Change, group: KeyGroup) -> None:
+        key, name = change.key, change.spec
+        if name is None:
+            for micros, tag in group.timers.of(key):
+                group.timers.discard(key, micros, tag)
+            for micros, tag in change.timers:
+                group.timers.add(key, micros, tag)
+            return
+        if name in group.group_states:
+            assert self._base is not None
+            why = f"the state of {name} is stored for whole key groups. Name the job to change it"
+            raise SavepointError(str(self._base.directory), why)
+        table = group.tables.setdefault(name, StateTable({}))
+        for times in (table.packed, table.expires, table.next_timers):
+            times.pop(key, None)
+        if change.packed is not None:
+            table.packed[key] = change.packed
+            if change.expires is not None:
+                table.expires[key] = change.expires
+            if change.next_timer is not None:
+                table.next_timers[key] = change.next_timer
+            if "noun" in self._known[name][-1]:  # a component, whose structure is stored with its state
+                group.structures.setdefault(name, [pack(self._known[name][-1])])
+
+    def _stored(self, base: Savepoint) -> Iterator[tuple[int, KeyGroup]]:
+        return base.groups_for(self._job, self._groups, range(self._groups), by_key=self._job is not None)
+
+    def _progress(self, watermark: datetime | None) -> SavedProgress:
+        if self._base is None:
+            assert self._job is not None
+            clock = {"watermark": NO_WATERMARK, "dependency_state": None, "letters": attrs.asdict(LetterCount())}
+            progress = SavedProgress(
+                engine="embedded",
+                job=self._job.name,
+                run="import",
+                batch=None,
+                sources={},
+                clock=clock,
+                structures=self._known,
+                ever_read=[],
+                key_groups=self._groups,
+            )
+        else:
+            progress = attrs.evolve(progress_of(self._base), structures=self._known)
+        if watermark is None:
+            return progress
+        reached = {**progress.clock["watermark"], "current": to_micros(watermark)}
+        return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
+
+
+def _micros(text: Any) -> int:
+    try:
+        return to_micros(datetime.fromisoformat(text))
+    except (ValueError, TypeError, AmadouError) as error:
+        raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error
