@@ -24,6 +24,7 @@ from amadou.errors import (
     PluginError,
     PortError,
     RecoverError,
+    SavepointError,
     SpecError,
     StateDecodeError,
     TimerError,
@@ -78,6 +79,7 @@ EXAMPLES: list[AmadouError] = [
     PluginError("mine", "no"),
     PluginError("mine", "no", "amadou_run_failed"),
     CheckpointError("dir", "no"),
+    SavepointError("dir", "no"),
     *(
         getattr(errors, name)("message")
         for name in ("AmadouError", "EventError", "EventTypeError", "CodecError", "SourceError", "SinkError")

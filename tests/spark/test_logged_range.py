@@ -52,10 +52,10 @@ def test_both_stores_give_the_same(
     form: str, batches: Any, losses: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(packed_group_module, "_SWEEPS", 1 << 40)  # state is removed when it expires, in both forms
-    monkeypatch.setattr(logged_range, "_SMALL", FORMS[form][0])
+    monkeypatch.setattr(logged_range, "SMALL", FORMS[form][0])
     monkeypatch.setattr(logged_range, "_BATCHES", FORMS[form][1])
     monkeypatch.setattr(logged_range, "_SPARSE", 1)
-    monkeypatch.setattr(logged_range, "_ENTRY", 0)
+    monkeypatch.setattr(logged_range, "ENTRY", 0)
     monkeypatch.setattr(logged_range, "_DENSE", 1 if form == "in turns" else 0)
     directory, segments, packed, watermark = Path(tempfile.mkdtemp()), MemorySegments(), None, None
     run = 0
