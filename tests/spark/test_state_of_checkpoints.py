@@ -86,6 +86,7 @@ def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:
         running.stop()
 
 
+@pytest.mark.parametrize("place", ["log"], indirect=True)
 def test_the_commands_read_checkpoints(place: Place) -> None:
     def output(*arguments: str) -> str:
         done = amadou("state", *arguments, cwd=place.directory)
