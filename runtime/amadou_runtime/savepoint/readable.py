@@ -61,6 +61,10 @@ _FROM_JSON: Final[Mapping[str, Callable[[Any], Any]]] = {
     "UUID": UUID,
     "float": float,
 }
+_PACKED: Final = ("Any", "list", "dict", "tuple", "set", "frozenset")
+"""Types whose values are stored in packed form inside the state: `Any`, and containers without item types."""
+_UNKNOWN: Final = "unknown"
+"""The description of a type that is not known, such as that of a `codec=`."""
 _CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
 
 
@@ -136,7 +140,7 @@ class _Type:
     def _converted(self, value: Any, leaf: Callable[[str, Any], Any], other: Callable[[Any], Any]) -> Any:
         description = self.description
         if isinstance(description, str):
-            return leaf(description, value) if description in _TO_JSON else other(value)
+            return leaf(description, value) if description in (*_TO_JSON, *_PACKED) else other(value)
         ((kind, inner), *_) = description.items()
 
         def part(of: Any, item: Any) -> Any:
@@ -148,7 +152,7 @@ class _Type:
             return [part(of, item) for of, item in zip(inner, value, strict=True)]
         if kind == "class" and isinstance(value, dict):
             fields = self.classes[inner]
-            return {name: part(fields[name][0] if name in fields else "Any", item) for name, item in value.items()}
+            return {name: part(fields[name][0] if name in fields else _UNKNOWN, item) for name, item in value.items()}
         if kind == "union":
             return self._of_union(inner, value, part, other)
         if kind == "dict" and isinstance(value, dict) and inner[0] == "str":
@@ -157,7 +161,7 @@ class _Type:
 
     def _of_union(self, members: Any, value: Any, part: Callable[[Any, Any], Any], other: Callable[[Any], Any]) -> Any:
         if isinstance(value, dict) and value.keys() == {_MEMBER, _CONTENT}:
-            member = dict(members).get(value[_MEMBER], "Any")
+            member = dict(members).get(value[_MEMBER], _UNKNOWN)
             return {_MEMBER: value[_MEMBER], _CONTENT: part(member, value[_CONTENT])}
         typed = [of for _, of in members if of != "None"]
         return part(typed[0], value) if len(typed) == 1 and value is not None else other(value)
@@ -166,7 +170,7 @@ class _Type:
         """Return an encoded value as an object whose `repr` is that of the value."""
         description = self.description
         if isinstance(description, str):
-            return encoded
+            return unpack(encoded) if description in _PACKED and isinstance(encoded, bytes) else encoded
         ((kind, inner), *_) = description.items()
         if kind == "list" and isinstance(encoded, list):
             return [self.of(inner).shown(item) for item in encoded]
@@ -178,13 +182,13 @@ class _Type:
         if kind == "class" and isinstance(encoded, dict):
             fields = self.classes[inner]
             parts = (
-                f"{name}={self.of(fields[name][0] if name in fields else 'Any').shown(item)!r}"
+                f"{name}={self.of(fields[name][0] if name in fields else _UNKNOWN).shown(item)!r}"
                 for name, item in encoded.items()
             )
             return _Shown(f"{inner.rpartition('.')[2]}({', '.join(parts)})")
         if kind == "union":
             if isinstance(encoded, dict) and encoded.keys() == {_MEMBER, _CONTENT}:
-                return self.of(dict(inner).get(encoded[_MEMBER], "Any")).shown(encoded[_CONTENT])
+                return self.of(dict(inner).get(encoded[_MEMBER], _UNKNOWN)).shown(encoded[_CONTENT])
             typed = [of for _, of in inner if of != "None"]
             return self.of(typed[0]).shown(encoded) if len(typed) == 1 and encoded is not None else encoded
         if kind == "enum":
@@ -210,11 +214,15 @@ def _brackets(kind: str, parts: list[str]) -> str:
 
 
 def _leaf_to_json(name: str, value: Any) -> Any:
+    if name in _PACKED:
+        return to_tagged(unpack(value) if isinstance(value, bytes) else value)
     type_, convert = _TO_JSON[name]
     return convert(value) if isinstance(value, type_) else to_tagged(value)
 
 
 def _leaf_from_json(name: str, value: Any) -> Any:
+    if name in _PACKED:
+        return pack(from_tagged(value))
     if isinstance(value, dict) or value is None:
         return from_tagged(value)
     try:
@@ -223,7 +231,7 @@ def _leaf_from_json(name: str, value: Any) -> Any:
         raise NotReadableError(f"{value!r} is not a {name} ({error})") from error
 
 
-_ANY: Final = _Type("Any", {})
+_ANY: Final = _Type(_UNKNOWN, {})
 
 
 class StateFormat:
@@ -283,7 +291,7 @@ class StateFormat:
 
     @property
     def _is_packed_key(self) -> bool:
-        return self._type("key").description not in ("str", "int", "float", "bool", "bytes", "datetime", "Any")
+        return self._type("key").description not in ("str", "int", "float", "bool", "bytes", "datetime", _UNKNOWN)
 
     def from_json(self, row: Mapping[str, Any]) -> bytes:
         """Return the packed state of a row from `to_json`. A map may also be an object with its keys.

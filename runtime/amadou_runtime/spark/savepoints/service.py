@@ -13,6 +13,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +22,14 @@ import attrs
 from amadou.errors import AmadouError, CheckpointError
 from amadou_runtime.savepoint.manifest import MANIFEST, Manifest
 from amadou_runtime.spark.clock import last_commit
-from amadou_runtime.spark.files import Files
+from amadou_runtime.spark.files import Files, LocalFiles
 from amadou_runtime.spark.lease import holder_of
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 
 REQUESTS: Final = "savepoint-requests"
 _ANSWER: Final = ".answer"
+_REMOTE_LOOKS: Final = 10
+"""On file systems where listing a directory can cost money, only each tenth call of `look` does so."""
 _RETAINED_SETTING: Final = "spark.sql.streaming.minBatchesToRetain"
 _logger = logging.getLogger("amadou")
 
@@ -66,6 +69,7 @@ class SavepointService:
         self._thread: threading.Thread | None = None
         self._is_asked = False
         self._last = datetime.now(UTC)
+        self._looks = 0
 
     def ask(self) -> None:
         """Take a savepoint soon, in the directory of the schedule."""
@@ -105,14 +109,22 @@ class SavepointService:
         if self._thread is not None:
             self._thread.join()
 
-    def _task(self) -> Callable[[], None] | None:
+    def _requested(self) -> str | None:
+        """Return the name of a file that requests a savepoint; `None` if there is none."""
+        self._looks += 1
+        if not isinstance(self._files, LocalFiles) and self._looks % _REMOTE_LOOKS:
+            return None
         try:
             names = sorted(self._files.names(REQUESTS))
         except CheckpointError:
             return None  # the file system does not answer, which concerns the run itself, too
-        requested = [name for name in names if not name.endswith(_ANSWER) and f"{name}{_ANSWER}" not in names]
-        if requested:
-            return lambda: self._answer(requested[0])
+        open_ = (name for name in names if not name.endswith(_ANSWER) and f"{name}{_ANSWER}" not in names)
+        return next(open_, None)
+
+    def _task(self) -> Callable[[], None] | None:
+        request = self._requested()
+        if request is not None:
+            return partial(self._answer, request)
         schedule = self._schedule
         if schedule is None:
             self._is_asked = False
@@ -121,7 +133,7 @@ class SavepointService:
         if not is_due and not self._is_asked:
             return None
         self._is_asked, self._last = False, datetime.now(UTC)
-        return lambda: self._take_by_schedule(schedule)
+        return partial(self._take_by_schedule, schedule)
 
     def _answer(self, request: str) -> None:
         """Take the savepoint that a file requests, and write the answer."""
