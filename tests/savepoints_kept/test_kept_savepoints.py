@@ -61,7 +61,7 @@ def test_a_job_continues_from_a_kept_savepoint(kept: Path) -> None:
     ]
     timers = [each for each in outputs if each[0] == "timer" and each[1] == "b'\\x00\\xff'"]
     assert {each[2] for each in timers} == {"", "tag"}
-    assert all(each[3][0] for each in timers)
+    assert {each[3][1] for each in timers} == {12}
     assert {each[1] for each in outputs if each[0] == "session"} == set(map(str, KEYS))
 
 
