@@ -30,6 +30,7 @@ def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> No
     done = rescale(spark, place.path("state"), partitions=3, store="log")
     assert (done.before.state, done.after.state, done.after.key_groups) == ("groups", "log", 4)
     assert done.after.run == done.before.run
+    left = Path(place.path("state")) / "before-rescale" / "state"
     place.add("k1", second=1)
     place.run("state")
     assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
@@ -39,6 +40,7 @@ def test_the_job_goes_on_and_the_savepoint_stays(place: Place, spark: Any) -> No
     place.run("other", from_savepoint=str(done.savepoint))
     assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2], ["k1", 2]]
     assert not (Path(place.path("state")) / "before-rescale").exists()
+    left.mkdir(parents=True)
     twice = rescale(spark, place.path("state"), key_groups=7, partitions=1)
     assert twice.after.batches_before > done.after.batches_before > 0
     with pytest.raises(CheckpointError, match=r"key_groups is 4, but was 7 .* or run amadou rescale .* --key-groups 4"):
@@ -143,6 +145,7 @@ def test_a_checkpoint_in_use_or_without_batches_is_not_rescaled(place: Place, sp
         running.stop()
     with pytest.raises(CheckpointError, match="this directory does not contain a run's checkpoint"):
         rescale(spark, place.path("missing"))
+    assert not Path(place.path("missing")).exists()
     start(place.job(), spark, checkpoint=place.path("new"), trigger="1 hour").stop()
 
 

@@ -28,6 +28,7 @@ from amadou_runtime.spark.savepoints.service import REQUESTS, SavepointService, 
 
 pytestmark = pytest.mark.spark
 
+ROOT = Path(__file__).parents[2]
 AMADOU = [sys.executable, "-c", "from amadou_runtime.command.cli import app; app()"]
 
 
@@ -236,6 +237,22 @@ def test_a_run_takes_savepoints_at_intervals_and_keeps_some(place: Place, spark:
     by_signal.look()
     by_signal.wait()
     assert len(list((tmp_path / "asked").iterdir())) == 1
+
+
+def test_a_signal_makes_a_run_take_a_savepoint(tmp_path: Path) -> None:
+    example = ROOT / "examples" / "tumbling_window"
+    options = ["-p", f"VIEWS={example}/views/", "-p", f"SUMS={tmp_path}/sums", "--trigger", "1 second"]
+    command = [*AMADOU, "run", f"{example}/views.py", "--checkpoint", "state", "--savepoint-dir", "asked", *options]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        until(lambda: list(tmp_path.glob("state/commits/[0-9]")) or process.poll() is not None)
+        process.send_signal(signal.SIGUSR1)
+        until(lambda: list(tmp_path.glob("asked/*/savepoint.json")) or process.poll() is not None)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        shown = process.stderr.read().decode()
+        assert process.wait() == 0, shown
+    (path,) = (tmp_path / "asked").iterdir()
+    Savepoint(path).verify()
 
 
 def test_a_batch_waits_if_spark_would_remove_the_state_of_a_savepoint(place: Place, spark: Any) -> None:

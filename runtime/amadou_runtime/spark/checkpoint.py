@@ -66,7 +66,7 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
             why = "its start from a savepoint was interrupted. Run the job with the same --from again"
             raise CheckpointError(checkpoint, why)
         if files.exists(RESCALE_MARK):
-            raise CheckpointError(checkpoint, f"rescaling it was interrupted. Run amadou rescale {checkpoint} again")
+            raise _interrupted(checkpoint)
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
@@ -106,9 +106,15 @@ def read_metadata(files: Files) -> CheckpointMetadata:
     """
     metadata = metadata_of(files)
     if metadata is None:
+        if files.exists(RESCALE_MARK):
+            raise _interrupted(files.checkpoint)
         why = "this directory does not contain a run's checkpoint: check that the path is correct"
         raise CheckpointError(files.checkpoint, why)
     return metadata
+
+
+def _interrupted(checkpoint: str) -> CheckpointError:
+    return CheckpointError(checkpoint, f"rescaling it was interrupted. Run amadou rescale {checkpoint} again")
 
 
 def metadata_of(files: Files) -> CheckpointMetadata | None:

@@ -102,11 +102,14 @@ def rescale(
     :raises SavepointError: the savepoint cannot be written
     """
     files = checkpoint_files(spark, checkpoint)
+    if not files.exists(RESCALE_MARK):
+        read_metadata(files)
     with Lease(files) as lease:
         try:
             plan = _begun(files)
             if plan is None:
                 plan = _plan(spark, files, key_groups, partitions, store, savepoint)
+                files.remove(_ASIDE)  # left by a call that was killed at its very end
                 files.write(RESCALE_MARK, json.dumps(attrs.asdict(plan), indent=2))
             return _carry_out(spark, files, plan, job)
         finally:
