@@ -154,6 +154,7 @@ def start(
     spark: Any,
     *,
     checkpoint: str | None = None,
+    from_savepoint: str | None = None,
     trigger: str | None = None,
     params: Mapping[str, str] = MappingProxyType({}),
     conf: Mapping[str, str] = MappingProxyType({}),
@@ -168,9 +169,12 @@ def start(
     from amadou_runtime.spark import start as start_on_spark
 
     _check_trigger(trigger)
+    savepoint = None if from_savepoint is None else Savepoint(from_savepoint)
     job, hooks = _prepared(job, params)
     with hooks.failures_reported():
-        running = start_on_spark(job, spark, hooks, checkpoint=checkpoint, trigger=trigger, conf=conf)
+        running = start_on_spark(
+            job, spark, hooks, checkpoint=checkpoint, savepoint=savepoint, trigger=trigger, conf=conf
+        )
     running.on_end = hooks.ended
     return running
 
