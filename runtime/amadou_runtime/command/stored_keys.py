@@ -7,11 +7,11 @@ from typing import Any, Protocol
 import attrs
 
 from amadou import Component, Job, Key
-from amadou.engine import unpack, unpack_all
+from amadou.engine import unpack_all
 from amadou.event_time import from_micros
 from amadou_runtime.core.failure import shown_state
-from amadou_runtime.core.state_schema import Known, Structure, shown_structure
-from amadou_runtime.savepoint.block import Block, by_subject
+from amadou_runtime.core.state_schema import Known, shown_structure
+from amadou_runtime.savepoint.block import Block, by_subject, structure_of
 from amadou_runtime.savepoint.readable import StateFormat, to_tagged
 
 
@@ -174,13 +174,6 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
             times = map(from_micros, columns.times)
             held[source] = list(zip(times, map(_shown_value, columns.values), strict=True))
     return KeyState(key, state, sorted(timers), held, hidden)
-
-
-def structure_of(name: str, structures: Known, block: Block) -> Structure | None:
-    """Return the last structure of a spec; `None` if it is not known."""
-    if name in structures:
-        return structures[name][-1]
-    return unpack(block.structures[name][-1]) if name in block.structures else None
 
 
 def _shown_value(packed: bytes) -> str:

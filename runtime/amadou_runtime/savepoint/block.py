@@ -13,6 +13,7 @@ from amadou.event_time import from_micros
 from amadou_runtime.core.key_group import HeldChunk, HeldEvents, KeyGroup
 from amadou_runtime.core.keying import group_interval, key_group, key_position
 from amadou_runtime.core.packed_group import PackedGroup, group_state_fields, group_state_of
+from amadou_runtime.core.state_schema import Known, Structure
 
 _BYTES, _KEYS = 1 << 17, 1 << 11
 """Size of a block's state, and number of its keys, at which the next block begins. Larger blocks compress better, but
@@ -126,6 +127,13 @@ class Block:
 def _append(columns: tuple[list[Any], ...], *row: Any) -> None:
     for column, cell in zip(columns, row, strict=True):
         column.append(cell)
+
+
+def structure_of(name: str, structures: Known, block: Block) -> Structure | None:
+    """Return the last structure of a spec; `None` if it is not known."""
+    if name in structures:
+        return structures[name][-1]
+    return unpack(block.structures[name][-1]) if name in block.structures else None
 
 
 def block_of_key(group: KeyGroup, key: Key) -> list[Block]:

@@ -310,15 +310,15 @@ class StateFormat:
 
     def _with_times(self, encoded: Any, written: Any) -> Any:
         if self._kind == "MapSpec":
-            times = {self._key_from_json(key): _micros(at) for key, at in _pairs(written)}
+            times = {self._key_from_json(key): micros_of(at) for key, at in _pairs(written)}
             if times.keys() != encoded.keys():
                 raise NotReadableError("written does not have the same keys as value")
             return {key: [times[key], item] for key, item in encoded.items()}
         if self._kind == "ListSpec":
             if not isinstance(written, list) or len(written) != len(encoded):
                 raise NotReadableError("written does not have a time for each item of value")
-            return [[_micros(at), item] for at, item in zip(written, encoded, strict=True)]
-        return [_micros(written), encoded]
+            return [[micros_of(at), item] for at, item in zip(written, encoded, strict=True)]
+        return [micros_of(written), encoded]
 
     def _value_from_json(self, value: Any) -> Any:
         if self._kind == "MapSpec":
@@ -333,7 +333,7 @@ class StateFormat:
     def _key_from_json(self, key: Any) -> Any:
         type_ = self._type("key")
         if type_.description == "datetime":
-            return _micros(key)
+            return micros_of(key)
         if type_.description == "int" and isinstance(key, str):
             return int(key)
         return pack(type_.from_json(key)) if self._is_packed_key else type_.from_json(key)
@@ -376,7 +376,11 @@ def _time_text(micros: int) -> str:
     return from_micros(micros).isoformat()
 
 
-def _micros(text: Any) -> int:
+def micros_of(text: Any) -> int:
+    """Return a time from a row, in microseconds.
+
+    :raises NotReadableError: this is not a time with a time zone
+    """
     try:
         return to_micros(datetime.fromisoformat(text))
     except (ValueError, TypeError, AmadouError) as error:

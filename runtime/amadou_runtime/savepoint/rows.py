@@ -11,18 +11,18 @@ from typing import IO, Any
 import attrs
 
 from amadou import Job, Key
-from amadou.engine import StateTable, pack, unpack
+from amadou.engine import StateTable, pack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import from_micros, to_micros
 from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
-from amadou_runtime.core.state_schema import Known, Structure, described, with_structures
+from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.core.watermark import NO_WATERMARK
-from amadou_runtime.savepoint.block import Block
+from amadou_runtime.savepoint.block import Block, structure_of
 from amadou_runtime.savepoint.manifest import Manifest
-from amadou_runtime.savepoint.readable import NotReadableError, StateFormat, from_tagged, to_tagged
+from amadou_runtime.savepoint.readable import NotReadableError, StateFormat, from_tagged, micros_of, to_tagged
 from amadou_runtime.savepoint.savepoint import (
     SavedProgress,
     Savepoint,
@@ -49,7 +49,7 @@ def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, An
             timers.setdefault(key, []).append([_text(micros), tag])
         for name, table in block.tables.items():
             if name not in formats:
-                formats[name] = StateFormat(_structure(name, structures, block))
+                formats[name] = StateFormat(structure_of(name, structures, block))
             for key, packed in table.packed.items():
                 row = {"key": to_tagged(key), "spec": name, **formats[name].to_json(packed)}
                 for field, times in (("expires", table.expires), ("next_timer", table.next_timers)):
@@ -57,12 +57,6 @@ def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, An
                         row[field] = _text(times[key])
                 yield row
         yield from ({"key": to_tagged(key), "timers": of_key} for key, of_key in timers.items())
-
-
-def _structure(name: str, structures: Known, block: Block) -> Structure | None:
-    if name in structures:
-        return structures[name][-1]
-    return unpack(block.structures[name][-1]) if name in block.structures else None
 
 
 def _text(micros: int) -> str:
@@ -149,7 +143,7 @@ class Importer:
         if not isinstance(key, str | int | bytes | tuple):
             raise NotReadableError(f"{key!r} is not a key")
         if "timers" in row:
-            return _Change(key, None, timers=[(_micros(time), str(tag)) for time, tag in row["timers"]])
+            return _Change(key, None, timers=[(micros_of(time), str(tag)) for time, tag in row["timers"]])
         name = row.get("spec")
         if not isinstance(name, str) or name not in self._formats:
             known = ", ".join(self._formats) or "none"
@@ -159,7 +153,7 @@ class Importer:
         if row["value"] is None and "written" not in row:
             return _Change(key, name)
         expires, next_timer = (
-            None if row.get(field) is None else _micros(row[field]) for field in ("expires", "next_timer")
+            None if row.get(field) is None else micros_of(row[field]) for field in ("expires", "next_timer")
         )
         return _Change(key, name, self._formats[name].from_json(row), expires, next_timer)
 
@@ -227,10 +221,3 @@ class Importer:
             return progress
         reached = {**progress.clock["watermark"], "current": to_micros(watermark)}
         return attrs.evolve(progress, clock={**progress.clock, "watermark": reached})
-
-
-def _micros(text: Any) -> int:
-    try:
-        return to_micros(datetime.fromisoformat(text))
-    except (ValueError, TypeError, AmadouError) as error:
-        raise NotReadableError(f"{text!r} is not a time in ISO format with a time zone") from error

@@ -12,8 +12,38 @@ from amadou_runtime.spark.log.merging import merged
 from amadou_runtime.spark.log.segments import Log
 
 
-class CopiedSegments:
-    """Segments of a log in a temporary file; see `Segments`. They cannot be changed.
+class ReadOnlySegments:
+    """Segments of a log that cannot be changed; see `Segments`. Subclasses define `get`."""
+
+    def head(self) -> bytes | None:
+        return self.get(0)
+
+    def get(self, number: int, /) -> bytes | None:
+        """Return a segment, or the head as number 0; `None` if it is missing."""
+        raise NotImplementedError
+
+    def set_head(self, head: bytes, /) -> None:
+        raise NotImplementedError
+
+    def put(self, number: int, segment: bytes, /) -> None:
+        raise NotImplementedError
+
+    def remove(self, number: int, /) -> None:
+        raise NotImplementedError
+
+
+class SegmentsInMemory(ReadOnlySegments):
+    """Segments of a log in memory, by number."""
+
+    def __init__(self, segments: Mapping[int, bytes]) -> None:
+        self._segments = segments
+
+    def get(self, number: int, /) -> bytes | None:
+        return self._segments.get(number)
+
+
+class CopiedSegments(ReadOnlySegments):
+    """Segments of a log in a temporary file.
 
     :param file: the file, open for reading and writing
     """
@@ -27,24 +57,12 @@ class CopiedSegments:
         self._places[number] = self._file.seek(0, 2), len(segment)
         self._file.write(segment)
 
-    def head(self) -> bytes | None:
-        return self.get(0)
-
     def get(self, number: int, /) -> bytes | None:
         if number not in self._places:
             return None
         offset, size = self._places[number]
         self._file.seek(offset)
         return self._file.read(size)
-
-    def set_head(self, head: bytes, /) -> None:
-        raise NotImplementedError
-
-    def put(self, number: int, segment: bytes, /) -> None:
-        raise NotImplementedError
-
-    def remove(self, number: int, /) -> None:
-        raise NotImplementedError
 
 
 def logged_groups(log: Log, spill: Path) -> Iterator[tuple[int, KeyGroup]]:

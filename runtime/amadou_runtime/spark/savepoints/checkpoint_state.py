@@ -147,10 +147,13 @@ class _LoggedVersion:
     def blocks(self) -> list[Block]:
         from amadou_runtime.spark.log.searching import group_of_key
         from amadou_runtime.spark.log.segments import Log
+        from amadou_runtime.spark.log.stored_log import SegmentsInMemory
 
         if not self._rows:
             return []
-        return block_of_key(group_of_key(Log(_Rows(self._rows), "of the key"), self._number, self._key), self._key)
+        return block_of_key(
+            group_of_key(Log(SegmentsInMemory(self._rows), "of the key"), self._number, self._key), self._key
+        )
 
     def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
         for number, packed in rows:
@@ -159,28 +162,6 @@ class _LoggedVersion:
             else:
                 self._rows[number] = packed
         return True
-
-
-class _Rows:
-    """Segments of a log in memory; see `Segments`. They cannot be changed."""
-
-    def __init__(self, rows: dict[int, bytes]) -> None:
-        self._rows = rows
-
-    def head(self) -> bytes | None:
-        return self._rows.get(0)
-
-    def get(self, number: int, /) -> bytes | None:
-        return self._rows.get(number)
-
-    def set_head(self, head: bytes, /) -> None:
-        raise NotImplementedError
-
-    def put(self, number: int, segment: bytes, /) -> None:
-        raise NotImplementedError
-
-    def remove(self, number: int, /) -> None:
-        raise NotImplementedError
 
 
 @attrs.frozen
