@@ -25,6 +25,7 @@ GUARDED = {"amadou_plugins", "amadou_runtime", "pyspark", "typer", "rich"}
 EXCEPTIONS = {
     ("core/ports.py", "amadou_runtime.plugins.hooks"),  # ports name codecs and sinks that plugins have
     ("command/commands.py", "amadou_runtime.testing.reproduce"),  # `amadou reproduce` writes tests
+    ("command/reproduce_key.py", "amadou_runtime.testing.reproduce"),
     ("command/rehearse_command.py", "amadou_runtime.testing.rehearsal"),  # `amadou rehearse` runs them
 }
 

@@ -79,15 +79,15 @@ def line(key: Any, minute: int, value: int) -> bytes:
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A directory with a job, `shop.py`, and its savepoint, `savepoint`."""
+    """A directory with a job, `bazaar.py`, and its savepoint, `savepoint`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "shop.py").write_text(JOB)
-    with TestRun(load_job("shop.py")) as run:
+    (tmp_path / "bazaar.py").write_text(JOB)
+    with TestRun(load_job("bazaar.py")) as run:
         run.add_records([line("apple", 1, 5), line("apple", 2, 6), line(["t", 1], 3, 7), line(17, 4, 8)])
         run.add_records([line(f"pear-{number}", 5, number) for number in range(5)]).add_watermark().run()
         run.savepoint(tmp_path / "savepoint")
-    monkeypatch.delitem(sys.modules, "shop")
+    monkeypatch.delitem(sys.modules, "bazaar")
     return tmp_path
 
 
@@ -120,7 +120,7 @@ def test_keys_are_listed_counted_and_sorted(shop: Path) -> None:
 
 
 def test_a_keys_state_is_shown_as_python_would_show_it(shop: Path) -> None:
-    for more in ([], ["--job", "shop.py"]):
+    for more in ([], ["--job", "bazaar.py"]):
         shown = " ".join(output("state", "show", "savepoint", "apple", *more).split())
         assert "'apple' in job shop, batch 1, watermark 2025-01-01T00:05:00+00:00" in shown
         assert "datetime.datetime(2025, 1, 1, 0, 1, tzinfo=datetime.timezone.utc): 5" in shown
@@ -239,7 +239,7 @@ def records(shop: Path) -> Path:
 
 
 def test_records_are_processed_with_the_old_and_the_new_code(shop: Path, records: Path) -> None:
-    old = ("--records", "records.jsonl", "--old", "shop.py")
+    old = ("--records", "records.jsonl", "--old", "bazaar.py")
     code, shown = rehearsed(shop, lambda text: text, *old)
     assert code == 0, shown
     assert "3 outputs of the old code, 3 of the new code, 3 are the same The outputs are the same." in shown
@@ -279,15 +279,15 @@ def test_options_of_rehearse_are_checked(shop: Path, records: Path) -> None:
         (["--old", "x.py"], "--old and --old-git need --records"),
         (["--records", "records.jsonl"], "--records needs the old code"),
         (["--records", "missing", "--old", "x.py"], "missing is not a file"),
-        (["--records", "records.jsonl", "--old", "shop.py", "--source", "x"], "the job has no source 'x'"),
+        (["--records", "records.jsonl", "--old", "bazaar.py", "--source", "x"], "the job has no source 'x'"),
     ):
-        done = amadou("rehearse", "savepoint", "shop.py", *options)
+        done = amadou("rehearse", "savepoint", "bazaar.py", *options)
         assert done.exit_code == 2
         assert problem in " ".join(done.output.replace("│", "").split())
 
 
 def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
-    assert output("reproduce", "--key", "apple", "savepoint", "shop.py") == (
+    assert output("reproduce", "--key", "apple", "savepoint", "bazaar.py") == (
         "test_apple.py: 1 test; run the file with: pytest test_apple.py\n"
     )
     text = (shop / "test_apple.py").read_text()
@@ -302,8 +302,8 @@ def test_a_test_begins_with_the_state_of_a_key(shop: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_apple.py"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=shop)
     assert done.returncode == 0, done.stdout
-    assert "exists: use --force" in amadou("reproduce", "--key", "apple", "savepoint", "shop.py").output
-    done_ = amadou("reproduce", "--key", "nobody", "savepoint", "shop.py")
+    assert "exists: use --force" in amadou("reproduce", "--key", "apple", "savepoint", "bazaar.py").output
+    done_ = amadou("reproduce", "--key", "nobody", "savepoint", "bazaar.py")
     assert "savepoint: it has no state for the key 'nobody'" in done_.stderr
     assert "--key needs two arguments" in amadou("reproduce", "--key", "apple", "savepoint").output
 
@@ -318,8 +318,8 @@ def imported(shop: Path, change: Callable[[list[dict[str, Any]]], list[dict[str,
 
 def outputs_after(savepoint: str) -> list[Any]:
     """What the job makes of a savepoint."""
-    sys.modules.pop("shop", None)
-    with TestRun(load_job("shop.py"), savepoint=savepoint) as run:
+    sys.modules.pop("bazaar", None)
+    with TestRun(load_job("bazaar.py"), savepoint=savepoint) as run:
         for key in ("apple", 17, ["t", 1], "pear-0"):
             run.add_record(line(key, 30, 1))
         result = run.add_watermark().run(flush=True)
@@ -331,7 +331,7 @@ def outputs_after(savepoint: str) -> list[Any]:
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 def test_exported_state_can_be_imported(shop: Path, suffix: str) -> None:
     assert output("state", "export", "savepoint", f"rows.{suffix}") == f"rows.{suffix}: 40 rows\n"
-    done = output("state", "import", f"rows.{suffix}", "new", "--job", "shop.py", "--watermark", "2025-01-01T00:05Z")
+    done = output("state", "import", f"rows.{suffix}", "new", "--job", "bazaar.py", "--watermark", "2025-01-01T00:05Z")
     assert done == "new: 8 keys, 9 timers\n"
     done = output("state", "import", f"rows.{suffix}", "same", "--into", "savepoint")
     assert done == "same: 8 keys, 9 timers\n"

@@ -153,6 +153,7 @@ class Lease:
         if self._ended.is_set():
             return
         self._ended.set()
+        self._is_active, self._often = lambda: False, lambda: None  # which hold the run
         if _held.get(self._files.checkpoint) is self:
             del _held[self._files.checkpoint]
             with suppress(AmadouError):
