@@ -197,6 +197,16 @@ def test_a_directory_that_is_not_a_savepoint_is_named(tmp_path: Path) -> None:
         Savepoint(tmp_path)
 
 
+@pytest.mark.parametrize("uri", ["hdfs://host/savepoints/one", "s3a://bucket/one", "file:/tmp/one"])
+def test_savepoints_need_a_path(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SavepointError, match="savepoints need a path: a local directory, or one that all machines"):
+        Savepoint(uri)
+    with TestRun(job(Counter())) as test_run, pytest.raises(SavepointError, match="savepoints need a path"):
+        test_run.savepoint(uri)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_savepoint_is_not_written_into_a_directory_with_files(savepoint: Savepoint, tmp_path: Path) -> None:
     before = sorted(savepoint.directory.rglob("*"))
     with TestRun(job(Counter())) as test_run, pytest.raises(SavepointError, match="the path is not empty: use a new"):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,7 @@ from amadou_runtime.savepoint.state_file import StateFileInfo
 MANIFEST: Final = "savepoint.json"
 _FORMAT: Final = 1
 _CHECKSUM: Final = "checksum"
+_URI: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 @attrs.frozen
@@ -110,6 +112,7 @@ class Manifest:
         :raises SavepointError: the directory is not a savepoint that this release can read
         """
         savepoint = str(directory)
+        check_path(directory)
         try:
             text = (directory / MANIFEST).read_text("utf-8")
         except (FileNotFoundError, NotADirectoryError):
@@ -135,6 +138,16 @@ class Manifest:
         fields["state_files"] = [StateFileInfo(**of) for of in fields["state_files"]]
         fields["files"] = [FileInfo(**of) for of in fields["files"]]
         return cls(**fields)
+
+
+def check_path(directory: Path) -> None:
+    """Check that a savepoint's directory is a path, not a URI.
+
+    :raises SavepointError: the directory is a URI
+    """
+    if _URI.match(str(directory)):
+        why = "savepoints need a path: a local directory, or one that all machines have mounted"
+        raise SavepointError(str(directory), f"{why}. Copy the savepoint with the tools of the file system")
 
 
 def _checksum(fields: Mapping[str, Any]) -> str:

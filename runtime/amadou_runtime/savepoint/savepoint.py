@@ -22,7 +22,7 @@ from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.core.watermark import Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
-from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures
+from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, check_path
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
 
 TEST_RUN: Final = "test run"
@@ -343,8 +343,9 @@ def write_savepoint(group: KeyGroup, progress: SavedProgress, directory: Path) -
 def check_new(directory: Path) -> None:
     """Check that a savepoint can be written to a directory.
 
-    :raises SavepointError: the directory exists and is not empty
+    :raises SavepointError: the directory exists and is not empty, or is a URI
     """
+    check_path(directory)
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         what = "is not empty" if directory.is_dir() else "is a file"
         raise SavepointError(str(directory), f"the path {what}: use a new directory")
