@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from tests.spark.moving import job_of, record_of
-from tests.spark.test_savepoint_commands import Place, amadou, totals, until
+from tests.spark.test_savepoint_commands import Place, totals, until
+from typer.testing import CliRunner
 
 from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou_runtime import run, start
+from amadou_runtime.command.cli import app
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.clock import RunClock
 from amadou_runtime.spark.savepoints import rescaling
@@ -150,11 +152,13 @@ def test_a_checkpoint_in_use_or_without_batches_is_not_rescaled(place: Place, sp
 
 
 def test_the_commands_say_what_they_did(place: Place) -> None:
-    done = amadou("convert", "state", "--to", "log", cwd=place.directory)
-    assert done.returncode == 0, done.stderr
-    assert "store log\nBefore: 4 key groups in 4 key ranges, store groups\n" in done.stdout
-    assert "To return: amadou run JOB --from" in done.stdout
-    done = amadou("rescale", "state", "--key-groups", "9", "--partitions", "1", cwd=place.directory)
-    assert done.returncode == 0, done.stderr
-    assert "9 key groups in 2 key ranges, 1 partitions" in done.stdout
+    def output(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [arguments[0], place.path("state"), *arguments[1:]])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    shown = output("convert", "--to", "log")
+    assert "store log\nBefore: 4 key groups in 4 key ranges, store groups\n" in shown
+    assert "To return: amadou run JOB --from" in shown
+    assert "9 key groups in 2 key ranges, 1 partitions" in output("rescale", "--key-groups", "9", "--partitions", "1")
     Savepoint(next((Path(place.path("state")) / "savepoints").iterdir())).verify()

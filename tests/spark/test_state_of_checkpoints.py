@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from tests.spark.test_savepoint_commands import Place, amadou, until
+from tests.spark.test_savepoint_commands import Place, until
+from typer.testing import CliRunner
 
 from amadou import Key
 from amadou.errors import CheckpointError
 from amadou_runtime import run, start
+from amadou_runtime.command.cli import app
 from amadou_runtime.command.stored_keys import KeyState, key_sizes, key_state
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.savepoint import Savepoint
@@ -86,15 +88,14 @@ def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:
         running.stop()
 
 
-@pytest.mark.parametrize("place", ["log"], indirect=True)
 def test_the_commands_read_checkpoints(place: Place) -> None:
     def output(*arguments: str) -> str:
-        done = amadou("state", *arguments, cwd=place.directory)
-        assert done.returncode == 0, done.stderr
+        done = CliRunner().invoke(app, ["state", arguments[0], place.path("state"), *arguments[1:]])
+        assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert json.loads(output("show", "state", "k0", "--json"))["state"]["total"] == {"value": 5}
-    history = output("history", "state", "k1").splitlines()
+    assert json.loads(output("show", "k0", "--json"))["state"]["total"] == {"value": 5}
+    history = output("history", "k1").splitlines()
     assert history[:2] == ["'k1'", "batch 0 (the oldest that is retained)"]
     assert [line.strip() for line in history if "~ total" in line] == [
         "~ total 1 → 2",
@@ -102,8 +103,8 @@ def test_the_commands_read_checkpoints(place: Place) -> None:
         "~ total 3 → 4",
         "~ total 4 → 5",
     ]
-    done = amadou("state", "show", "nothing", "k0", cwd=place.directory)
-    assert done.returncode == 1
+    done = CliRunner().invoke(app, ["state", "show", place.path("nothing"), "k0"])
+    assert done.exit_code == 1
     assert "does not contain a run's checkpoint" in done.stderr
 
 
