@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import attrs
 import state_jobs
 from machine import machine
 from memory import MemoryUse, MemoryWatch
@@ -26,15 +25,21 @@ from amadou.engine import StateTable, pack
 from amadou.event_time import to_micros
 from amadou_plugins.connectors import LinesSource
 from amadou_runtime.command.stored_keys import key_state
-from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import described
-from amadou_runtime.core.watermark import NO_WATERMARK
 from amadou_runtime.plugins.hooks import plugins_of
 from amadou_runtime.plugins.run_hooks import RunHooks
-from amadou_runtime.savepoint.savepoint import SavedProgress, Savepoint, StateWriter, complete, new_savepoint
+from amadou_runtime.savepoint.savepoint import (
+    NO_CLOCK,
+    SavedProgress,
+    Savepoint,
+    Totals,
+    complete,
+    new_savepoint,
+    write_groups,
+)
 from amadou_runtime.spark import start
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import session
@@ -58,33 +63,31 @@ def synthetic(job: Job, keys: int, timers: bool, directory: Path) -> Savepoint:
         key = f"user-{number:09}"
         groups[key_group(key, _GROUPS)].append(key)
     micros = to_micros(state_jobs.NEVER)
+
+    def group_of(number: int) -> tuple[int, KeyGroup]:
+        group = KeyGroup(PackedGroup(None))
+        packed = [pack(len(key) * number) for key in groups[number][:1000]]
+        table = group.tables["counts"] = StateTable({})
+        for at, key in enumerate(groups[number]):
+            table.packed[key] = packed[at % 1000]
+            if timers:
+                group.timers.add(key, micros, "")
+        return number, group
+
     with new_savepoint(directory) as partial:
-        infos, totals = [], None
+        infos, totals = [], Totals()
         for file in range(_FILES):
-            writer = StateWriter(partial, file)
-            for number in range(file * _GROUPS // _FILES, (file + 1) * _GROUPS // _FILES):
-                group = KeyGroup(PackedGroup(None))
-                packed = [pack(len(key) * number) for key in groups[number][:1000]]
-                table = group.tables["counts"] = StateTable({})
-                for at, key in enumerate(groups[number]):
-                    table.packed[key] = packed[at % 1000]
-                    if timers:
-                        group.timers.add(key, micros, "")
-                writer.write(group, number, _GROUPS)
-            if (info := writer.finish()) is not None:
-                infos.append(info)
-            if totals is None:
-                totals = writer.totals
-            else:
-                totals.add(writer.totals)
-        assert totals is not None
+            numbers = range(file * _GROUPS // _FILES, (file + 1) * _GROUPS // _FILES)
+            written, figures = write_groups(partial, file, map(group_of, numbers), _GROUPS)
+            infos += written
+            totals.add(figures)
         progress = SavedProgress(
             engine="spark",
             job=job.name,
             run="benchmark",
             batch=0,
             sources={},
-            clock={"watermark": NO_WATERMARK, "dependency_state": None, "letters": attrs.asdict(LetterCount())},
+            clock=NO_CLOCK,
             structures={name: [structure] for name, structure in described(job).items()},
             ever_read=[],
             key_groups=_GROUPS,

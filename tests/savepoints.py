@@ -1,11 +1,12 @@
 """Rewrites savepoints, as a job with other settings would write them."""
 
+from itertools import groupby
 from pathlib import Path
 
 from attrs import evolve
 
 from amadou_runtime.core.key_group import KeyGroup
-from amadou_runtime.savepoint.savepoint import Savepoint, StateWriter, Totals, complete, new_savepoint, progress_of
+from amadou_runtime.savepoint.savepoint import Savepoint, Totals, complete, new_savepoint, progress_of, write_groups
 
 
 def key_groups(savepoint: Savepoint, groups: int) -> list[tuple[int, KeyGroup]]:
@@ -19,16 +20,11 @@ def rewritten(savepoint: Savepoint, groups: list[tuple[int, KeyGroup]], number: 
     :param number: number of key groups
     """
     with new_savepoint(to) as partial:
-        writers: dict[int, StateWriter] = {}
-        for at, group in groups:
-            if at // 2 not in writers:
-                writers[at // 2] = StateWriter(partial, at // 2)
-            writers[at // 2].write(group, at, number)
-        infos = [info for writer in writers.values() if (info := writer.finish()) is not None]
-        totals = [writer.totals for writer in writers.values()]
-        first = Totals()
-        for other in totals:
-            first.add(other)
+        infos, totals = [], Totals()
+        for file, of_file in groupby(groups, key=lambda group: group[0] // 2):
+            written, figures = write_groups(partial, file, of_file, number)
+            infos += written
+            totals.add(figures)
         progress = evolve(progress_of(savepoint), engine="spark", key_groups=number)
-        complete(partial, progress, infos, first)
+        complete(partial, progress, infos, totals)
     return Savepoint(to)

@@ -225,7 +225,7 @@ def test_a_savepoint_that_cannot_be_written_leaves_nothing(tmp_path: Path, monke
 
     with TestRun(job(Counter())) as test_run:
         test_run.add_record(event(1)).run()
-        monkeypatch.setattr("amadou_runtime.savepoint.savepoint.StateWriter.write", full)
+        monkeypatch.setattr("amadou_runtime.savepoint.state_file.StateFileWriter.write", full)
         with pytest.raises(SavepointError, match=r"it cannot be written: check the path and the disk \(No space left"):
             test_run.savepoint(tmp_path / "savepoint")
     assert list(tmp_path.iterdir()) == []

@@ -66,11 +66,9 @@ def load_savepoint(job: Job, savepoint: Savepoint, engine: StatefulEngine) -> Jo
     check_fits(job, savepoint)
     manifest, progress = savepoint.manifest, JobProgress(job)
     engine.state = state_of(savepoint, job)
-    clock = manifest.clock
-    engine.letters = LetterCount(**clock["letters"])
-    progress.watermark.load(clock["watermark"])
-    state = clock["dependency_state"]
-    progress.dependency_state = None if state is None else bytes.fromhex(state)
+    engine.letters = savepoint.letters
+    progress.watermark.load(savepoint.clock["watermark"])
+    progress.dependency_state = savepoint.dependency_state
     progress.known = with_structures(manifest.structures, described(job))
     progress.ever_read |= set(manifest.ever_read)
     for name, source in job.sources.items():

@@ -14,22 +14,21 @@ from amadou import Job, Key
 from amadou.engine import StateTable, pack
 from amadou.errors import AmadouError, SavepointError
 from amadou.event_time import from_micros, to_micros
-from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import Known, described, with_structures
-from amadou_runtime.core.watermark import NO_WATERMARK
 from amadou_runtime.savepoint.block import Block, structure_of
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.readable import NotReadableError, StateFormat, from_tagged, micros_of, to_tagged
 from amadou_runtime.savepoint.savepoint import (
+    NO_CLOCK,
     SavedProgress,
     Savepoint,
-    StateWriter,
     complete,
     new_savepoint,
     progress_of,
+    write_groups,
 )
 
 _GROUPS = 256
@@ -109,12 +108,8 @@ class Importer:
             parts = stack.enter_context(tempfile.TemporaryDirectory(prefix="amadou-import-"))
             found = self._divided(rows, Path(parts))
             partial = stack.enter_context(new_savepoint(directory))
-            writer = StateWriter(partial, 0)
-            stack.callback(writer.close)
-            for number, group in self._merged(found):
-                writer.write(group, number, self._groups)
-            info = writer.finish()
-            return complete(partial, self._progress(watermark), [] if info is None else [info], writer.totals)
+            written = write_groups(partial, 0, self._merged(found), self._groups)
+            return complete(partial, self._progress(watermark), *written)
 
     def _divided(self, rows: Iterable[Mapping[str, Any]], directory: Path) -> dict[int, Path]:
         """Check rows, and write them to one file for each key group."""
@@ -203,14 +198,13 @@ class Importer:
     def _progress(self, watermark: datetime | None) -> SavedProgress:
         if self._base is None:
             assert self._job is not None
-            clock = {"watermark": NO_WATERMARK, "dependency_state": None, "letters": attrs.asdict(LetterCount())}
             progress = SavedProgress(
                 engine="embedded",
                 job=self._job.name,
                 run="import",
                 batch=None,
                 sources={},
-                clock=clock,
+                clock=NO_CLOCK,
                 structures=self._known,
                 ever_read=[],
                 key_groups=self._groups,

@@ -20,7 +20,7 @@ from amadou_runtime.core.dead_letter_limit import LetterCount
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import group_interval, key_position
 from amadou_runtime.core.state_schema import Known, shown_structure
-from amadou_runtime.core.watermark import Watermark
+from amadou_runtime.core.watermark import NO_WATERMARK, Watermark
 from amadou_runtime.savepoint.block import Block, GroupBuilder, blocks_of, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST, FileInfo, Manifest, SpecFigures, check_path
 from amadou_runtime.savepoint.state_file import StateFile, StateFileInfo, StateFileWriter
@@ -68,6 +68,17 @@ class Savepoint:
     def clock(self) -> Mapping[str, Any]:
         """The state of the job's clock; see `Manifest.clock`."""
         return self.manifest.clock
+
+    @property
+    def dependency_state(self) -> bytes | None:
+        """The state of the job's dependencies; see `Decision.state`."""
+        state = self.clock["dependency_state"]
+        return None if state is None else bytes.fromhex(state)
+
+    @property
+    def letters(self) -> LetterCount:
+        """The number of dead letters."""
+        return LetterCount(**self.clock["letters"])
 
     def _files(self) -> Iterator[tuple[str, int, str]]:
         """Yield the name, the size and the hash of each file."""
@@ -223,6 +234,14 @@ class Totals:
             self.spec_keys[name] = self.spec_keys.get(name, 0) + len(state.keys)
         self._add_structures(block.structures)
 
+    def add_left_out(self, group: KeyGroup) -> None:
+        """Count the in-memory state of a key group."""
+        for name in group.in_memory:
+            keys = len(group.tables[name].packed) if name in group.tables else len(group.group_states[name].keys)
+            self.left_out[name] = self.left_out.get(name, 0) + keys
+        for name, keys in group.lost.items():
+            self.left_out[name] = self.left_out.get(name, 0) + keys
+
     def add(self, other: "Totals") -> None:
         """Add other figures."""
         self.keys += other.keys
@@ -237,46 +256,29 @@ class Totals:
             known += [each for each in of if each not in known]
 
 
-class StateWriter:
-    """Writes key groups to a file of a savepoint.
+def write_groups(
+    directory: Path, number: int, groups: Iterable[tuple[int, KeyGroup]], key_groups: int
+) -> tuple[list[StateFileInfo], Totals]:
+    """Write key groups to a file of a savepoint, which is left out if there is no state. Return the description of the
+    file, and figures of the state.
 
     :param directory: the directory of the savepoint that is being written
     :param number: number of the file; files with higher numbers have higher positions
+    :param groups: completely loaded key groups with their numbers, in ascending order
+    :param key_groups: number of key groups
     """
-
-    def __init__(self, directory: Path, number: int) -> None:
-        self.totals = Totals()
-        # Spark may write a file more than once, for example if a task is repeated.
-        name = f"{number:05}-{uuid.uuid4().hex[:8]}.blocks"
-        (directory / _STATE).mkdir(parents=True, exist_ok=True)
-        self._file = StateFileWriter(directory / _STATE / name)
-
-    def write(self, group: KeyGroup, number: int, groups: int) -> None:
-        """Write a completely loaded key group. Call this method in the order of the groups' numbers.
-
-        :param number: the group's number
-        :param groups: number of key groups
-        """
-        for block in blocks_of(group, *group_interval(number, groups)):
-            self._file.write(block)
-            self.totals.add_block(block)
-        for name in group.in_memory:
-            keys = len(group.tables[name].packed) if name in group.tables else len(group.group_states[name].keys)
-            self.totals.left_out[name] = self.totals.left_out.get(name, 0) + keys
-        for name, keys in group.lost.items():
-            self.totals.left_out[name] = self.totals.left_out.get(name, 0) + keys
-
-    def finish(self) -> StateFileInfo | None:
-        """Complete the file. Return its description; `None` if there is no state, and therefore no file."""
-        return self._file.finish()
-
-    def discard(self) -> None:
-        """Remove the file."""
-        self._file.discard()
-
-    def close(self) -> None:
-        """Close the file if it is not complete."""
-        self._file.close()
+    totals = Totals()
+    # Spark may write a file more than once, for example if a task is repeated.
+    name = f"{number:05}-{uuid.uuid4().hex[:8]}.blocks"
+    (directory / _STATE).mkdir(parents=True, exist_ok=True)
+    with StateFileWriter(directory / _STATE / name) as file:
+        for group_number, group in groups:
+            for block in blocks_of(group, *group_interval(group_number, key_groups)):
+                file.write(block)
+                totals.add_block(block)
+            totals.add_left_out(group)
+        info = file.finish()
+    return [] if info is None else [info], totals
 
 
 @attrs.frozen(kw_only=True)
@@ -313,6 +315,14 @@ def newest_times(newest: Mapping[str, int]) -> dict[str, str]:
     return {partition: from_micros(micros).isoformat() for partition, micros in newest.items()}
 
 
+NO_CLOCK: Final[Mapping[str, Any]] = {
+    "watermark": NO_WATERMARK,
+    "dependency_state": None,
+    "letters": attrs.asdict(LetterCount()),
+}
+"""The state of a job's clock before the first batch, in the form of the manifest."""
+
+
 def clock_fields(watermark: Watermark, dependency_state: bytes | None, letters: LetterCount) -> dict[str, Any]:
     """Return the state of a job's clock in the form of the manifest."""
     return {
@@ -330,14 +340,7 @@ def write_savepoint(group: KeyGroup, progress: SavedProgress, directory: Path) -
     :raises SavepointError: the directory is not empty, or cannot be written
     """
     with new_savepoint(directory) as partial:
-        writer = StateWriter(partial, 0)
-        try:
-            writer.write(group, 0, 1)
-            info = writer.finish()
-        except BaseException:
-            writer.discard()
-            raise
-        return complete(partial, progress, [] if info is None else [info], writer.totals)
+        return complete(partial, progress, *write_groups(partial, 0, [(0, group)], 1))
 
 
 def check_new(directory: Path) -> None:

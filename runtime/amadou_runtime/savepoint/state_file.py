@@ -10,6 +10,7 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import IO, Final, NamedTuple, NoReturn
 
 import attrs
@@ -65,17 +66,26 @@ class StateFileInfo:
 
 
 class StateFileWriter:
-    """Writes a file of blocks.
+    """Writes a file of blocks. As a context manager, it removes the file if the block fails.
 
     :raises OSError: the file cannot be written
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: IO[bytes] = open(path, "xb")  # noqa: SIM115  `finish` or `discard` closes it
+        self._file: IO[bytes] = open(path, "xb")  # noqa: SIM115  closed by `finish` or `_discard`
         self._hash = hashlib.sha256()
         self._places: list[Place] = []
         self._offset = 0
+
+    def __enter__(self) -> "StateFileWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None:
+            self._discard()
 
     def write(self, block: Block) -> None:
         """Write a block."""
@@ -93,7 +103,7 @@ class StateFileWriter:
         """Complete the file. Return its description; `None` if no block was written, and there is no file."""
         places = self._places
         if not places:
-            self.discard()
+            self._discard()
             return None
         index = zlib.compress(pack([list(place) for place in places]), _LEVEL)
         trailer = _TRAILER.pack(self._offset, len(index), zlib.crc32(index), _MAGIC)
@@ -111,13 +121,8 @@ class StateFileWriter:
             sum(place.keys for place in places),
         )
 
-    def close(self) -> None:
-        """Close the file."""
+    def _discard(self) -> None:
         self._file.close()
-
-    def discard(self) -> None:
-        """Remove the file."""
-        self.close()
         self._path.unlink(missing_ok=True)
 
 
@@ -141,14 +146,6 @@ class StateFile:
             for place in self._index(file):
                 if place.last >= first and (last is None or place.first <= last):
                     yield self._block(file, place)
-
-    def places(self) -> list[Place]:
-        """Return the places of the blocks, in order.
-
-        :raises SavepointError: the file is damaged or missing
-        """
-        with self._opened() as file:
-            return self._index(file)
 
     def check_hash(self, expected: str, on_read: Callable[[int], None]) -> None:
         """Compare the file's hash with the expected one.

@@ -452,11 +452,9 @@ class TestRun:
             groups = savepoint.group_of_keys(self._job, keys)
         for _, group in groups:
             self._state = packed_group(group)
-        self._watermark.load(manifest.clock["watermark"])
-        self._now = manifest.clock["watermark"]["looked"] or self._now
-        state = manifest.clock["dependency_state"]
-        self._dependency_state = None if state is None else bytes.fromhex(state)
-        self._letters = LetterCount(**manifest.clock["letters"])
+        self._watermark.load(savepoint.clock["watermark"])
+        self._now = savepoint.clock["watermark"]["looked"] or self._now
+        self._dependency_state, self._letters = savepoint.dependency_state, savepoint.letters
         self._read, self._last_sources = set(manifest.ever_read), list(manifest.sources)
         self._known = with_structures(manifest.structures, described(self._job))
         self._current, self._stored = self._known, manifest.structures

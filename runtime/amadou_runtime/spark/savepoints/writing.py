@@ -1,7 +1,7 @@
 """Writes a savepoint of a checkpoint, as of the last completed batch. Spark's tasks write the files with the state."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,10 +9,16 @@ import attrs
 
 from amadou.engine import pack, unpack
 from amadou.errors import CheckpointError
-from amadou_runtime.core.dead_letter_limit import LetterCount
-from amadou_runtime.core.watermark import NO_WATERMARK
 from amadou_runtime.savepoint.manifest import Manifest
-from amadou_runtime.savepoint.savepoint import SavedProgress, StateWriter, Totals, complete, new_savepoint, newest_times
+from amadou_runtime.savepoint.savepoint import (
+    NO_CLOCK,
+    SavedProgress,
+    Totals,
+    complete,
+    new_savepoint,
+    newest_times,
+    write_groups,
+)
 from amadou_runtime.savepoint.state_file import StateFileInfo
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import CLOCK_DIRECTORY, last_commit, planned_offsets, source_name, stream_name
@@ -56,9 +62,8 @@ def write_savepoint(spark: Any, checkpoint: str, directory: Path) -> Manifest:
         infos: list[StateFileInfo] = []
         totals = Totals()
         for (packed,) in rows:
-            info, figures = unpack(packed)
-            if info is not None:
-                infos.append(StateFileInfo(*info))
+            of_range, figures = unpack(packed)
+            infos += [StateFileInfo(*info) for info in of_range]
             totals.add(Totals(*figures))
         return complete(partial, progress, infos, totals)
 
@@ -100,19 +105,19 @@ def _progress(spark: Any, files: Files, metadata: CheckpointMetadata, batch: int
     )
 
 
-def clock_of(files: Files, batch: int | None) -> dict[str, Any]:
+def clock_of(files: Files, batch: int | None) -> Mapping[str, Any]:
     """Return the state of a job's clock after a batch, in the form of the manifest.
 
     :param batch: the batch's number; `None` if no batch has been completed
     :raises CheckpointError: the file is missing
     """
     if batch is None:
-        return {"watermark": NO_WATERMARK, "dependency_state": None, "letters": attrs.asdict(LetterCount())}
+        return NO_CLOCK
     text = files.read(f"{CLOCK_DIRECTORY}/{batch}")
     if text is None:
         raise CheckpointError(files.checkpoint, f"the progress of batch {batch} is missing: restore the file")
     fields = json.loads(text)
-    return {name: fields[name] for name in ("watermark", "dependency_state", "letters")}
+    return {name: fields[name] for name in NO_CLOCK}
 
 
 def _source_files(files: Files, streams: list[str]) -> Iterator[tuple[str, str]]:
@@ -159,13 +164,6 @@ class WritingStage:
         groups, ranges = self.metadata.key_groups, self.metadata.key_ranges
         positions = {number: position for position, number in enumerate(range_numbers(ranges))}
         for number, found in stored_ranges(self.metadata.state, batches):
-            writer = StateWriter(Path(self.directory), positions[number])
-            try:
-                for group_number, group in found:
-                    writer.write(group, group_number, groups)
-                info = writer.finish()
-            except BaseException:
-                writer.discard()
-                raise
-            result = [None if info is None else list(attrs.astuple(info)), list(attrs.astuple(writer.totals))]
+            infos, totals = write_groups(Path(self.directory), positions[number], found, groups)
+            result = [[list(attrs.astuple(info)) for info in infos], list(attrs.astuple(totals))]
             yield pa.record_batch([pa.array([pack(result)], pa.binary())], names=["result"])
