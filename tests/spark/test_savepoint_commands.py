@@ -172,16 +172,24 @@ def until(condition: Any, *, seconds: float = 60) -> None:
         time.sleep(0.1)
 
 
+def is_committed(checkpoint: Path) -> bool:
+    """Spark commits a batch a moment after its results are counted. A savepoint contains committed batches."""
+    planned, committed = ({path.name for path in (checkpoint / name).iterdir()} for name in ("offsets", "commits"))
+    return planned <= committed
+
+
 def test_a_running_job_takes_savepoints_and_goes_on(place: Place, spark: Any) -> None:
     place.add("x")
     running = start(place.job(), spark, checkpoint=place.path("first"), trigger="0 seconds")
     try:
         until(lambda: len(totals(place)) == 1)
         until(lambda: running.summary.batches)
+        until(lambda: is_committed(place.directory / "first"))
         running.savepoint(place.path("one"))
         place.add("x", second=1)
         until(lambda: len(totals(place)) == 2)
         until(lambda: running.summary.counts.events == 2)
+        until(lambda: is_committed(place.directory / "first"))
         running.savepoint(place.path("two"))
     finally:
         running.stop()
