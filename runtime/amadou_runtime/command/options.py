@@ -23,6 +23,7 @@ ParamOption = Annotated[
     typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter of the job. Can be repeated."),
 ]
 ConfOption = Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A Spark setting. Can be repeated.")]
+MasterOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL. Default: local[*].")]
 
 
 def pairs(texts: Sequence[str] | None, option: str) -> dict[str, str]:

@@ -5,13 +5,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
+from amadou_runtime.command.progress_bar import progress_bar
 from amadou_runtime.savepoint.savepoint import Savepoint
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def rehearse_job(
             raise typer.BadParameter(f"the job has no source {source!r}", param_hint="--source")
         if records is not None and source is None and len(job.sources) > 1:
             raise typer.BadParameter(f"name the source: {', '.join(job.sources)}", param_hint="--source")
-        with _progress(f"reading {savepoint}", opened.manifest.keys) as advance:
+        with progress_bar(f"reading {savepoint}", opened.manifest.keys) as advance:
             result = rehearse(opened, job, advance)
         _show(result, opened, target, console)
         is_different = False
@@ -84,17 +85,6 @@ def rehearse_job(
         raise typer.Exit(1)
     if records is not None and not is_different:
         console.print("The outputs are the same.")
-
-
-@contextmanager
-def _progress(label: str, total: int) -> Iterator[Any]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda done: progress.advance(task, done)
 
 
 def _show(result: "Rehearsal", savepoint: Savepoint, target: str, console: "Console") -> None:

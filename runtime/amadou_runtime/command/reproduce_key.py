@@ -8,7 +8,7 @@ import typer
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.options import errors_as_messages
-from amadou_runtime.command.state_command import keys_named, open_state
+from amadou_runtime.command.state_command import check_owner, keys_named, open_state
 from amadou_runtime.savepoint.savepoint import blocks_for
 
 
@@ -28,8 +28,7 @@ def reproduce_key(text: str, given: list[str], output: Path | None, params: dict
         check_output(file, force=force)
         job = load_job(target).with_params(params, connectors=False)
         state = open_state(place, None, {})
-        if job.name != state.job:
-            raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
+        check_owner(target, job, state)
         possible = ((key, blocks_for(job, key, state.find(key))) for key in keys_named(text))
         found = next(((key, blocks) for key, blocks in possible if blocks), None)
         if found is None:

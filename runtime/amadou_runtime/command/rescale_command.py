@@ -8,7 +8,7 @@ import typer
 
 from amadou import Job
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.options import ConfOption, ParamOption, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
 
 CheckpointArgument = Annotated[
     str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint. No run may use it.", show_default=False)
@@ -25,7 +25,6 @@ JobOption = Annotated[
     str | None,
     typer.Option(metavar="TARGET", help="The job. Needed only if key groups change and windows are vectorised."),
 ]
-MasterOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL. Default: local[*].")]
 
 
 class Store(StrEnum):

@@ -2,15 +2,14 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from amadou.engine import shown_bytes
-from amadou_runtime.command.options import ConfOption, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
+from amadou_runtime.command.progress_bar import progress_bar
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.savepoint import Savepoint, check_new
 
@@ -34,7 +33,7 @@ def savepoint(
         Path | None, typer.Argument(metavar="[DIR]", help="New directory for the savepoint.", show_default=False)
     ] = None,
     verify: Annotated[bool, typer.Option("--verify", help="Read the entire savepoint and compare checksums.")] = False,
-    master: Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL. Default: local[*].")] = None,
+    master: MasterOption = None,
     conf: ConfOption = None,
 ) -> None:
     """Write a savepoint: a copy of a job's state and progress, from which the job can start again. If the job is
@@ -49,7 +48,7 @@ def savepoint(
         where = Path(checkpoint) if directory is None else directory
         written = Savepoint(where)
         if verify:
-            with _progress(f"verifying {where}", written.manifest.bytes) as advance:
+            with progress_bar(f"verifying {where}", written.manifest.bytes, in_bytes=True) as advance:
                 written.verify(advance)
         _show(written.manifest, where, f"{'verified' if verify else 'written'}")
 
@@ -84,25 +83,6 @@ def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[
                 print(f"{metadata.job}: waiting for the savepoint since {shown - began:.0f} s", file=sys.stderr)
     finally:
         request.end()
-
-
-@contextmanager
-def _progress(label: str, total: int) -> Iterator[Any]:
-    """Show a progress bar on a terminal. Yield a function that takes the number of bytes done."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda done: progress.advance(task, done)
 
 
 def _show(manifest: Manifest, directory: Path, done: str) -> None:

@@ -15,14 +15,13 @@ import typer
 from amadou import Job, Key
 from amadou.engine import shown_bytes
 from amadou.errors import LoadError
-from amadou.event_time import from_micros
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.options import ConfOption, ParamOption, errors_as_messages, pairs
+from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
 from amadou_runtime.command.row_files import rows_in, writing
 from amadou_runtime.command.stored_keys import KeySize, KeyState, StoredState, key_sizes, key_state
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.manifest import MANIFEST
-from amadou_runtime.savepoint.readable import to_tagged
+from amadou_runtime.savepoint.readable import time_text, to_tagged
 from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
 from amadou_runtime.savepoint.savepoint import Savepoint, components_of
 
@@ -44,7 +43,6 @@ JobOption = Annotated[
     typer.Option(metavar="TARGET", help="The job, to show values with its classes, and the state of its windows."),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-MasterOption = Annotated[str | None, typer.Option(metavar="URL", help="Spark master URL. Default: local[*].")]
 
 
 def open_state(place: str, master: str | None, settings: dict[str, str]) -> Any:
@@ -69,9 +67,18 @@ def _job(target: str | None, params: dict[str, str], state: StoredState) -> Job 
     if target is None:
         return None
     job = load_job(target).with_params(params, connectors=False)
+    check_owner(target, job, state)
+    return job
+
+
+def check_owner(target: str, job: Job, state: StoredState) -> None:
+    """Check that state belongs to a job.
+
+    :param target: the target from which the job was loaded
+    :raises LoadError: the state belongs to a different job
+    """
     if job.name != state.job:
         raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
-    return job
 
 
 def keys_named(text: str) -> Iterator[Key]:
@@ -144,7 +151,7 @@ def _begins(key: Key, prefix: str | None) -> bool:
 
 
 def _size_to_json(each: KeySize) -> dict[str, Any]:
-    next_ = None if each.next is None else from_micros(each.next).isoformat()
+    next_ = None if each.next is None else time_text(each.next)
     return {"key": to_tagged(each.key), "bytes": each.bytes, "timers": each.timers, "next": next_}
 
 
@@ -152,7 +159,7 @@ def _print_sizes(found: Iterator[KeySize]) -> None:
     """Print lines as they are found: there may be millions."""
     print(f"{'size':>10} {'timers':>8}  {'next due':<32} key")
     for each in found:
-        next_ = "" if each.next is None else from_micros(each.next).isoformat()
+        next_ = "" if each.next is None else time_text(each.next)
         print(f"{shown_bytes(each.bytes):>10} {each.timers:>8,}  {next_:<32} {each.key!r}")
 
 
@@ -181,7 +188,7 @@ def show(
 
 def _print_key(found: KeyState, state: StoredState) -> None:
     current = state.clock["watermark"]["current"]
-    watermark = "none" if current is None else from_micros(current).isoformat()
+    watermark = "none" if current is None else time_text(current)
     batch = "no batch" if state.batch is None else f"batch {state.batch}"
     print(f"{found.key!r} in job {state.job}, {batch}, watermark {watermark}")
     width = max(map(len, found.state), default=0)

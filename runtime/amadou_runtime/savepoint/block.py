@@ -1,6 +1,6 @@
 """The state of some keys in a form that does not depend on the store, on the engine or on the number of key groups."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -142,12 +142,8 @@ def block_of_key(group: KeyGroup, key: Key) -> list[Block]:
     :param group: the group, in which the key is loaded
     """
     position = key_position(key)
-    whole = Block(position, position, 0, {**group.tables, **group.kept}, _timer_columns(group), _held_columns(group))
-    found = [part for part in (whole.of_key(key),) if part is not None]
-    states = {name: state for name, state in {**group.group_states, **group.kept_states}.items() if state.value}
-    if states:
-        found.append(Block(position, position, 0, group_states=states, structures=group.structures))
-    return found
+    of_group, whole = _whole(group, position, position, left_out=())
+    return [block for block in (of_group, whole.of_key(key)) if block is not None]
 
 
 def blocks_of(group: KeyGroup, first: int, last: int) -> Iterator[Block]:
@@ -156,18 +152,26 @@ def blocks_of(group: KeyGroup, first: int, last: int) -> Iterator[Block]:
     :param first: the group's first position
     :param last: the group's last position
     """
-    left_out = group.in_memory
+    of_group, whole = _whole(group, first, last, left_out=group.in_memory)
+    if of_group is not None:
+        yield of_group
+    yield from _small(whole)
+
+
+def _whole(group: KeyGroup, first: int, last: int, left_out: Collection[str]) -> tuple[Block | None, Block]:
+    """Return the key-group state of a group as a block, if there is any, and everything else as another.
+
+    :param left_out: names of state to leave out
+    """
     states = {**group.group_states, **group.kept_states}
     states = {name: state for name, state in states.items() if name not in left_out and state.value is not None}
-    if states:
-        structures = {name: group.structures[name] for name in states if name in group.structures}
-        keys = max(len(state.keys) for state in states.values())
-        yield Block(first, last, keys, group_states=states, structures=structures)
     tables = {**group.tables, **group.kept}
     tables = {name: table for name, table in tables.items() if name not in left_out and table.packed}
-    whole = Block(first, last, 0, tables, _timer_columns(group), _held_columns(group))
-    whole.structures = {name: known for name, known in group.structures.items() if name in tables}
-    yield from _small(whole)
+    structures = [{name: of for name, of in group.structures.items() if name in part} for part in (states, tables)]
+    keys = max((len(state.keys) for state in states.values()), default=0)
+    of_group = Block(first, last, keys, group_states=states, structures=structures[0]) if states else None
+    timers, held = _timer_columns(group), _held_columns(group)
+    return of_group, Block(first, last, 0, tables, timers, held, structures=structures[1])
 
 
 def _small(block: Block) -> Iterator[Block]:

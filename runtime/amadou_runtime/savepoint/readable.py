@@ -269,11 +269,11 @@ class StateFormat:
         if self._kind == "MapSpec":
             entries, times = {}, {}
             for key, (at, value) in encoded.items():
-                entries[key], times[key] = value, _time_text(at)
+                entries[key], times[key] = value, time_text(at)
             return entries, [[self._key_to_json(key), at] for key, at in times.items()]
         if self._kind == "ListSpec":
-            return [item for _, item in encoded], [_time_text(at) for at, _ in encoded]
-        return encoded[1], _time_text(encoded[0])
+            return [item for _, item in encoded], [time_text(at) for at, _ in encoded]
+        return encoded[1], time_text(encoded[0])
 
     def _value_to_json(self, encoded: Any) -> Any:
         if self._kind == "MapSpec" and isinstance(encoded, dict):
@@ -372,7 +372,11 @@ def _pairs(value: Any) -> Any:
     raise NotReadableError(f"the state is a map, but the value is {value!r}")
 
 
-def _time_text(micros: int) -> str:
+def time_text(micros: int) -> str:
+    """Return a time in ISO format.
+
+    :param micros: the time in microseconds since 1970
+    """
     return from_micros(micros).isoformat()
 
 

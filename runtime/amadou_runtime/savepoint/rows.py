@@ -13,14 +13,21 @@ import attrs
 from amadou import Job, Key
 from amadou.engine import StateTable, pack
 from amadou.errors import AmadouError, SavepointError
-from amadou.event_time import from_micros, to_micros
+from amadou.event_time import to_micros
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import Known, described, with_structures
 from amadou_runtime.savepoint.block import Block, structure_of
 from amadou_runtime.savepoint.manifest import Manifest
-from amadou_runtime.savepoint.readable import NotReadableError, StateFormat, from_tagged, micros_of, to_tagged
+from amadou_runtime.savepoint.readable import (
+    NotReadableError,
+    StateFormat,
+    from_tagged,
+    micros_of,
+    time_text,
+    to_tagged,
+)
 from amadou_runtime.savepoint.savepoint import (
     NO_CLOCK,
     SavedProgress,
@@ -45,7 +52,7 @@ def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, An
     for block in blocks:
         timers: dict[Key, list[list[str]]] = {}
         for key, micros, tag in zip(*block.timers, strict=True):
-            timers.setdefault(key, []).append([_text(micros), tag])
+            timers.setdefault(key, []).append([time_text(micros), tag])
         for name, table in block.tables.items():
             if name not in formats:
                 formats[name] = StateFormat(structure_of(name, structures, block))
@@ -53,13 +60,9 @@ def rows_of(blocks: Iterable[Block], structures: Known) -> Iterator[dict[str, An
                 row = {"key": to_tagged(key), "spec": name, **formats[name].to_json(packed)}
                 for field, times in (("expires", table.expires), ("next_timer", table.next_timers)):
                     if key in times:
-                        row[field] = _text(times[key])
+                        row[field] = time_text(times[key])
                 yield row
         yield from ({"key": to_tagged(key), "timers": of_key} for key, of_key in timers.items())
-
-
-def _text(micros: int) -> str:
-    return from_micros(micros).isoformat()
 
 
 class RowError(Exception):

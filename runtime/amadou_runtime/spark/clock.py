@@ -48,7 +48,12 @@ def planned_offsets(files: Files, number: int | None) -> dict[str, str]:
 
 def last_commit(files: Files) -> int | None:
     """Return the number of the last completed batch; `None` if no batch was completed."""
-    return max((int(name) for name in files.names("commits") if name.isdigit()), default=None)
+    return max(commits(files), default=None)
+
+
+def commits(files: Files) -> list[int]:
+    """Return the numbers of the completed batches that Spark still lists."""
+    return [int(name) for name in files.names("commits") if name.isdigit()]
 
 
 @attrs.frozen

@@ -173,5 +173,5 @@ def _start_of(pid: int) -> str:
     except ProcessLookupError:
         return ""
     except OSError:
-        pass
+        pass  # the process belongs to another user
     return "running"

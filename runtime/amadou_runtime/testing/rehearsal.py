@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -85,11 +86,6 @@ class Rehearsal:
         """`True` if the new code cannot continue from the savepoint."""
         return bool(self.problems) or any(result.failed for result in self.specs.values())
 
-    @property
-    def entries(self) -> int:
-        """Number of entries that were read."""
-        return sum(result.entries for result in self.specs.values())
-
 
 def rehearse(savepoint: Savepoint, job: Job, on_keys: Callable[[int], None] = lambda _: None) -> Rehearsal:
     """Read all state in a savepoint with a job.
@@ -166,8 +162,10 @@ class _Reading:
             stored = [_unpacked(packed) for packed in table.packed.values()]
         decode = getattr(spec, "decode", None) if type(spec).__name__ == "ValueSpec" else None
         if decode is not None and spec.is_plain and Envelope not in set(map(type, stored)):
-            self._decode(decode, spec, table, stored, result)
-            return
+            with suppress(Exception):  # the entries are read one by one, to find those that fail
+                for each in stored:
+                    decode(each)
+                return
         for (key, packed), each in zip(table.packed.items(), stored, strict=True):
             try:
                 if isinstance(each, Exception):
@@ -178,20 +176,6 @@ class _Reading:
                 spec.shown_stored(key, each)
             except Exception as error:
                 result.fail(self._failure(name, key, packed, error))
-
-    def _decode(
-        self, decode: Callable[[Any], Any], spec: Any, table: StateTable, stored: list[Any], result: SpecResult
-    ) -> None:
-        """Decode plain values, as fast as possible."""
-        try:
-            for each in stored:
-                decode(each)
-        except Exception:
-            for (key, packed), each in zip(table.packed.items(), stored, strict=True):
-                try:
-                    spec.shown_stored(key, each)
-                except Exception as error:
-                    result.fail(self._failure(spec.name, key, packed, error))
 
     def _failure(self, name: str, key: Key, packed: bytes, error: Exception) -> Failure:
         structures = self._savepoint.structures.get(name)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import attrs
 
@@ -15,7 +15,7 @@ from amadou_runtime.core.packed_group import PackedGroup
 from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.block import Block, block_of_key, blocks_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
-from amadou_runtime.spark.clock import last_commit
+from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import checkpoint_files
 from amadou_runtime.spark.packed_range import PackedRange
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
@@ -41,8 +41,8 @@ class CheckpointState:
         self._checkpoint = checkpoint
         files = checkpoint_files(spark, checkpoint)
         self._metadata = read_metadata(files)
-        self.batch = last_commit(files)
-        self._committed = [int(name) for name in files.names("commits") if name.isdigit()]
+        self._committed = commits(files)
+        self.batch = max(self._committed, default=None)
         self._clock = clock_of(files, self.batch)
         self._own = own_session(spark, self._metadata.key_groups, checkpoint, READING_CONF)
 
@@ -73,29 +73,33 @@ class CheckpointState:
         """Return the blocks with a key's state; see `Savepoint.find`."""
         if self.batch is None:
             return []
-        return self._version(key, self._rows(key, self.batch)).blocks()
+        return self._blocks(key, self._rows(key, self.batch))
 
     def history(self, key: Key) -> Iterator[tuple[int, list[Block]]]:
         """Yield the blocks with a key's state as of the oldest batch that is retained, and as of each later batch that
-        changed the key's range in a way that can concern the key. Each comes with the number of the batch.
+        changed the key's range. Each comes with the number of the batch.
         """
         if self.batch is None:
             return
         first = max(min(self._committed), self.batch - _MOST_BATCHES)
-        version = self._version(key, self._rows(key, first))
-        yield first, version.blocks()
+        rows = self._rows(key, first)
+        yield first, self._blocks(key, rows)
         if first == self.batch:
             return
         changed = changed_rows(self._own, self._checkpoint, self._metadata, first + 1, self.batch)
-        rows = self._collected(changed.where(f"range = {self._range_number(key)}").orderBy("batch"))
-        for batch, of_batch in groupby(rows, key=itemgetter(0)):
-            if version.change([(number, packed) for _, number, packed in of_batch]):
-                yield batch, version.blocks()
+        changes = self._collected(changed.where(f"range = {self._range_number(key)}").orderBy("batch"))
+        for batch, of_batch in groupby(changes, key=itemgetter(0)):
+            for _, number, packed in of_batch:
+                if packed is None:
+                    rows.pop(number, None)
+                else:
+                    rows[number] = packed
+            yield batch, self._blocks(key, rows)
 
-    def _rows(self, key: Key, batch: int) -> list[tuple[int, bytes]]:
+    def _rows(self, key: Key, batch: int) -> dict[int, bytes]:
         stored = stored_rows(self._own, self._checkpoint, self._metadata, batch)
         rows = self._collected(stored.where(f"range = {self._range_number(key)}"))
-        return [(number, packed) for number, packed in rows if packed is not None]
+        return {number: packed for number, packed in rows if packed is not None}
 
     def _collected(self, frame: Any) -> list[tuple[Any, ...]]:
         try:
@@ -108,60 +112,21 @@ class CheckpointState:
         groups, ranges = self._metadata.key_groups, self._metadata.key_ranges
         return range_numbers(ranges)[key_group(key, groups) * ranges // groups]
 
-    def _version(self, key: Key, rows: list[tuple[int, bytes]]) -> "_Version":
-        number = key_group(key, self._metadata.key_groups)
-        return (_PackedVersion if self._metadata.state == "groups" else _LoggedVersion)(key, number, dict(rows))
+    def _blocks(self, key: Key, rows: Mapping[int, bytes]) -> list[Block]:
+        """Return the blocks with a key's state.
 
-
-class _Version(Protocol):
-    """A key range as of a batch, reduced to the rows in Spark's state."""
-
-    def blocks(self) -> list[Block]:
-        """Return the blocks with the key's state."""
-
-    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
-        """Take the changed rows of a batch. Return `False` if they do not concern the key."""
-
-
-class _PackedVersion:
-    def __init__(self, key: Key, number: int, rows: dict[int, bytes]) -> None:
-        self._key = key
-        self._number = number
-        self._packed = rows.get(0)
-
-    def blocks(self) -> list[Block]:
-        packed = PackedRange(self._packed).packed(self._number)
-        return block_of_key(KeyGroup(PackedGroup(packed)), self._key)
-
-    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
-        ((_, self._packed),) = rows
-        return True
-
-
-class _LoggedVersion:
-    def __init__(self, key: Key, number: int, rows: dict[int, bytes]) -> None:
-        self._key = key
-        self._number = number
-        self._rows = rows
-
-    def blocks(self) -> list[Block]:
+        :param rows: the rows of the key's range in Spark's state, by number; see `stored_rows`
+        """
         from amadou_runtime.spark.log.searching import group_of_key
         from amadou_runtime.spark.log.segments import Log
         from amadou_runtime.spark.log.stored_log import SegmentsInMemory
 
-        if not self._rows:
+        if not rows:
             return []
-        return block_of_key(
-            group_of_key(Log(SegmentsInMemory(self._rows), "of the key"), self._number, self._key), self._key
-        )
-
-    def change(self, rows: list[tuple[int, bytes | None]]) -> bool:
-        for number, packed in rows:
-            if packed is None:
-                self._rows.pop(number, None)
-            else:
-                self._rows[number] = packed
-        return True
+        number = key_group(key, self._metadata.key_groups)
+        if self._metadata.state == "log":
+            return block_of_key(group_of_key(Log(SegmentsInMemory(rows), "of the key"), number, key), key)
+        return block_of_key(KeyGroup(PackedGroup(PackedRange(rows[0]).packed(number))), key)
 
 
 @attrs.frozen

@@ -26,9 +26,7 @@ def stored_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, batch
 
     :param spark: a session with `READING_CONF`
     """
-    reader = spark.read.format("statestore").option("path", checkpoint).option("batchId", batch)
-    if metadata.state == "log":
-        reader = reader.option("stateVarName", "log")
+    reader = _reader(spark, checkpoint, metadata).option("batchId", batch)
     return reader.load().selectExpr(*_COLUMNS[metadata.state].split(", "))
 
 
@@ -38,11 +36,14 @@ def changed_rows(spark: Any, checkpoint: str, metadata: CheckpointMetadata, firs
 
     :param first: number of the first batch
     """
-    reader = spark.read.format("statestore").option("path", checkpoint).option("readChangeFeed", "true")
+    reader = _reader(spark, checkpoint, metadata).option("readChangeFeed", "true")
     reader = reader.option("changeStartBatchId", first).option("changeEndBatchId", last)
-    if metadata.state == "log":
-        reader = reader.option("stateVarName", "log")
     return reader.load().selectExpr("batch_id AS batch", *_COLUMNS[metadata.state].split(", "))
+
+
+def _reader(spark: Any, checkpoint: str, metadata: CheckpointMetadata) -> Any:
+    reader = spark.read.format("statestore").option("path", checkpoint)
+    return reader.option("stateVarName", "log") if metadata.state == "log" else reader
 
 
 def stored_ranges(store: str, batches: Iterable[Any]) -> Iterator[tuple[int, Iterator[tuple[int, KeyGroup]]]]:
