@@ -145,7 +145,7 @@ def on_spark(spark: Any, store: str, options: argparse.Namespace, directory: Pat
         raise SystemExit(f"the savepoint has {written.manifest.keys:,} of {options.keys:,} keys")
     for _ in range(options.rounds):
         shown = seconds(partial(show_with_command, checkpoint, options.keys))
-        report.add(f"{store}: state show KEY, with Spark's start", shown, per_key=False)
+        report.add(f"{store}: state show KEY on a checkpoint", shown, per_key=False)
 
 
 def show_with_command(place: Path, keys: int) -> None:

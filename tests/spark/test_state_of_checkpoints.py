@@ -1,6 +1,7 @@
 """Looking into the state of a checkpoint, on both stores, also while a run uses it."""
 
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,27 @@ from attrs import evolve
 from tests.spark.test_savepoint_commands import Place, until
 from typer.testing import CliRunner
 
-from amadou import Key
+from amadou import Job, Key
 from amadou.errors import CheckpointError
 from amadou_runtime import run, start
 from amadou_runtime.command.cli import app
 from amadou_runtime.command.stored_keys import KeyState, key_sizes, key_state
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.spark.checkpoint import read_metadata
+from amadou_runtime.spark.clock import commits
+from amadou_runtime.spark.files import LocalFiles
 from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+from amadou_runtime.spark.savepoints.state_files import RangeFiles
+from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_rows
 from amadou_runtime.spark.savepoints.writing import write_savepoint
+from amadou_runtime.spark.session import own_session
+from amadou_runtime.spark.spread import range_numbers
 
 pytestmark = pytest.mark.spark
 
 STORES = ("groups", "log")
+ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 
 @pytest.fixture(params=STORES)
@@ -40,7 +49,7 @@ def shown(key: Key, blocks: list[Block], structures: Any) -> dict[str, Any]:
 
 
 def test_keys_are_found_as_in_a_savepoint(place: Place, spark: Any) -> None:
-    state = CheckpointState(spark, place.path("state"))
+    state = CheckpointState(place.path("state"), lambda: spark)
     write_savepoint(spark, place.path("state"), Path(place.path("savepoint")))
     savepoint = Savepoint(place.path("savepoint"))
     assert (state.job, state.batch) == (savepoint.job, savepoint.batch)
@@ -56,7 +65,7 @@ def test_keys_are_found_as_in_a_savepoint(place: Place, spark: Any) -> None:
 
 
 def test_a_history_shows_each_change(place: Place, spark: Any) -> None:
-    state = CheckpointState(spark, place.path("state"))
+    state = CheckpointState(place.path("state"), lambda: spark)
 
     def totals(key: str) -> list[Any]:
         versions = [key_state(key, blocks, state.structures, None) for _, blocks in state.history(key)]
@@ -74,15 +83,97 @@ def test_a_history_shows_each_change(place: Place, spark: Any) -> None:
     assert batches[0] == 0
 
 
+def run_with(conf: dict[str, str], job: Job, checkpoint: str, spark: Any) -> None:
+    """Run a job with settings that other jobs on the session do not get."""
+    start(job, spark, checkpoint=checkpoint, trigger="available-now", conf=conf).await_termination()
+
+
+def no_spark() -> Any:
+    raise AssertionError("Spark was started")
+
+
+def test_keys_and_histories_are_read_without_spark(place: Place) -> None:
+    state = CheckpointState(place.path("state"), no_spark)
+    assert shown("k0", state.find("k0"), state.structures)["state"]["total"] == {"value": 5}
+    last = [shown("k0", blocks, state.structures)["state"] for _, blocks in state.history("k0")][-1]
+    assert last["total"] == {"value": 5}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: Any) -> None:
+    place = Place(tmp_path)
+    job, checkpoint = evolve(place.job(), state=store), place.path("state")
+    for number in range(6):
+        # k0 has new events in the first four runs, the other keys in every second run: rows come, change and go
+        place.add(
+            *(["k0"] if number < 4 else []), *(f"k{number % 2}-{key}" for key in range(200)), second=number * 7200
+        )
+        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": str(number != 2).lower()}  # else only snapshots
+        run_with(conf, job, checkpoint, spark)
+    last = max(commits(LocalFiles(checkpoint, Path(checkpoint))))
+    snapshot = max(int(path.stem) for path in Path(checkpoint).glob("state/0/0/*.zip")) - 1
+    assert 0 < snapshot < last - 2
+    metadata = read_metadata(LocalFiles(checkpoint, Path(checkpoint)))
+    own = own_session(spark, metadata.key_groups, checkpoint, READING_CONF)
+    files = {number: RangeFiles(Path(checkpoint), store, number) for number in range_numbers(metadata.key_ranges)}
+
+    def rows(frame: Any) -> Any:
+        return [(*row[:-1], None if row[-1] is None else bytes(row[-1])) for row in frame.collect()]
+
+    for batch in range(last + 1):
+        found = [(number, *row) for number, of in files.items() for row in of.rows(batch).items()]
+        assert found
+        assert sorted(found) == sorted(
+            row for row in rows(stored_rows(own, checkpoint, metadata, batch)) if row[-1] is not None
+        )
+    changed = [
+        (batch, number, *row)
+        for batch in range(snapshot + 1, last + 1)
+        for number, of in files.items()
+        for row in of.changes(batch).items()
+    ]
+    key = itemgetter(0, 1, 2)
+    spark_changed = rows(changed_rows(own, checkpoint, metadata, snapshot + 1, last))
+    assert sorted(changed, key=key) == sorted(spark_changed, key=key)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_files_in_an_unknown_form_are_read_with_spark(store: str, tmp_path: Path, spark: Any) -> None:
+    place = Place(tmp_path)
+    place.add("k0", "k1")
+    conf = {"spark.sql.streaming.stateStore.compression.codec": "zstd"}
+    run_with(conf, evolve(place.job(), state=store), place.path("state"), spark)
+    asked: list[Any] = []
+
+    def get_spark() -> Any:
+        asked.append("Spark")
+        return spark
+
+    state = CheckpointState(place.path("state"), get_spark)
+    assert shown("k0", state.find("k0"), state.structures)["state"]["total"] == {"value": 1}
+    assert asked
+
+
+def test_files_that_are_cut_short_are_not_read(place: Place) -> None:
+    state = CheckpointState(place.path("state"), no_spark)
+    assert state.batch is not None
+    for file in Path(place.path("state")).glob(f"state/0/*/{state.batch + 1}.changelog"):
+        content = file.read_bytes()
+        for size in range(1, min(len(content), 40)):
+            file.write_bytes(content[:-size])
+            with pytest.raises(AssertionError, match="Spark was started"):
+                state.find("k0")
+
+
 def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:
-    state = CheckpointState(spark, place.path("state"))
+    state = CheckpointState(place.path("state"), lambda: spark)
     job = evolve(place.job(), key_groups=2)
     running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
     try:
         place.add("k0", second=6)
         until(lambda: running.summary.counts.events == 1)
-        until(lambda: CheckpointState(spark, place.path("state")).batch != state.batch)
-        found = CheckpointState(spark, place.path("state")).find("k0")
+        until(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
+        found = CheckpointState(place.path("state"), lambda: spark).find("k0")
         assert shown("k0", found, state.structures)["state"]["total"] == {"value": 6}
     finally:
         running.stop()
@@ -111,8 +202,8 @@ def test_the_commands_read_checkpoints(place: Place) -> None:
 def test_a_checkpoint_without_batches_has_no_keys(tmp_path: Path, spark: Any) -> None:
     place = Place(tmp_path)
     place.run("state")
-    state = CheckpointState(spark, place.path("state"))
+    state = CheckpointState(place.path("state"), lambda: spark)
     assert (list(state.blocks()), state.find("a"), list(state.history("a"))) == ([], [], [])
     with pytest.raises(CheckpointError, match="does not contain a run's checkpoint"):
-        CheckpointState(spark, place.path("missing"))
+        CheckpointState(place.path("missing"), lambda: spark)
     assert KeyState("a", {}, [], {}, []).is_empty

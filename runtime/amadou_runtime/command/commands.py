@@ -1,4 +1,4 @@
-"""amadou's built-in commands."""
+"""amadou's built-in commands. Each imports what it needs when it is called, so that every command starts quickly."""
 
 import re
 import sys
@@ -8,12 +8,8 @@ from typing import Annotated
 import typer
 
 from amadou import hookimpl
-from amadou_runtime._run import replay
-from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
-from amadou_runtime.command.reproduce_key import check_output, reproduce_key, write_output
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.savepoint_command import SAVEPOINT_EXAMPLES, savepoint
@@ -51,6 +47,7 @@ def describe_job(
     from rich.console import Console
 
     from amadou_runtime.command.describe import describe
+    from amadou_runtime.command.load_job import load_job
 
     params = pairs(param, "-p")
     with errors_as_messages():
@@ -87,6 +84,7 @@ def reproduce(
 
     Tests that replay dead letters fail with the same errors until you fix the handler.
     """
+    from amadou_runtime.command.reproduce_key import check_output, reproduce_key, write_output
     from amadou_runtime.core.dead_letter_files import read_letters
     from amadou_runtime.testing.reproduce import cases_of, find_job, load_named, tests_of
 
@@ -123,6 +121,9 @@ def replay_letters(
     conf: ConfOption = None,
 ) -> None:
     """Replay a job's dead letters after you have fixed the handler. Each dead letter is replayed only once."""
+    from amadou_runtime._run import replay
+    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.command.named_connectors import with_connectors
     from amadou_runtime.core.dead_letter_files import read_letters
 
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from amadou.errors import LoadError
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.options import ParamOption, TargetArgument, errors_as_messages, pairs
-from amadou_runtime.command.progress_bar import progress_bar
-from amadou_runtime.savepoint.savepoint import Savepoint
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+    from amadou_runtime.savepoint.savepoint import Savepoint
     from amadou_runtime.testing.rehearsal import Difference, Rehearsal, SpecResult
 
 REHEARSE_EXAMPLES = """Examples:
@@ -58,6 +56,9 @@ def rehearse_job(
     """
     from rich.console import Console
 
+    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.command.progress_bar import progress_bar
+    from amadou_runtime.savepoint.savepoint import Savepoint
     from amadou_runtime.testing.rehearsal import rehearse
 
     params = pairs(param, "-p")
@@ -87,7 +88,7 @@ def rehearse_job(
         console.print("The outputs are the same.")
 
 
-def _show(result: "Rehearsal", savepoint: Savepoint, target: str, console: "Console") -> None:
+def _show(result: "Rehearsal", savepoint: "Savepoint", target: str, console: "Console") -> None:
     manifest = savepoint.manifest
     batch = "no batch" if manifest.batch is None else f"batch {manifest.batch}"
     console.print(f"{target} on {savepoint.directory} (job {manifest.job}, {batch}, {manifest.keys:,} keys)")

@@ -7,8 +7,8 @@ import typer
 
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
+from amadou_runtime.command.opened_state import check_owner, keys_named, open_state
 from amadou_runtime.command.options import errors_as_messages
-from amadou_runtime.command.state_command import check_owner, keys_named, open_state
 from amadou_runtime.savepoint.savepoint import blocks_for
 
 

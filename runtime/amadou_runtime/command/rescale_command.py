@@ -6,8 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from amadou import Job
-from amadou_runtime.command.load_job import load_job
 from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
 
 CheckpointArgument = Annotated[
@@ -77,12 +75,13 @@ def _change(
     **changes: Any,
 ) -> None:
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
-    with errors_as_messages():
-        from amadou_runtime.spark import session
-        from amadou_runtime.spark.checkpoint import absolute
-        from amadou_runtime.spark.savepoints.rescaling import rescale
+    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark.checkpoint import absolute
+    from amadou_runtime.spark.savepoints.rescaling import rescale
 
-        job: Job | None = None if target is None else load_job(target).with_params(params, connectors=False)
+    with errors_as_messages():
+        job = None if target is None else load_job(target).with_params(params, connectors=False)
         spark = session("amadou rescale", master=master, conf=settings)
         done = rescale(spark, absolute(checkpoint), savepoint=savepoint, job=job, **changes)
     before, after = done.before, done.after

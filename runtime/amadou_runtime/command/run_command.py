@@ -11,13 +11,7 @@ import attrs
 import typer
 
 from amadou import Job
-from amadou_runtime._run import run
-from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.named_connectors import with_connectors
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
-from amadou_runtime.command.progress_display import ProgressDisplay
-from amadou_runtime.core.interval import interval
-from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
 
 
 class State(StrEnum):
@@ -127,6 +121,13 @@ def run_job(
     ] = None,
 ) -> None:
     """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
+    from amadou_runtime._run import run
+    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.command.named_connectors import with_connectors
+    from amadou_runtime.command.progress_display import ProgressDisplay
+    from amadou_runtime.core.interval import interval
+    from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_problem
+
     params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     sources, sinks = pairs(source, "--source"), groups(sink, "--sink")
     if once and trigger is not None:

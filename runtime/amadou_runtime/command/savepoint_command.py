@@ -9,12 +9,11 @@ import typer
 
 from amadou.engine import shown_bytes
 from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
-from amadou_runtime.command.progress_bar import progress_bar
-from amadou_runtime.savepoint.manifest import Manifest
-from amadou_runtime.savepoint.savepoint import Savepoint, check_new
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from amadou_runtime.savepoint.manifest import Manifest
 
 SAVEPOINT_EXAMPLES = """Examples:
 
@@ -39,6 +38,9 @@ def savepoint(
     """Write a savepoint: a copy of a job's state and progress, from which the job can start again. If the job is
     running, its run writes the savepoint and continues.
     """
+    from amadou_runtime.command.progress_bar import progress_bar
+    from amadou_runtime.savepoint.savepoint import Savepoint
+
     settings = pairs(conf, "--conf")
     if directory is None and not verify:
         raise typer.BadParameter("name the new directory for the savepoint, or use --verify", param_hint="DIR")
@@ -54,6 +56,7 @@ def savepoint(
 
 
 def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[str, str]) -> None:
+    from amadou_runtime.savepoint.savepoint import check_new
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
     from amadou_runtime.spark.files import checkpoint_files, local_files
@@ -85,7 +88,7 @@ def _write(checkpoint: str, directory: Path, master: str | None, settings: dict[
         request.end()
 
 
-def _show(manifest: Manifest, directory: Path, done: str) -> None:
+def _show(manifest: "Manifest", directory: Path, done: str) -> None:
     from rich.console import Console
 
     console = Console(markup=False, highlight=False)
@@ -98,7 +101,7 @@ def _show(manifest: Manifest, directory: Path, done: str) -> None:
         console.print(f"{name}: in-memory state of {count:,} keys is not part of the savepoint")
 
 
-def _specs(manifest: Manifest) -> "Table":
+def _specs(manifest: "Manifest") -> "Table":
     from rich import box
     from rich.table import Table
 

@@ -181,3 +181,8 @@ def _shown_value(packed: bytes) -> str:
         return repr(unpack_all(packed)[0])
     except Exception:  # an object of a class that cannot be imported
         return repr(packed)
+
+
+def begins_with(key: Key, prefix: str | None) -> bool:
+    """Return `True` if a key is a string that begins with a prefix, or if there is no prefix."""
+    return prefix is None or (isinstance(key, str) and key.startswith(prefix))

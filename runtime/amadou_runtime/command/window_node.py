@@ -2,8 +2,6 @@
 
 import typer
 
-from amadou_runtime.embedded.local_runner import LocalRunner
-
 WINDOW_NODE_EXAMPLE = """Example:
 
 echo '{"type": "assign", "msg_id": 1, "window_size_ms": 60000, "events": [{"id": 1, "timestamp":
@@ -16,6 +14,7 @@ def window_node() -> None:
     The message types are assign, process_window, close and list. The windows exist only while the process runs.
     """
     from amadou_plugins.window_node import MessageWindows, Node, serve
+    from amadou_runtime.embedded.local_runner import LocalRunner
 
     try:
         serve(Node(LocalRunner("window-node", MessageWindows())), 0, 1)

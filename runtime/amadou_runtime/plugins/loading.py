@@ -20,7 +20,7 @@ from amadou.errors import PluginError
 OFF = "AMADOU_PLUGINS_OFF"
 _BUILT_IN = {
     "commands": "amadou_runtime.command.commands",
-    "connectors": "amadou_plugins.connectors.plugin",
+    "connectors": "amadou_plugins.connector_names",
     "metrics": "amadou_plugins.metrics.plugin",
 }
 """amadou's own plugins by name, in the order in which they are loaded."""

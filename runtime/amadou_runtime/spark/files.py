@@ -77,25 +77,28 @@ def local_files(checkpoint: str) -> "LocalFiles | None":
 
 
 class LocalFiles:
-    """The files of a checkpoint in the local file system; see `Files`."""
+    """The files of a checkpoint in the local file system; see `Files`.
+
+    :ivar directory: the directory of the checkpoint
+    """
 
     def __init__(self, checkpoint: str, directory: Path) -> None:
         self.checkpoint = checkpoint
-        self._directory = directory
+        self.directory = directory
 
     def exists(self, name: str) -> bool:
-        return self._try("read", (self._directory / name).exists)
+        return self._try("read", (self.directory / name).exists)
 
     def names(self, directory: str) -> list[str]:
-        path = self._directory / directory
+        path = self.directory / directory
         return self._try("read", lambda: os.listdir(path) if path.exists() else [])
 
     def read(self, name: str) -> str | None:
-        path = self._directory / name
+        path = self.directory / name
         return self._try("read", lambda: path.read_text("utf-8") if path.exists() else None)
 
     def write(self, name: str, text: str) -> None:
-        path = self._directory / name
+        path = self.directory / name
 
         def write() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -106,15 +109,15 @@ class LocalFiles:
         self._try("written", write)
 
     def remove(self, name: str) -> None:
-        path = self._directory / name
+        path = self.directory / name
         self._try("written", lambda: shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True))
 
     def move(self, name: str, to: str) -> None:
-        target = self._directory / to
+        target = self.directory / to
 
         def move() -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            (self._directory / name).rename(target)
+            (self.directory / name).rename(target)
 
         self._try("written", move)
 

@@ -1,6 +1,8 @@
 """The state in a checkpoint as of its last batch, for looking at it. A run may use the checkpoint meanwhile."""
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
@@ -16,8 +18,9 @@ from amadou_runtime.core.state_schema import Known
 from amadou_runtime.savepoint.block import Block, block_of_key, blocks_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import commits
-from amadou_runtime.spark.files import checkpoint_files
+from amadou_runtime.spark.files import LocalFiles, checkpoint_files, local_files
 from amadou_runtime.spark.packed_range import PackedRange
+from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
 from amadou_runtime.spark.savepoints.writing import clock_of
 from amadou_runtime.spark.session import own_session
@@ -26,25 +29,31 @@ from amadou_runtime.spark.spread import range_numbers
 
 _MOST_BATCHES: Final = 99
 """Number of batches before the last one that a history can include: Spark retains the state of a hundred batches."""
+_logger = logging.getLogger("amadou")
 _BLOCKS = "first long, last long, keys long, packed binary"
 
 
 class CheckpointState:
     """The state in a checkpoint; see `Savepoint` for the methods.
 
-    :param spark: the `SparkSession`
     :param checkpoint: the checkpoint, as an absolute path or a URI
+    :param spark: function that returns the `SparkSession`. It is called only if Spark is needed: to read all state, or
+        a checkpoint in a file system that is not local
     :raises CheckpointError: the checkpoint cannot be read
     """
 
-    def __init__(self, spark: Any, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, spark: Callable[[], Any]) -> None:
         self._checkpoint = checkpoint
-        files = checkpoint_files(spark, checkpoint)
+        self._spark = spark
+        self._files = files = local_files(checkpoint) or checkpoint_files(spark(), checkpoint)
         self._metadata = read_metadata(files)
         self._committed = commits(files)
         self.batch = max(self._committed, default=None)
         self._clock = clock_of(files, self.batch)
-        self._own = own_session(spark, self._metadata.key_groups, checkpoint, READING_CONF)
+
+    @cached_property
+    def _own(self) -> Any:
+        return own_session(self._spark(), self._metadata.key_groups, self._checkpoint, READING_CONF)
 
     @property
     def job(self) -> str:
@@ -84,12 +93,8 @@ class CheckpointState:
         first = max(min(self._committed), self.batch - _MOST_BATCHES)
         rows = self._rows(key, first)
         yield first, self._blocks(key, rows)
-        if first == self.batch:
-            return
-        changed = changed_rows(self._own, self._checkpoint, self._metadata, first + 1, self.batch)
-        changes = self._collected(changed.where(f"range = {self._range_number(key)}").orderBy("batch"))
-        for batch, of_batch in groupby(changes, key=itemgetter(0)):
-            for _, number, packed in of_batch:
+        for batch, changes in self._changes(key, first + 1, self.batch):
+            for number, packed in changes.items():
                 if packed is None:
                     rows.pop(number, None)
                 else:
@@ -97,9 +102,32 @@ class CheckpointState:
             yield batch, self._blocks(key, rows)
 
     def _rows(self, key: Key, batch: int) -> dict[int, bytes]:
+        """Return the rows of a key's range as of a batch; see `stored_rows`."""
+        number = self._range_number(key)
+        if isinstance(self._files, LocalFiles):
+            try:
+                return RangeFiles(self._files.directory, self._metadata.state, number).rows(batch)
+            except UnknownFilesError as error:
+                _logger.debug("the state of range %s is read with Spark: %s", number, error)
         stored = stored_rows(self._own, self._checkpoint, self._metadata, batch)
-        rows = self._collected(stored.where(f"range = {self._range_number(key)}"))
+        rows = self._collected(stored.where(f"range = {number}"))
         return {number: packed for number, packed in rows if packed is not None}
+
+    def _changes(self, key: Key, first: int, last: int) -> list[tuple[int, dict[int, bytes | None]]]:
+        """Return the rows of a key's range that batches have changed, with the numbers of these batches."""
+        if last < first:
+            return []
+        number = self._range_number(key)
+        if isinstance(self._files, LocalFiles):
+            try:
+                files = RangeFiles(self._files.directory, self._metadata.state, number)
+                found = [(batch, files.changes(batch)) for batch in range(first, last + 1)]
+                return [(batch, changes) for batch, changes in found if changes]
+            except UnknownFilesError as error:
+                _logger.debug("the changes of range %s are read with Spark: %s", number, error)
+        changed = changed_rows(self._own, self._checkpoint, self._metadata, first, last)
+        rows = self._collected(changed.where(f"range = {number}").orderBy("batch"))
+        return [(batch, {at: packed for _, at, packed in of}) for batch, of in groupby(rows, key=itemgetter(0))]
 
     def _collected(self, frame: Any) -> list[tuple[Any, ...]]:
         try:

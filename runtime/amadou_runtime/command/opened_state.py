@@ -1,0 +1,70 @@
+"""Opens the state of a checkpoint or savepoint for a command, and finds keys in it."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from amadou import Job, Key
+from amadou.errors import LoadError
+from amadou_runtime.command.load_job import load_job
+from amadou_runtime.command.stored_keys import KeyState, StoredState, key_state
+from amadou_runtime.savepoint.manifest import MANIFEST
+from amadou_runtime.savepoint.savepoint import Savepoint
+
+
+def open_state(place: str, master: str | None, settings: Mapping[str, str]) -> Any:
+    """Open a savepoint or a checkpoint.
+
+    :raises AmadouError: there is neither a savepoint nor a checkpoint, or it cannot be read
+    """
+    if (Path(place) / MANIFEST).exists():
+        return Savepoint(place)
+    from amadou_runtime.spark import session
+    from amadou_runtime.spark.checkpoint import absolute
+    from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
+
+    return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings))
+
+
+def job_for(target: str | None, params: Mapping[str, str], state: StoredState | None) -> Job | None:
+    """Return the job to which state belongs, with its parameters; `None` if there is no target.
+
+    :raises LoadError: the job cannot be loaded, or the state belongs to a different job
+    """
+    if target is None:
+        return None
+    job = load_job(target).with_params(params, connectors=False)
+    if state is not None:
+        check_owner(target, job, state)
+    return job
+
+
+def check_owner(target: str, job: Job, state: StoredState) -> None:
+    """Check that state belongs to a job.
+
+    :param target: the target from which the job was loaded
+    :raises LoadError: the state belongs to a different job
+    """
+    if job.name != state.job:
+        raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
+
+
+def keys_named(text: str) -> Iterator[Key]:
+    """Yield the keys that a text can mean: the text itself, and the Python literal."""
+    yield text
+    try:
+        literal = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return
+    if isinstance(literal, str | int | bytes | tuple):
+        yield literal
+
+
+def find_key(state: StoredState, text: str, job: Job | None) -> KeyState:
+    """Return the state of the key that a text means."""
+    for key in keys_named(text):
+        found = key_state(key, state.find(key), state.structures, job)
+        if not found.is_empty or found.hidden:
+            return found
+    return KeyState(text, {}, [], {}, [])

@@ -1,0 +1,57 @@
+"""Writes stored state to files of rows, and savepoints from such files: `amadou state export` and `import`."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from amadou import Job
+from amadou.errors import LoadError
+from amadou_runtime.command.opened_state import keys_named
+from amadou_runtime.command.row_files import rows_in, writing
+from amadou_runtime.command.stored_keys import StoredState, begins_with
+from amadou_runtime.savepoint.block import Block, by_subject
+from amadou_runtime.savepoint.manifest import Manifest
+from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
+from amadou_runtime.savepoint.savepoint import Savepoint, components_of
+
+
+def export_rows(
+    state: StoredState,
+    place: str,
+    file: Path,
+    keys: Sequence[str] | None,
+    prefix: str | None,
+    specs: Sequence[str] | None,
+    job: Job | None,
+) -> int:
+    """Write state to a file, and return the number of rows; see the options of `amadou state export`."""
+    if keys is None:
+        blocks: Iterator[Block] = state.blocks()
+    else:
+        blocks = (block for text in keys for name in keys_named(text) for block in state.find(name))
+    rows = rows_of((_by_subject(block, job, place) for block in blocks), state.structures)
+    rows = (row for row in rows if begins_with(row["key"], prefix) and (not specs or row.get("spec") in specs))
+    with writing(file) as write:
+        return write(rows)
+
+
+def _by_subject(block: Block, job: Job | None, place: str) -> Block:
+    if not block.group_states:
+        return block
+    if job is None:
+        names = ", ".join(block.group_states)
+        raise LoadError(place, f"the state of {names} is stored for whole key groups: name the job with --job TARGET")
+    return by_subject(block, components_of(job), place)
+
+
+def import_rows(
+    file: Path, directory: Path, base: Savepoint | None, job: Job | None, watermark: datetime | None
+) -> Manifest:
+    """Write a savepoint with the state in a file; see the options of `amadou state import`.
+
+    :raises LoadError: the file is invalid
+    """
+    try:
+        return Importer(base, job).write(rows_in(file), directory, watermark)
+    except RowError as error:
+        raise LoadError(str(file), str(error)) from error
