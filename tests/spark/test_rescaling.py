@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from tests.spark.moving import job_of, record_of
-from tests.spark.test_savepoint_commands import Place, totals, until
+from tests.spark.test_savepoint_commands import Place, kill_when, totals, until
 from typer.testing import CliRunner
 
 from amadou.errors import AmadouError, CheckpointError, RunError
@@ -81,26 +81,51 @@ def test_a_batch_that_was_not_completed_is_processed_once(
     )
 
 
-@pytest.mark.parametrize("step", ["write_checkpoint", "_plan_again", "keep"])
+@pytest.mark.parametrize("step", ["_carry_out", "write_checkpoint", "_plan_again", "keep"])
 def test_an_interrupted_call_is_continued(step: str, place: Place, spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     original = getattr(rescaling, step)
 
     def interrupted(*given: Any) -> None:
-        original(*given)
+        if step != "_carry_out":
+            original(*given)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
         patch.setattr(rescaling, step, interrupted)
         with pytest.raises(KeyboardInterrupt):
             rescale(spark, place.path("state"), partitions=3, store="log")
-    if step != "keep":
-        with pytest.raises(CheckpointError, match=r"rescaling it was interrupted\. Run amadou rescale .*state again"):
-            place.run("state")
+    with pytest.raises(CheckpointError, match=r"rescaling it was interrupted\. Run amadou rescale .*state again"):
+        place.run("state")
     done = rescale(spark, place.path("state"))
     assert (done.partitions, done.after.state) == (3, "log")
     place.add("k1", second=1)
     place.run("state")
     assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+
+
+@pytest.mark.parametrize(
+    ("found", "is_marked"),
+    [
+        (["savepoints/*.partial-*"], False),
+        (["rescale.json"], True),
+        (["before-rescale/clock", "state/0/*/1.changelog"], True),
+    ],
+)
+def test_a_killed_command_is_repeated(found: list[str], is_marked: bool, place: Place, tmp_path: Path) -> None:
+    checkpoint = Path(place.path("state"))
+    command = ["rescale", "state", "--partitions", "3"]
+    kill_when(lambda: all(list(checkpoint.glob(each)) for each in found), command, tmp_path)
+    assert (checkpoint / "rescale.json").exists() == is_marked
+    place.add("k1", second=1)
+    if is_marked:
+        with pytest.raises(CheckpointError, match=r"rescaling it was interrupted"):
+            place.run("state")
+        done = CliRunner().invoke(app, ["rescale", str(checkpoint)])
+        assert done.exit_code == 0, done.output
+        assert "3 partitions" in done.stdout
+    place.run("state")
+    assert [each for each in totals(place) if each[0] == "k1"] == [["k1", 1], ["k1", 2]]
+    assert len(totals(place)) == 21
 
 
 def test_a_failed_call_leaves_the_checkpoint_as_it_was(

@@ -124,9 +124,39 @@ def test_an_interrupted_start_is_repeated(
     with pytest.raises(CheckpointError, match="its start from a savepoint was interrupted"):
         place.run("second")
     place.add("x", second=1)
+    other = evolve(place.job(), key_groups=7)
+    run(other, checkpoint=place.path("second"), from_savepoint=place.path("savepoint"), trigger="available-now")
+    assert totals(place) == [["x", 1], ["x", 2], ["y", 1]]
+    savepoint.verify()
+
+
+@pytest.mark.parametrize("found", ["loading.json", "state/0/*/1.changelog", "amadou.json"])
+def test_a_killed_start_is_repeated(found: str, place: Place, savepoint: Savepoint, tmp_path: Path) -> None:
+    place.add("x", second=1)
+    (tmp_path / "everything.py").write_text(
+        "from tests.spark.moving import job_of\n"
+        f"job = job_of('everything', {{'a': '{place.input}/'}}, '{tmp_path / 'out'}', key_groups=4)\n"
+    )
+    options = ["--from", "savepoint", "--checkpoint", "second", "--once"]
+    kill_when(lambda: list(tmp_path.glob(f"second/{found}")), ["run", "everything.py", *options], tmp_path)
     place.run("second", from_savepoint=place.path("savepoint"))
     assert totals(place) == [["x", 1], ["x", 2], ["y", 1]]
     savepoint.verify()
+
+
+def kill_when(condition: Any, arguments: list[str], directory: Path) -> None:
+    """Run a command in a directory, and kill it and all that it started as soon as a condition holds."""
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [*AMADOU, *arguments], cwd=directory, env=environment, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        end = time.monotonic() + 60
+        while not condition():
+            assert process.stderr is not None
+            assert process.poll() is None, process.stderr.read().decode()
+            assert time.monotonic() < end
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_a_damaged_savepoint_is_not_loaded(place: Place, savepoint: Savepoint) -> None:
@@ -335,11 +365,7 @@ def test_a_killed_command_leaves_the_checkpoint_whole(place: Place, tmp_path: Pa
         place.add(*(f"k{key}" for key in range(2000)), second=number)
     place.run("first")
     before = snapshot(tmp_path / "first")
-    command = [*AMADOU, "savepoint", "first", "savepoint"]
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True) as process:
-        until(lambda: list(tmp_path.glob("savepoint.partial-*/state/*")) or process.poll() is not None)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    kill_when(lambda: list(tmp_path.glob("savepoint.partial-*/state/*")), ["savepoint", "first", "savepoint"], tmp_path)
     assert not (tmp_path / "savepoint").exists()
     assert snapshot(tmp_path / "first") == before
     place.add("k0", second=5)

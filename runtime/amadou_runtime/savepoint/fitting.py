@@ -6,7 +6,7 @@ from typing import Any
 from amadou import Job
 from amadou.errors import SavepointError
 from amadou_runtime.core.returned_sources import check_returned
-from amadou_runtime.core.state_schema import described, state_problem
+from amadou_runtime.core.state_schema import Known, described, state_problem
 from amadou_runtime.savepoint.savepoint import TEST_RUN, Savepoint
 
 
@@ -19,11 +19,7 @@ def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) 
         of one of its sources is not known
     """
     manifest, where = savepoint.manifest, str(savepoint.directory)
-    if manifest.job != job.name:
-        raise SavepointError(where, f"it belongs to the job {manifest.job!r}, not to {job.name!r}. Use a different one")
-    problem = state_problem(job, manifest.structures, described(job))
-    if problem is not None:
-        raise SavepointError(where, problem)
+    check_state_fits(job, manifest.job, manifest.structures, where)
     check_returned(f"from the savepoint {where}", job.sources, manifest.ever_read, manifest.sources.keys())
     for name in job.sources if needs_positions else ():
         if name in manifest.sources and not _has_position(manifest.sources[name]):
@@ -36,6 +32,20 @@ def check_fits(job: Job, savepoint: Savepoint, *, needs_positions: bool = True) 
                 f"it does not contain how far the source {name!r} has been read, because {name!r} did not know its "
                 "position on the embedded engine: define Source.read_from",
             )
+
+
+def check_state_fits(job: Job, owner: str, structures: Known, where: str) -> None:
+    """Check that a job can read stored state.
+
+    :param owner: the name of the job to which the state belongs
+    :param where: the savepoint or checkpoint, for the error
+    :raises SavepointError: the state belongs to a different job, or the job cannot read it
+    """
+    if owner != job.name:
+        raise SavepointError(where, f"it belongs to the job {owner!r}, not to {job.name!r}. Use a different one")
+    problem = state_problem(job, structures, described(job))
+    if problem is not None:
+        raise SavepointError(where, problem)
 
 
 def _has_position(source: Mapping[str, Any]) -> bool:

@@ -65,8 +65,6 @@ def open_checkpoint(files: Files, job: Job, *, partitions: int) -> CheckpointMet
         if files.exists("loading.json"):
             why = "its start from a savepoint was interrupted. Run the job with the same --from again"
             raise CheckpointError(checkpoint, why)
-        if files.exists(RESCALE_MARK):
-            raise _interrupted(checkpoint)
         if files.exists("metadata") or files.exists("offsets"):
             raise CheckpointError(checkpoint, "it was not created by amadou. Use a different directory")
         assert isinstance(job.key_groups, int)
@@ -106,22 +104,19 @@ def read_metadata(files: Files) -> CheckpointMetadata:
     """
     metadata = metadata_of(files)
     if metadata is None:
-        if files.exists(RESCALE_MARK):
-            raise _interrupted(files.checkpoint)
         why = "this directory does not contain a run's checkpoint: check that the path is correct"
         raise CheckpointError(files.checkpoint, why)
     return metadata
 
 
-def _interrupted(checkpoint: str) -> CheckpointError:
-    return CheckpointError(checkpoint, f"rescaling it was interrupted. Run amadou rescale {checkpoint} again")
-
-
 def metadata_of(files: Files) -> CheckpointMetadata | None:
     """Read the metadata of a checkpoint; `None` if it has none, as a new checkpoint.
 
-    :raises CheckpointError: the metadata cannot be read
+    :raises CheckpointError: the metadata cannot be read, or the checkpoint was being rescaled
     """
+    if files.exists(RESCALE_MARK):
+        why = f"rescaling it was interrupted. Run amadou rescale {files.checkpoint} again"
+        raise CheckpointError(files.checkpoint, why)
     stored = files.read(_FILE)
     return None if stored is None else _read(files.checkpoint, stored)
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import attrs
 
-from amadou import Job, Key
+from amadou import Job, Key, ValueSpec
 from amadou.engine import Envelope, StateTable, clock_time, unpack, unpack_all
 from amadou.errors import AmadouError, LoadError, StateDecodeError
 from amadou_runtime.command.load_job import load_job
@@ -160,11 +160,10 @@ class _Reading:
             stored = [None] * len(table.packed)
         if len(stored) != len(table.packed) or None in stored:
             stored = [_unpacked(packed) for packed in table.packed.values()]
-        decode = getattr(spec, "decode", None) if type(spec).__name__ == "ValueSpec" else None
-        if decode is not None and spec.is_plain and Envelope not in set(map(type, stored)):
+        if isinstance(spec, ValueSpec) and spec.is_plain and Envelope not in set(map(type, stored)):
             with suppress(Exception):  # the entries are read one by one, to find those that fail
                 for each in stored:
-                    decode(each)
+                    spec.decode(each)
                 return
         for (key, packed), each in zip(table.packed.items(), stored, strict=True):
             try:

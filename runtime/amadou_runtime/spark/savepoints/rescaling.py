@@ -17,8 +17,8 @@ from typing import Any, Final
 import attrs
 
 from amadou import Job
-from amadou.errors import AmadouError, CheckpointError, SavepointError
-from amadou_runtime.core.state_schema import described, state_problem
+from amadou.errors import AmadouError, CheckpointError
+from amadou_runtime.savepoint.fitting import check_state_fits
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.checkpoint import (
     RESCALE_MARK,
@@ -189,7 +189,7 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
     payload = None if job is None else payload_for(job, groups=after.key_groups, ranges=after.key_ranges)
     try:
         if job is not None:
-            _check_job(job, after)
+            check_state_fits(job, after.job, after.specs, plan.savepoint)
         offsets = {stream: json.loads(offset) for stream, offset in plan.offsets.items() if offset != "-"}
         write_checkpoint(own, files, savepoint, after, offsets, payload)
         _plan_again(files, plan)
@@ -201,14 +201,6 @@ def _carry_out(spark: Any, files: Files, plan: _Plan, job: Job | None) -> Rescal
     files.remove(RESCALE_MARK)
     files.remove(_ASIDE)
     return Rescaled(before, after, plan.partitions, Path(plan.savepoint))
-
-
-def _check_job(job: Job, metadata: CheckpointMetadata) -> None:
-    problem = state_problem(job, metadata.specs, described(job))
-    if job.name != metadata.job:
-        problem = f"it belongs to the job {metadata.job!r}, not to {job.name!r}"
-    if problem is not None:
-        raise SavepointError("of the checkpoint", problem)
 
 
 def _plan_again(files: Files, plan: _Plan) -> None:
