@@ -110,6 +110,8 @@ class Run:
     :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
     :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
         amadou logs a warning, and the metric has no values for the rest of the run
+    :param trigger: the interval between batches, such as ``"5 seconds"``; ``"available-now"`` if the run ends once the
+        available input is processed; `None` if batches run back to back
     """
 
     id: str
@@ -117,6 +119,7 @@ class Run:
     engine: Literal["spark", "embedded"]
     checkpoint: str | None
     metrics: tuple[Metric, ...] = ()
+    trigger: str | None = None
 
 
 @attrs.frozen

@@ -119,6 +119,21 @@ def run_job(
             help="Serve Prometheus metrics on 127.0.0.1:PORT while the job runs.",
         ),
     ] = None,
+    console: Annotated[
+        bool, typer.Option("--console", help="Serve web pages about the run, on this machine, while the job runs.")
+    ] = False,
+    console_port: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", min=1, max=65535, help="The console's port. Default: any free port."),
+    ] = None,
+    console_host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST",
+            help="Address that the console listens on. Any other than 127.0.0.1 lets other machines connect, without "
+            "encryption: whoever knows the address with its token sees the job's data.",
+        ),
+    ] = None,
 ) -> None:
     """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
     from amadou_runtime._run import run
@@ -159,7 +174,12 @@ def run_job(
     with errors_as_messages():
         job = load_job(target) if isinstance(target, str) else target  # see run_program
         job = job if state is None else attrs.evolve(job, state=state.value)
-        job = with_connectors(job, sources, sinks, [*(plugin or ()), *_endpoint(metrics_port)])
+        job = with_connectors(
+            job,
+            sources,
+            sinks,
+            [*(plugin or ()), *_endpoint(metrics_port), *_console(console, console_port, console_host)],
+        )
         with ProgressDisplay() as display:
             summary = run(
                 job,
@@ -185,6 +205,17 @@ def _endpoint(port: int | None) -> list[Any]:
     from amadou_plugins.metrics import PrometheusEndpoint
 
     return [] if port is None else [PrometheusEndpoint(port)]
+
+
+def _console(wanted: bool, port: int | None, host: str | None) -> list[Any]:
+    """Return a list with the plugin that serves the console; empty if it is not wanted."""
+    if not wanted:
+        if port is not None or host is not None:
+            raise typer.BadParameter("--console-port and --console-host need --console")
+        return []
+    from amadou_plugins.console import Console
+
+    return [Console(port or 0, host or "127.0.0.1")]
 
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:

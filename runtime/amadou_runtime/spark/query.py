@@ -137,7 +137,7 @@ def _query(
             records = source.read_stream(own, reader, name, files.checkpoint)
             keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     end_lookup(own)
-    hooks.started(Run(identity.run, job, "spark", files.checkpoint if is_kept else None))
+    hooks.started(Run(identity.run, job, "spark", files.checkpoint if is_kept else None, trigger=trigger))
     running = RunningJob(
         job,
         clock,

@@ -1,0 +1,91 @@
+"""Decides which requests the console answers, and protects its answers."""
+
+import hmac
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+
+_Scope = MutableMapping[str, Any]
+_App = Callable[[_Scope, Any, Any], Awaitable[None]]
+
+_TOKEN: Final = "token"
+_NUMERIC: Final = re.compile(r"([0-9.]+|\[[0-9a-f:.]+\])(:[0-9]+)?")
+_HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Access:
+    """ASGI middleware. A request is answered only if its `Host` header names this server, its method only reads, and it
+    has the token: as a parameter, a cookie, or a bearer token. An address with the token sets the cookie, and redirects
+    to the same address without the token.
+
+    :param app: the application
+    :param token: the token
+    :param hosts: the values of the `Host` header that are answered
+    :param cookie: the name of the cookie; consoles on other ports need other names
+    :param any_address: `True` to also answer if the header has a numeric address. A page of another server can only
+        reach this one under a name (DNS rebinding)
+    """
+
+    def __init__(self, app: _App, token: str, hosts: Iterable[str], cookie: str, *, any_address: bool = False) -> None:
+        self._app = app
+        self._token = token
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._cookie = cookie
+        self._any_address = any_address
+
+    async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            return
+
+        async def protected(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.start":
+                headers = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", ()), *headers]
+            await send(message)
+
+        refusal = self._refusal(Request(scope))
+        await (refusal or self._app)(scope, receive, protected)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Return the answer to a request that is not allowed; `None` if it is allowed."""
+        if not self._is_own(request.headers.get("host", "").lower()):
+            return PlainTextResponse("The host name of this address is not that of the console.\n", 421)
+        if request.method != "GET":
+            return PlainTextResponse("The console only answers GET.\n", 405, {"Allow": "GET"})
+        given = parse_qsl(request.url.query, keep_blank_values=True)
+        tokens = [value for name, value in given if name == _TOKEN]
+        if tokens and self._is_right(tokens[0]):
+            rest = urlencode([(name, value) for name, value in given if name != _TOKEN])
+            path = f"/{request.url.path.lstrip('/')}"  # two slashes would lead to another server
+            answer = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+            return answer
+        bearer = request.headers.get("authorization", "")
+        if self._is_right(request.cookies.get(self._cookie, "")) or self._is_right(bearer.removeprefix("Bearer ")):
+            return None
+        text = "This needs the console's token: open the address that the run printed when it started.\n"
+        return PlainTextResponse(text, 401)
+
+    def _is_own(self, host: str) -> bool:
+        return host in self._hosts or (self._any_address and _NUMERIC.fullmatch(host) is not None)
+
+    def _is_right(self, token: str) -> bool:
+        return hmac.compare_digest(token.encode(), self._token.encode())

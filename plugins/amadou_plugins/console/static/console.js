@@ -1,0 +1,30 @@
+// Replaces the content of the page every two seconds, unless the user has paused it or is selecting text.
+"use strict";
+const button = document.getElementById("refresh");
+const lost = document.getElementById("lost");
+let refreshes = true;
+
+button.hidden = false;
+button.addEventListener("click", () => {
+  refreshes = !refreshes;
+  button.setAttribute("aria-pressed", String(refreshes));
+  button.textContent = refreshes ? "Refreshing" : "Paused";
+});
+
+async function refresh() {
+  const main = document.getElementById("main");
+  const isBusy = main.contains(document.activeElement) || !document.getSelection().isCollapsed;
+  if (refreshes && !document.hidden && !isBusy) {
+    try {
+      const answer = await fetch(location.href, { credentials: "same-origin" });
+      const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const replacement = page.getElementById("main");
+      if (answer.ok && replacement) main.replaceWith(document.adoptNode(replacement));
+      lost.hidden = answer.ok;
+    } catch {
+      lost.hidden = false;
+    }
+  }
+  setTimeout(refresh, 2000);
+}
+setTimeout(refresh, 2000);

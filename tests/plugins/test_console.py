@@ -1,0 +1,306 @@
+"""The console: what it shows, and to whom."""
+
+import http.client
+import json
+import re
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from amadou import (
+    AmadouError,
+    BatchReport,
+    Counts,
+    Handler,
+    Job,
+    KeyedEvent,
+    PartitionReport,
+    Run,
+    RunSummary,
+    Secret,
+    Subject,
+    hookimpl,
+)
+from amadou_plugins.connectors import MemorySource
+from amadou_plugins.console import Console
+from amadou_plugins.console._history import MOST_BATCHES, SERIES, RunHistory
+from amadou_plugins.console._text import shown_number, shown_seconds
+from amadou_runtime import run as run_job
+
+NAME = "<script>alert(1)</script>"
+PATHS = ("/", "/batches", "/api/v1/overview", "/api/v1/charts", "/api/v1/batches", "/static/console.css", "/nothing")
+NOW = datetime.now(UTC)
+
+
+class Counter(Handler):
+    """Counts events."""
+
+    def key_event(self, record: Any) -> list[KeyedEvent]:
+        return [KeyedEvent(record, NOW)]
+
+    def on_event(self, subject: Subject, event: KeyedEvent) -> None:
+        pass
+
+
+def job_named(name: str, *plugins: Any) -> Job:
+    return Job(name, Counter(), {"a": MemorySource(["x", "y"])}, {}, plugins=plugins)
+
+
+def report(number: int, completed: datetime = NOW, **counts: Any) -> BatchReport:
+    partitions = (PartitionReport("a", "", completed - timedelta(seconds=2), 7, timedelta(seconds=2), True),)
+    return BatchReport(
+        number,
+        Counts(**counts),
+        completed - timedelta(seconds=5),
+        0.5,
+        completed,
+        {"keying": 0.25},
+        partitions=partitions,
+    )
+
+
+class Browser:
+    """Sends requests to a console."""
+
+    def __init__(self, console: Console) -> None:
+        assert console.url is not None
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/\?token=(.+)", console.url)
+        assert found is not None
+        self.port, self.token = int(found[1]), found[2]
+
+    def ask(self, path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], str]:
+        """Send a request without the token."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        try:
+            connection.request(method, path, headers=headers)
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): text for name, text in answer.getheaders()}, answer.read().decode()
+        finally:
+            connection.close()
+
+    def get(self, path: str) -> str:
+        """Return a page."""
+        status, _, text = self.ask(path, Authorization=f"Bearer {self.token}")
+        assert status == 200, text
+        return text
+
+
+@pytest.fixture(scope="module")
+def console() -> Iterator[Console]:
+    """A console with a run after three batches."""
+    console = Console()
+    run = Run("abc", job_named(NAME), "spark", f"/checkpoints/{NAME}", trigger="1 second")
+    console.amadou_run_started(run)
+    for number in range(3):
+        console.amadou_batch_completed(run, report(number, events=10, keys=4, late=number, timers_fired=1234))
+    yield console
+    console.amadou_run_ended(run, RunSummary(NAME))
+
+
+@pytest.fixture(scope="module")
+def browser(console: Console) -> Browser:
+    return Browser(console)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_nothing_is_answered_without_the_token(path: str, browser: Browser) -> None:
+    for headers in (
+        {},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer "},
+        {"Cookie": f"amadou-console-{browser.port}="},
+        {"Cookie": f"amadou-console-{browser.port}=wrong"},
+        {"Cookie": f"token={browser.token}"},
+    ):
+        status, _, text = browser.ask(path, **headers)
+        assert status == 401
+        assert "script" not in text
+    assert browser.ask(f"{path}?token=wrong")[0] == 401
+    assert browser.ask(f"{path}?token=")[0] == 401
+
+
+def test_the_address_with_the_token_sets_a_cookie(browser: Browser) -> None:
+    status, headers, text = browser.ask(f"/batches?before=2&token={browser.token}")
+    assert (status, headers["location"], text) == (303, "/batches?before=2", "")
+    cookie, *attributes = headers["set-cookie"].split("; ")
+    assert {each.lower() for each in attributes} >= {"httponly", "samesite=strict", "path=/"}
+    status, _, text = browser.ask("/batches?before=2", Cookie=cookie)
+    assert status == 200
+    assert NAME not in text
+
+
+def test_the_token_never_leads_to_another_server(browser: Browser) -> None:
+    for path in ("//example.com/", "///example.com", "/\\example.com"):
+        _, headers, _ = browser.ask(f"{path}?token={browser.token}")
+        assert re.match(r"/(?![/\\])", headers["location"])
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("method", ["HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "BREW"])
+def test_every_method_but_get_is_refused(method: str, path: str, browser: Browser) -> None:
+    status, headers, _ = browser.ask(path, method, Authorization=f"Bearer {browser.token}")
+    assert (status, headers["allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    "host", ["example.com", "example.com:{port}", "127.0.0.1", "127.0.0.1:1", "127.0.0.2:{port}", ""]
+)
+def test_other_host_names_are_refused(host: str, browser: Browser) -> None:
+    status, _, text = browser.ask("/", Host=host.format(port=browser.port), Authorization=f"Bearer {browser.token}")
+    assert status == 421
+    assert "script" not in text
+
+
+@pytest.mark.parametrize("host", ["localhost:{port}", "LOCALHOST:{port}", "127.0.0.1:{port}", "[::1]:{port}"])
+def test_names_of_this_machine_are_answered(host: str, browser: Browser) -> None:
+    assert browser.ask("/", Host=host.format(port=browser.port), Authorization=f"Bearer {browser.token}")[0] == 200
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/?token=wrong"])
+def test_every_answer_is_protected(path: str, browser: Browser) -> None:
+    for given in ({}, {"Authorization": f"Bearer {browser.token}", "Origin": "http://example.com"}, {"Host": "other"}):
+        _, headers, _ = browser.ask(path, **given)
+        assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
+        assert not [name for name in headers if name.startswith("access-control")]
+        assert "server" not in headers
+
+
+def test_text_from_data_is_escaped(browser: Browser) -> None:
+    for path in ("/", "/batches"):
+        text = browser.get(path)
+        assert NAME not in text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert json.loads(browser.get("/api/v1/overview"))["job"] == NAME
+
+
+def test_the_overview_shows_what_holds_the_watermark_back(browser: Browser) -> None:
+    overview = json.loads(browser.get("/api/v1/overview"))
+    (source,) = overview["sources"]
+    assert (source["name"], source["lag"], source["age_seconds"], source["holds_back"]) == ("a", 7, 2.0, True)
+    assert (overview["status"], overview["trigger"], overview["batches"]) == ("running", "1 second", 3)
+    assert (overview["totals"]["events"], overview["totals"]["late"]) == (30, 3)
+    assert (overview["figures"]["delay_seconds"], overview["figures"]["watermark_lag_seconds"]) == (2.0, 5.0)
+    page = browser.get("/")
+    for text in ("holds it back", "1 second", "500 ms", "keying"):
+        assert text in page
+
+
+def test_batches_are_shown_in_pages(browser: Browser) -> None:
+    def numbers(query: str) -> list[int]:
+        return [each["number"] for each in json.loads(browser.get(f"/api/v1/batches{query}"))["batches"]]
+
+    assert (numbers(""), numbers("?limit=2"), numbers("?before=2"), numbers("?limit=0")) == (
+        [2, 1, 0],
+        [2, 1],
+        [1, 0],
+        [],
+    )
+    assert "1,234" in browser.get("/batches")
+    for query in ("?limit=x", "?before=-1", "?before=1e3", f"?before={'9' * 30}"):
+        status, _, text = browser.ask(f"/api/v1/batches{query}", Authorization=f"Bearer {browser.token}")
+        assert status == 400
+        assert "must be a number" in json.loads(text)["error"]
+    status, _, text = browser.ask("/batches?before=x", Authorization=f"Bearer {browser.token}")
+    assert status == 400
+    assert "before must be a number" in text
+    assert browser.ask("/nothing", Authorization=f"Bearer {browser.token}")[0] == 404
+
+
+def test_the_history_is_bounded() -> None:
+    history = RunHistory(Run("abc", job_named("a"), "spark", None), most=50)
+    for number in range(200):
+        history.add(report(number, NOW - timedelta(minutes=200 - number), events=60, keys=number))
+    assert len(history.batches(1000)) == 50
+    assert MOST_BATCHES == 10_000
+    overview = history.overview(NOW)
+    assert (overview["batches"], overview["totals"]["events"]) == (200, 12000)
+    keys = [value for _, value in history.chart("keys", NOW) if value is not None]
+    assert keys == list(map(float, range(150, 200)))
+    events = history.chart("events", NOW)
+    assert len(events) == 120
+    assert {value for _, value in events} == {None, 2.0}
+    assert history.chart("events", NOW + timedelta(hours=3)) == [
+        (time, None) for time, _ in history.chart("events", NOW + timedelta(hours=3))
+    ]
+
+
+def test_a_run_is_shown_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    console, seen = Console(), []
+
+    class Watcher:
+        """Reads the console in each batch."""
+
+        @hookimpl
+        def amadou_batch_completed(self) -> None:
+            seen.append(json.loads(Browser(console).get("/api/v1/overview")))
+            assert set(json.loads(Browser(console).get("/api/v1/charts"))) == set(SERIES)
+
+    run_job(job_named("views", console, Watcher()), engine="embedded")
+    assert [each["totals"]["events"] for each in seen] == [2, 2]
+    assert console.url is None
+    assert re.search(r"console: http://127\.0\.0\.1:\d+/\?token=\S{32}", capsys.readouterr().err)
+
+
+def test_errors_are_shown_without_secrets() -> None:
+    console, run = Console(), Run("abc", job_named("a"), "spark", None)
+    other = Run("def", job_named("b"), "spark", None)
+    console.amadou_run_started(run)
+    console.amadou_run_started(other)
+    try:
+        Secret("swordfish")
+        console.amadou_run_failed(other, AmadouError("cannot log in with swordfish"))
+        page = Browser(console).get("/")
+        assert "cannot log in with ***" in page
+        assert "failed" in page
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_a_port_that_is_taken_ends_the_run() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(AmadouError, match=rf"cannot listen on 127.0.0.1:{port}: use a different port"):
+            run_job(job_named("a", Console(port)), engine="embedded")
+    with pytest.raises(ValueError, match="port must be between 0 and 65535"):
+        Console(70000)
+
+
+def test_other_machines_can_be_let_in(caplog: pytest.LogCaptureFixture) -> None:
+    console, run = Console(host="0.0.0.0"), Run("abc", job_named("a"), "spark", None)
+    console.amadou_run_started(run)
+    try:
+        assert "other machines can connect, and the connection is not encrypted" in caplog.text
+        assert console.url is not None
+        console.url = console.url.replace("0.0.0.0", "127.0.0.1")
+        browser = Browser(console)
+        for host, status in (("10.1.2.3", 401), ("[fe80::1]", 401), (socket.gethostname(), 401), ("example.com", 421)):
+            assert browser.ask("/", Host=f"{host}:{browser.port}")[0] == status
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0123, "12 ms"),
+        (2.34, "2.3 s"),
+        (-75, "-1 min 15 s"),
+        (3725, "1 h 2 min"),
+        (200_000, "2 days 7 h"),
+        (None, "–"),
+    ],
+)
+def test_durations_are_readable(seconds: float | None, text: str) -> None:
+    assert shown_seconds(seconds) == text
+
+
+def test_numbers_are_readable() -> None:
+    assert [shown_number(each) for each in (None, 3, 12345.0, 0.125, 1234.5)] == ["–", "3", "12,345", "0.12", "1,234"]
