@@ -24,7 +24,6 @@ from amadou import Job
 from amadou.engine import StateTable, pack
 from amadou.event_time import to_micros
 from amadou_plugins.connectors import LinesSource
-from amadou_runtime.command.stored_keys import key_state
 from amadou_runtime.core.key_group import KeyGroup
 from amadou_runtime.core.keying import key_group
 from amadou_runtime.core.packed_group import PackedGroup
@@ -40,6 +39,7 @@ from amadou_runtime.savepoint.savepoint import (
     new_savepoint,
     write_groups,
 )
+from amadou_runtime.savepoint.stored_keys import key_state
 from amadou_runtime.spark import start
 from amadou_runtime.spark.savepoints.writing import write_savepoint
 from amadou_runtime.spark.session import session

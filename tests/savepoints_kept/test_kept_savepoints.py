@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 from amadou_runtime import TestRun, run
 from amadou_runtime.command.cli import app
-from amadou_runtime.command.stored_keys import key_state
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.stored_keys import key_state
 from amadou_runtime.testing.rehearsal import rehearse
 
 HERE = Path(__file__).parent

@@ -14,9 +14,9 @@ from amadou import Job, Key
 from amadou.errors import CheckpointError
 from amadou_runtime import run, start
 from amadou_runtime.command.cli import app
-from amadou_runtime.command.stored_keys import KeyState, key_sizes, key_state
 from amadou_runtime.savepoint.block import Block
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.stored_keys import KeyState, key_sizes, key_state
 from amadou_runtime.spark.checkpoint import read_metadata
 from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import LocalFiles

@@ -1,16 +1,15 @@
-"""Opens the state of a checkpoint or savepoint for a command, and finds keys in it."""
+"""Opens the state of a checkpoint or savepoint for a command."""
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from amadou import Job, Key
+from amadou import Job
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.stored_keys import KeyState, StoredState, key_state
 from amadou_runtime.savepoint.manifest import MANIFEST
 from amadou_runtime.savepoint.savepoint import Savepoint
+from amadou_runtime.savepoint.stored_keys import StoredState
 
 
 def open_state(place: str, master: str | None, settings: Mapping[str, str]) -> Any:
@@ -48,23 +47,3 @@ def check_owner(target: str, job: Job, state: StoredState) -> None:
     """
     if job.name != state.job:
         raise LoadError(target, f"the state belongs to the job {state.job!r}, not to {job.name!r}")
-
-
-def keys_named(text: str) -> Iterator[Key]:
-    """Yield the keys that a text can mean: the text itself, and the Python literal."""
-    yield text
-    try:
-        literal = ast.literal_eval(text)
-    except (ValueError, SyntaxError):
-        return
-    if isinstance(literal, str | int | bytes | tuple):
-        yield literal
-
-
-def find_key(state: StoredState, text: str, job: Job | None) -> KeyState:
-    """Return the state of the key that a text means."""
-    for key in keys_named(text):
-        found = key_state(key, state.find(key), state.structures, job)
-        if not found.is_empty or found.hidden:
-            return found
-    return KeyState(text, {}, [], {}, [])

@@ -7,9 +7,10 @@ import typer
 
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
-from amadou_runtime.command.opened_state import check_owner, keys_named, open_state
+from amadou_runtime.command.opened_state import check_owner, open_state
 from amadou_runtime.command.options import errors_as_messages
 from amadou_runtime.savepoint.savepoint import blocks_for
+from amadou_runtime.savepoint.stored_keys import keys_named
 
 
 def reproduce_key(text: str, given: list[str], output: Path | None, params: dict[str, str], *, force: bool) -> None:

@@ -8,9 +8,17 @@ from typing import Any
 
 from amadou import Job, Key
 from amadou.engine import shown_bytes
-from amadou_runtime.command.opened_state import find_key, keys_named
-from amadou_runtime.command.stored_keys import KeySize, KeyState, StoredState, begins_with, key_sizes, key_state
 from amadou_runtime.savepoint.readable import time_text, to_tagged
+from amadou_runtime.savepoint.stored_keys import (
+    KeySize,
+    KeyState,
+    StoredState,
+    begins_with,
+    find_key,
+    key_sizes,
+    key_state,
+    keys_named,
+)
 
 
 def print_keys(

@@ -6,13 +6,12 @@ from pathlib import Path
 
 from amadou import Job
 from amadou.errors import LoadError
-from amadou_runtime.command.opened_state import keys_named
 from amadou_runtime.command.row_files import rows_in, writing
-from amadou_runtime.command.stored_keys import StoredState, begins_with
 from amadou_runtime.savepoint.block import Block, by_subject
 from amadou_runtime.savepoint.manifest import Manifest
 from amadou_runtime.savepoint.rows import Importer, RowError, rows_of
 from amadou_runtime.savepoint.savepoint import Savepoint, components_of
+from amadou_runtime.savepoint.stored_keys import StoredState, begins_with, keys_named
 
 
 def export_rows(

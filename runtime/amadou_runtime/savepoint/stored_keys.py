@@ -1,5 +1,6 @@
 """The keys of a job's stored state, in readable form."""
 
+import ast
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, Protocol
@@ -174,6 +175,26 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
             times = map(from_micros, columns.times)
             held[source] = list(zip(times, map(_shown_value, columns.values), strict=True))
     return KeyState(key, state, sorted(timers), held, hidden)
+
+
+def keys_named(text: str) -> Iterator[Key]:
+    """Yield the keys that a text can mean: the text itself, and the Python literal."""
+    yield text
+    try:
+        literal = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return
+    if isinstance(literal, str | int | bytes | tuple):
+        yield literal
+
+
+def find_key(state: StoredState, text: str, job: Job | None) -> KeyState:
+    """Return the state of the key that a text means."""
+    for key in keys_named(text):
+        found = key_state(key, state.find(key), state.structures, job)
+        if not found.is_empty or found.hidden:
+            return found
+    return KeyState(text, {}, [], {}, [])
 
 
 def _shown_value(packed: bytes) -> str:
