@@ -22,6 +22,7 @@ from amadou._params import Param
 from amadou._port import SinkSpec
 from amadou._report import BatchReport, Counts, PartitionReport, Run, RunSummary
 from amadou._secret import Secret
+from amadou._state_reader import StateReader
 from amadou._subject import Subject, Timer
 from amadou._value import ValueSpec, ValueState
 from amadou._vectorized import VectorizedHandler
@@ -67,6 +68,7 @@ __all__ = [
     "SinkSpec",
     "SinkWriter",
     "Source",
+    "StateReader",
     "Subject",
     "Timer",
     "ValueSpec",

@@ -9,6 +9,7 @@ import attrs
 from amadou._job import Job
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
+from amadou._state_reader import StateReader
 
 N = TypeVar("N", int, float)
 _CURRENT_TOTALS = ("keys", "timers_pending", "state_entries", "state_bytes", "state_view_bytes", "held")
@@ -110,6 +111,7 @@ class Run:
     :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
     :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
         amadou logs a warning, and the metric has no values for the rest of the run
+    :param state: reads the state of the run; `None` for the embedded engine
     :param trigger: the interval between batches, such as ``"5 seconds"``; ``"available-now"`` if the run ends once the
         available input is processed; `None` if batches run back to back
     """
@@ -120,6 +122,7 @@ class Run:
     checkpoint: str | None
     metrics: tuple[Metric, ...] = ()
     trigger: str | None = None
+    state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -24,6 +25,7 @@ from amadou import (
     Subject,
     hookimpl,
 )
+from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console
 from amadou_plugins.console._history import MOST_BATCHES, SERIES, RunHistory
@@ -31,7 +33,10 @@ from amadou_plugins.console._text import shown_number, shown_seconds
 from amadou_runtime import run as run_job
 
 NAME = "<script>alert(1)</script>"
-PATHS = ("/", "/batches", "/api/v1/overview", "/api/v1/charts", "/api/v1/batches", "/static/console.css", "/nothing")
+PATHS = (
+    *("/", "/state?key=x", "/batches", "/static/console.css", "/nothing"),
+    *(f"/api/v1/{name}" for name in ("overview", "charts", "batches", "state?key=x")),
+)
 NOW = datetime.now(UTC)
 
 
@@ -60,6 +65,17 @@ def report(number: int, completed: datetime = NOW, **counts: Any) -> BatchReport
         {"keying": 0.25},
         partitions=partitions,
     )
+
+
+class Stored:
+    """State with a key."""
+
+    def find(self, key: str) -> dict[str, Any] | None:
+        if key == "broken":
+            raise CheckpointError("state", "its state cannot be read")
+        value = {"type": "ValueSpec str", "text": NAME, "expires": None, "next_timer": NOW.isoformat()}
+        found = {"key": repr(key), "batch": 2, "state": {NAME: value}, "timers": [[NOW.isoformat(), NAME]]}
+        return {**found, "held": {NAME: [[NOW.isoformat(), NAME]]}, "hidden": [NAME]} if "script" in key else None
 
 
 class Browser:
@@ -92,7 +108,7 @@ class Browser:
 def console() -> Iterator[Console]:
     """A console with a run after three batches."""
     console = Console()
-    run = Run("abc", job_named(NAME), "spark", f"/checkpoints/{NAME}", trigger="1 second")
+    run = Run("abc", job_named(NAME), "spark", f"/checkpoints/{NAME}", trigger="1 second", state=Stored())
     console.amadou_run_started(run)
     for number in range(3):
         console.amadou_batch_completed(run, report(number, events=10, keys=4, late=number, timers_fired=1234))
@@ -118,8 +134,9 @@ def test_nothing_is_answered_without_the_token(path: str, browser: Browser) -> N
         status, _, text = browser.ask(path, **headers)
         assert status == 401
         assert "script" not in text
-    assert browser.ask(f"{path}?token=wrong")[0] == 401
-    assert browser.ask(f"{path}?token=")[0] == 401
+    more = "&" if "?" in path else "?"
+    assert browser.ask(f"{path}{more}token=wrong")[0] == 401
+    assert browser.ask(f"{path}{more}token=")[0] == 401
 
 
 def test_the_address_with_the_token_sets_a_cookie(browser: Browser) -> None:
@@ -172,9 +189,9 @@ def test_every_answer_is_protected(path: str, browser: Browser) -> None:
 
 
 def test_text_from_data_is_escaped(browser: Browser) -> None:
-    for path in ("/", "/batches"):
+    for path in ("/", "/batches", f"/state?key={quote(NAME)}"):
         text = browser.get(path)
-        assert NAME not in text
+        assert "<script>alert" not in text
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert json.loads(browser.get("/api/v1/overview"))["job"] == NAME
 
@@ -210,6 +227,23 @@ def test_batches_are_shown_in_pages(browser: Browser) -> None:
     assert status == 400
     assert "before must be a number" in text
     assert browser.ask("/nothing", Authorization=f"Bearer {browser.token}")[0] == 404
+
+
+def test_a_key_is_found(browser: Browser) -> None:
+    page = browser.get(f"/state?key={quote(NAME)}")
+    assert page.count("&lt;script&gt;alert(1)") == 10
+    found = json.loads(browser.get(f"/api/v1/state?key={quote(NAME)}"))
+    assert (found["key"], found["state"][NAME]["text"]) == (repr(NAME), NAME)
+    assert "Nothing is stored for the key nobody." in browser.get("/state?key=nobody")
+    assert "Nothing is stored" not in browser.get("/state")
+    for path, status, why in (
+        ("/api/v1/state", 400, "name the key, such as key=news"),
+        ("/api/v1/state?key=nobody", 404, "nothing is stored for the key 'nobody'"),
+        ("/api/v1/state?key=broken", 503, "its state cannot be read"),
+        (f"/api/v1/state?key={'x' * 2001}", 400, "a key has at most 2,000 characters here"),
+    ):
+        found_status, _, text = browser.ask(path, Authorization=f"Bearer {browser.token}")
+        assert (found_status, why in json.loads(text)["error"]) == (status, True)
 
 
 def test_the_history_is_bounded() -> None:

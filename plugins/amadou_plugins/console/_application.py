@@ -1,6 +1,6 @@
 """The console's addresses: pages, and the JSON API below `/api/v1`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from amadou import AmadouError
 from amadou_plugins.console._chart import svg_chart
 from amadou_plugins.console._history import SERIES, RunHistory
 from amadou_plugins.console._text import FILTERS
@@ -21,7 +22,8 @@ from amadou_plugins.console._text import FILTERS
 _STATIC = Path(__file__).with_name("static")
 _MOST_ANSWERED = 1_000
 _SHOWN_BATCHES = 100
-PAGES = {"/": "Overview", "/batches": "Batches"}
+_LONGEST_KEY = 2_000
+PAGES = {"/": "Overview", "/state": "State", "/batches": "Batches"}
 
 
 def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
@@ -61,6 +63,26 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
         found = history().batches(min(limit or 0, _MOST_ANSWERED), before)
         return Response(b'{"batches":[' + b",".join(found) + b"]}", media_type="application/json")
 
+    def found_state(request: Request) -> tuple[str, Mapping[str, Any] | None]:
+        key = request.query_params.get("key", "")
+        reader = history().run.state
+        if reader is None:
+            raise HTTPException(404, "only runs on Spark have state that can be looked into")
+        if len(key) > _LONGEST_KEY:
+            raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
+        try:
+            return key, reader.find(key) if "key" in request.query_params else None
+        except AmadouError as error:
+            raise HTTPException(503, str(error)) from error
+
+    def state(request: Request) -> Response:
+        if "key" not in request.query_params:
+            raise HTTPException(400, "name the key, such as key=news")
+        key, found = found_state(request)
+        if found is None:
+            raise HTTPException(404, f"nothing is stored for the key {key!r}")
+        return _json(found)
+
     def page(request: Request, template: str, **values: Any) -> Response:
         text = pages.get_template(template).render(pages=PAGES, path=request.url.path, **values)
         return HTMLResponse(text)
@@ -69,6 +91,12 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
         now, of = datetime.now(UTC), history()
         shown = {name: svg_chart(series, of.chart(name, now)) for name, series in SERIES.items()}
         return page(request, "overview.html", run=of.overview(now), charts=shown, series=SERIES)
+
+    def state_page(request: Request) -> Response:
+        key, found = found_state(request)
+        asked = "key" in request.query_params
+        run = history().overview(datetime.now(UTC))
+        return page(request, "state.html", run=run, key=key, asked=asked, found=found)
 
     def batches_page(request: Request) -> Response:
         of = history()
@@ -94,12 +122,14 @@ def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
     return Starlette(
         routes=[
             Route("/", overview_page),
+            Route("/state", state_page),
             Route("/batches", batches_page),
             Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg")),
             Mount("/static", StaticFiles(directory=_STATIC)),
             Route("/api/v1/overview", overview),
             Route("/api/v1/charts", charts),
             Route("/api/v1/batches", batches),
+            Route("/api/v1/state", state),
         ],
         exception_handlers={HTTPException: failed, 500: failed},
     )

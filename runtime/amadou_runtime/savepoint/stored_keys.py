@@ -3,17 +3,21 @@
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import attrs
 
 from amadou import Component, Job, Key
 from amadou.engine import unpack_all
 from amadou.event_time import from_micros
+from amadou.text import shortened
 from amadou_runtime.core.failure import shown_state
 from amadou_runtime.core.state_schema import Known, shown_structure
 from amadou_runtime.savepoint.block import Block, by_subject, structure_of
 from amadou_runtime.savepoint.readable import StateFormat, to_tagged
+
+_TEXT_LENGTH: Final = 20_000
+_MOST_SHOWN: Final = 1_000
 
 
 class StoredState(Protocol):
@@ -175,6 +179,33 @@ def key_state(key: Key, blocks: Iterable[Block], structures: Known, job: Job | N
             times = map(from_micros, columns.times)
             held[source] = list(zip(times, map(_shown_value, columns.values), strict=True))
     return KeyState(key, state, sorted(timers), held, hidden)
+
+
+def key_document(found: KeyState, state: StoredState) -> dict[str, Any]:
+    """Return the state of a key in the form of `StateReader.find`."""
+
+    def text(time: datetime | None) -> str | None:
+        return None if time is None else time.isoformat()
+
+    return {
+        "key": shortened(repr(found.key), _TEXT_LENGTH),
+        "batch": state.batch,
+        "state": {
+            name: {
+                "type": each.type,
+                "text": shortened(each.text, _TEXT_LENGTH),
+                "expires": text(each.expires),
+                "next_timer": text(each.next_timer),
+            }
+            for name, each in found.state.items()
+        },
+        "timers": [[time.isoformat(), tag] for time, tag in found.timers[:_MOST_SHOWN]],
+        "held": {
+            source: [[time.isoformat(), shortened(value, _TEXT_LENGTH)] for time, value in of[:_MOST_SHOWN]]
+            for source, of in found.held.items()
+        },
+        "hidden": found.hidden,
+    }
 
 
 def keys_named(text: str) -> Iterator[Key]:

@@ -29,6 +29,7 @@ from amadou_runtime.spark.payload import payload_for
 from amadou_runtime.spark.replay import note, replayed
 from amadou_runtime.spark.running_job import RunningJob
 from amadou_runtime.spark.savepoints.loading import LOADING_CONF, load_savepoint
+from amadou_runtime.spark.savepoints.run_state import RunState
 from amadou_runtime.spark.savepoints.service import SavepointService, Schedule
 from amadou_runtime.spark.session import own_session, partitions_of
 from amadou_runtime.spark.spark_errors import without_plans
@@ -137,7 +138,8 @@ def _query(
             records = source.read_stream(own, reader, name, files.checkpoint)
             keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     end_lookup(own)
-    hooks.started(Run(identity.run, job, "spark", files.checkpoint if is_kept else None, trigger=trigger))
+    kept, state = files.checkpoint if is_kept else None, RunState(own, files.checkpoint, job)
+    hooks.started(Run(identity.run, job, "spark", kept, trigger=trigger, state=state))
     running = RunningJob(
         job,
         clock,

@@ -1,0 +1,22 @@
+"""How plugins read the state of a run."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class StateReader(Protocol):
+    """Reads the stored state of a run as of its last committed batch, while the run continues. Can be used from any
+    thread.
+    """
+
+    def find(self, key: str) -> Mapping[str, Any] | None:
+        """Return what is stored for a key; `None` if nothing is stored.
+
+        :param key: the key. A key that is not a string is written as in Python, such as ``17`` or ``(1, 'a')``
+        :returns: values that can be written as JSON: ``key``, as Python would show it; ``batch``, the number of the
+            last committed batch; ``state``, which has for each spec its ``type``, the value as ``text``, and the times
+            ``expires`` and ``next_timer`` or `None`; ``timers``, a list of times and tags; ``held``, by source, a list
+            of times and values of held events; and ``hidden``, the names of specs whose state cannot be shown. Times
+            are in ISO format. Long texts and lists are cut
+        :raises AmadouError: the state cannot be read
+        """
