@@ -33,5 +33,8 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
+    def __dir__() -> list[str]:
+        return __all__
+
 
 __all__ = ["LocalRunner", "Progress", "RunningJob", "TestResult", "TestRun", "TraceEntry", "main", "run", "start"]

@@ -1,6 +1,8 @@
 """Looking into the state of a checkpoint, on both stores, also while a run uses it."""
 
 import json
+from collections.abc import Iterator
+from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -88,8 +90,12 @@ def run_with(conf: dict[str, str], job: Job, checkpoint: str, spark: Any) -> Non
     start(job, spark, checkpoint=checkpoint, trigger="available-now", conf=conf).await_termination()
 
 
+class SparkStartedError(Exception):
+    """The files could not be read without Spark."""
+
+
 def no_spark() -> Any:
-    raise AssertionError("Spark was started")
+    raise SparkStartedError
 
 
 def test_keys_and_histories_are_read_without_spark(place: Place) -> None:
@@ -137,11 +143,21 @@ def test_ranges_are_read_as_spark_reads_them(store: str, tmp_path: Path, spark: 
     assert sorted(changed, key=key) == sorted(spark_changed, key=key)
 
 
-@pytest.mark.parametrize("store", STORES)
-def test_files_in_an_unknown_form_are_read_with_spark(store: str, tmp_path: Path, spark: Any) -> None:
+@pytest.mark.parametrize(
+    ("store", "setting", "value"),
+    [
+        ("groups", "stateStore.compression.codec", "zstd"),
+        ("log", "stateStore.compression.codec", "zstd"),
+        ("log", "stateStore.encodingFormat", "avro"),
+        ("groups", "stateStore.rowChecksum.enabled", "true"),
+    ],
+)
+def test_files_in_an_unknown_form_are_read_with_spark(
+    store: str, setting: str, value: str, tmp_path: Path, spark: Any
+) -> None:
     place = Place(tmp_path)
     place.add("k0", "k1")
-    conf = {"spark.sql.streaming.stateStore.compression.codec": "zstd"}
+    conf = {f"spark.sql.streaming.{setting}": value}
     run_with(conf, evolve(place.job(), state=store), place.path("state"), spark)
     asked: list[Any] = []
 
@@ -154,15 +170,49 @@ def test_files_in_an_unknown_form_are_read_with_spark(store: str, tmp_path: Path
     assert asked
 
 
-def test_files_that_are_cut_short_are_not_read(place: Place) -> None:
+def test_damaged_files_are_not_read(tmp_path: Path, spark: Any) -> None:
+    place = Place(tmp_path)
+    place.add(*(f"k{key}" for key in range(300)))
+    for store in STORES:
+        conf = {f"{ROCKSDB}.changelogCheckpointing.enabled": "false"}  # only snapshots
+        run_with(conf, evolve(place.job(), state=store), place.path(store), spark)
+        place.add("k0", second=1)
+        run_with({}, evolve(place.job(), state=store), place.path(store), spark)
+        state = CheckpointState(place.path(store), no_spark)
+        before = {key: shown(key, state.find(key), state.structures) for key in ("k0", "k1", "k2")}
+        names = ("*.changelog", "*.zip", "SSTs/*.sst", ".*.changelog.crc")
+        files = [file for name in names for file in Path(place.path(store)).glob(f"state/0/0/{name}")]
+        assert {file.suffix for file in files} == {".changelog", ".zip", ".sst", ".crc"}
+        for file in files:
+            content = file.read_bytes()
+            for damaged in damage(content):
+                file.write_bytes(damaged)
+                for key, found in before.items():
+                    with suppress(SparkStartedError):
+                        assert shown(key, state.find(key), state.structures) == found, (file, key)
+            file.write_bytes(content)
+        assert shown("k0", state.find("k0"), state.structures) == before["k0"]
+
+
+def damage(content: bytes) -> Iterator[bytes]:
+    """A file that is cut short, or with a byte that is different."""
+    for at in range(0, len(content), max(1, len(content) // 5)):
+        yield content[:at]
+        yield content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :]
+
+
+def test_a_missing_partition_is_noticed(tmp_path: Path, spark: Any) -> None:
+    place = Place(tmp_path)
+    place.add(*(f"k{key}" for key in range(20)))
+    run_with({"spark.sql.shuffle.partitions": "4"}, place.job(), place.path("state"), spark)
     state = CheckpointState(place.path("state"), no_spark)
-    assert state.batch is not None
-    for file in Path(place.path("state")).glob(f"state/0/*/{state.batch + 1}.changelog"):
-        content = file.read_bytes()
-        for size in range(1, min(len(content), 40)):
-            file.write_bytes(content[:-size])
-            with pytest.raises(AssertionError, match="Spark was started"):
-                state.find("k0")
+    for partition in Path(place.path("state")).glob("state/0/[0-3]"):
+        aside = partition.rename(partition.with_name("aside"))
+        for key in range(20):
+            with suppress(SparkStartedError):
+                assert state.find(f"k{key}")
+        aside.rename(partition)
+    assert all(state.find(f"k{key}") for key in range(20))
 
 
 def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:

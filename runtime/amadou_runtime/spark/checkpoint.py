@@ -14,6 +14,7 @@ from amadou_runtime.core.state_schema import Known, Structure, described, state_
 from amadou_runtime.spark.clock import planned_offsets, stream_name
 from amadou_runtime.spark.files import Files
 from amadou_runtime.spark.key_range import range_count
+from amadou_runtime.spark.lease import holder_of
 
 _FILE = "amadou.json"
 _FORMAT = 4
@@ -115,7 +116,9 @@ def metadata_of(files: Files) -> CheckpointMetadata | None:
     :raises CheckpointError: the metadata cannot be read, or the checkpoint was being rescaled
     """
     if files.exists(RESCALE_MARK):
-        why = f"rescaling it was interrupted. Run amadou rescale {files.checkpoint} again"
+        holder = holder_of(files)
+        again = f"rescaling it was interrupted. Run amadou rescale {files.checkpoint} again"
+        why = again if holder is None or holder.is_own else f"it is being rescaled ({holder})"
         raise CheckpointError(files.checkpoint, why)
     stored = files.read(_FILE)
     return None if stored is None else _read(files.checkpoint, stored)

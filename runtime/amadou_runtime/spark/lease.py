@@ -56,11 +56,16 @@ class Holder:
         """`True` if the process is on this machine."""
         return self.host == socket.gethostname()
 
+    @property
+    def is_own(self) -> bool:
+        """`True` if the process is the one that asks."""
+        return self.is_here and self.pid == os.getpid() and self.started == _start_of(self.pid)
+
     def is_alive(self, checkpoint: str) -> bool:
         """Return `True` if the process still uses the checkpoint, as far as this process can tell."""
         if not self.is_here:
             return (clock_time() - self.renewed) * MICROSECOND < _EXPIRES_AFTER
-        if self.pid == os.getpid() and self.started == _start_of(self.pid):
+        if self.is_own:
             lease = _held.get(checkpoint)
             return lease is not None and lease.is_active()
         return self.started == _start_of(self.pid)

@@ -23,7 +23,7 @@ from amadou_runtime.spark.packed_range import PackedRange
 from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
 from amadou_runtime.spark.savepoints.writing import clock_of
-from amadou_runtime.spark.session import own_session
+from amadou_runtime.spark.session import check_log_store, check_pyspark, own_session
 from amadou_runtime.spark.spark_errors import root_cause
 from amadou_runtime.spark.spread import range_numbers
 
@@ -40,6 +40,7 @@ class CheckpointState:
     :param spark: function that returns the `SparkSession`. It is called only if Spark is needed: to read all state, or
         a checkpoint in a file system that is not local
     :raises CheckpointError: the checkpoint cannot be read
+    :raises PlatformError: a package that is needed to read it is not installed
     """
 
     def __init__(self, checkpoint: str, spark: Callable[[], Any]) -> None:
@@ -47,6 +48,9 @@ class CheckpointState:
         self._spark = spark
         self._files = files = local_files(checkpoint) or checkpoint_files(spark(), checkpoint)
         self._metadata = read_metadata(files)
+        check_pyspark()
+        if self._metadata.state == "log":
+            check_log_store()
         self._committed = commits(files)
         self.batch = max(self._committed, default=None)
         self._clock = clock_of(files, self.batch)
@@ -145,14 +149,14 @@ class CheckpointState:
 
         :param rows: the rows of the key's range in Spark's state, by number; see `stored_rows`
         """
-        from amadou_runtime.spark.log.searching import group_of_key
-        from amadou_runtime.spark.log.segments import Log
-        from amadou_runtime.spark.log.stored_log import SegmentsInMemory
-
         if not rows:
             return []
         number = key_group(key, self._metadata.key_groups)
         if self._metadata.state == "log":
+            from amadou_runtime.spark.log.searching import group_of_key
+            from amadou_runtime.spark.log.segments import Log
+            from amadou_runtime.spark.log.stored_log import SegmentsInMemory
+
             return block_of_key(group_of_key(Log(SegmentsInMemory(rows), "of the key"), number, key), key)
         return block_of_key(KeyGroup(PackedGroup(PackedRange(rows[0]).packed(number))), key)
 

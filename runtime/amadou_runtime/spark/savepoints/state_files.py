@@ -3,13 +3,16 @@ needs neither Java nor a Spark session, which alone takes several seconds to sta
 
 Spark writes a changelog for each version of a partition's state, and a snapshot now and then: a zip file with RocksDB's
 own files, except for the SST files, which are in a directory beside it. Batch N writes version N + 1. Keys and values
-are Spark's `UnsafeRow`, after a byte with the version of this encoding.
+are Spark's `UnsafeRow`, after a byte with the version of this encoding. What Spark would check is checked here, too:
+Hadoop's checksums of changelogs and zip files, and RocksDB's of SST files.
 """
 
 import base64
+import io
 import json
 import struct
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +24,17 @@ import attrs
 from amadou_runtime.spark.spread import spark_hash
 
 _OPERATOR: Final = "state/0"
+_PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_KNOWN: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    "spark.sql.streaming.stateStore.encodingFormat": "unsaferow",
+    "spark.sql.streaming.stateStore.rowChecksum.enabled": "false",
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": "2",
+}
+"""The settings with which the files have a known form. Spark writes them to the offsets of each batch."""
+_CRC_MAGIC: Final = b"crc\0"
 _BLOCK: Final = struct.Struct("<8sBIII")
 """Header of a block of Java's LZ4 streams: magic, token, compressed and original size, checksum."""
 _MAGIC: Final = b"LZ4Block"
@@ -28,8 +42,9 @@ _STORED: Final = 0x10
 """In the token of a block that is not compressed."""
 _SIZE: Final = struct.Struct(">i")
 _PUT, _DELETE, _END = 0x01, 0x10, 0x00
-_RECORD_TYPES: Final = b"\x00\x02v2"
-"""Begins a changelog whose records have a type."""
+_VERSION: Final = b"\x00\x02v"
+"""Begins a changelog with a version. Those without a version have records without a type."""
+_RECORD_TYPES: Final = _VERSION + b"2"
 _LOG_FAMILY: Final = 2
 """Number of the column family that Spark creates for the log, after the default one."""
 
@@ -47,11 +62,10 @@ class RangeFiles:
     """
 
     def __init__(self, checkpoint: Path, store: str, number: int) -> None:
-        operator = checkpoint / _OPERATOR
-        with _as_unknown():
-            partitions = sum(each.name.isdecimal() for each in operator.iterdir())
-            self._directory = operator / str(spark_hash(number) % partitions)
-        self._form: _Form = _LogForm(number) if store == "log" else _GroupsForm(number)
+        self._checkpoint = checkpoint
+        self._number = number
+        self._is_log = store == "log"
+        self._form: _Form = _LogForm(number) if self._is_log else _GroupsForm(number)
 
     def rows(self, batch: int) -> dict[int, bytes]:
         """Return the rows of the range as of a batch, by number; see `stored_rows`.
@@ -60,9 +74,12 @@ class RangeFiles:
         """
         version = batch + 1
         with _as_unknown():
-            snapshots = (int(path.stem) for path in self._directory.glob("*.zip"))
+            directory = self._directory(batch)
+            snapshots = (int(path.stem) for path in directory.glob("*.zip"))
             snapshot = max((each for each in snapshots if each <= version), default=0)
-            rows = self._snapshot(snapshot) if snapshot else {}
+            if self._is_log and not snapshot:
+                raise UnknownFilesError("only a snapshot tells the number of the log's column family")
+            rows = self._snapshot(directory, snapshot) if snapshot else {}
         for later in range(snapshot, version):
             for number, packed in self.changes(later).items():
                 if packed is None:
@@ -77,39 +94,53 @@ class RangeFiles:
         :raises UnknownFilesError: the files cannot be read
         """
         with _as_unknown():
-            records = _records(_decompressed((self._directory / f"{batch + 1}.changelog").read_bytes()))
+            records = _records(_decompressed(_checked(self._directory(batch) / f"{batch + 1}.changelog")))
             return {
                 self._form.number(key): None if value is None else self._form.packed(value)
                 for key, value in records
                 if key.startswith(self._form.prefix)
             }
 
-    def _snapshot(self, version: int) -> dict[int, bytes]:
+    def _directory(self, batch: int) -> Path:
+        """Return the directory of the partition that contains the range."""
+        settings = json.loads((self._checkpoint / "offsets" / str(batch)).read_text().splitlines()[1])["conf"]
+        unknown = {name: settings.get(name) for name, value in _KNOWN.items() if settings.get(name) != value}
+        if unknown:
+            raise UnknownFilesError(f"state is stored with {unknown}")
+        return self._checkpoint / _OPERATOR / str(spark_hash(self._number) % int(settings[_PARTITIONS]))
+
+    def _snapshot(self, stored: Path, version: int) -> dict[int, bytes]:
         from rocksdict import AccessType, Options, Rdict
 
-        with TemporaryDirectory(prefix="amadou-snapshot-") as directory:
-            with zipfile.ZipFile(self._directory / f"{version}.zip") as archive:
+        with TemporaryDirectory(prefix="amadou-snapshot-") as name:
+            directory = Path(name)
+            with zipfile.ZipFile(io.BytesIO(_checked(stored / f"{version}.zip"))) as archive:
                 archive.extractall(directory)
-            form, described = (Path(directory) / "metadata").read_text().splitlines()
+            form, described = (directory / "metadata").read_text().splitlines()
             metadata = json.loads(described)
-            if form != "v1" or metadata.get("columnFamilyMapping", {}).get("log", _LOG_FAMILY) != _LOG_FAMILY:
+            families = metadata.get("columnFamilyMapping", {})
+            if form != "v1" or metadata.get("logFiles") or (self._is_log and families.get("log") != _LOG_FAMILY):
                 raise UnknownFilesError(f"the snapshot has an unknown form: {form} {described}")
             for file in metadata["sstFiles"]:
-                stored = self._directory / "SSTs" / file["dfsSstFileName"]
-                (Path(directory) / file["localFileName"]).symlink_to(stored.absolute())
-            opened = Rdict(directory, Options(raw_mode=True), access_type=AccessType.read_only(False))
+                path = stored / "SSTs" / file["dfsSstFileName"]
+                (directory / file["localFileName"]).symlink_to(path.absolute())
+            opened = Rdict(name, Options(raw_mode=True), access_type=AccessType.read_only(False))
             try:
-                rows: dict[int, bytes] = {}
-                items: Iterator[tuple[Any, Any]] = opened.items(from_key=self._form.prefix)
-                for key, value in items:
-                    if not key.startswith(self._form.prefix):
-                        break
-                    packed = self._form.packed(value)
-                    if packed is not None:
-                        rows[self._form.number(key)] = packed
-                return rows
+                return self._rows_in(opened.iter())
             finally:
                 opened.close()
+
+    def _rows_in(self, entries: Any) -> dict[int, bytes]:
+        """Return the rows of the range, from an iterator of RocksDB."""
+        rows: dict[int, bytes] = {}
+        entries.seek(self._form.prefix)
+        while entries.valid() and entries.key().startswith(self._form.prefix):
+            packed = self._form.packed(entries.value())
+            if packed is not None:
+                rows[self._form.number(entries.key())] = packed
+            entries.next()
+        entries.status()  # raises an error if the iterator ended because of a damaged block
+        return rows
 
 
 class _Form(Protocol):
@@ -137,7 +168,7 @@ class _GroupsForm:
 
     range: int
     _key = struct.Struct("<xqq")
-    _value = struct.Struct("<xqIIq")
+    _value = struct.Struct("<bqIIq")
     _state = struct.Struct("<qII")
 
     @property
@@ -149,13 +180,14 @@ class _GroupsForm:
         return 0
 
     def packed(self, value: bytes) -> bytes | None:
-        nulls, size, offset, _ = self._value.unpack_from(value)
-        if nulls & 1:
+        version, nulls, size, offset, _ = self._value.unpack_from(value)
+        if (version, nulls, size, offset) == (0, 1, 0, 0):
             return None
-        _check(offset == self._value.size - 1 and size <= len(value) - self._value.size)
+        _check((version, nulls, offset) == (0, 0, self._value.size - 1) and size == len(value) - self._value.size)
         nulls, size, offset = self._state.unpack_from(value, self._value.size)
-        if nulls:
+        if (nulls, size, offset) == (1, 0, 0):
             return None
+        _check(nulls == 0)
         begin = self._value.size + offset
         _check(offset == self._state.size and begin + size <= len(value) < begin + size + 8)
         return value[begin : begin + size]
@@ -190,13 +222,24 @@ class _LogForm:
         return base64.b64decode(value[begin : begin + size], validate=True)
 
 
+def _checked(path: Path) -> bytes:
+    """Return the content of a file, after comparing it with the checksums that Hadoop has written for it."""
+    content, checksums = path.read_bytes(), path.with_name(f".{path.name}.crc").read_bytes()
+    (size,) = _SIZE.unpack_from(checksums, len(_CRC_MAGIC))
+    chunks = (content[at : at + size] for at in range(0, len(content), size))
+    computed = b"".join(zlib.crc32(chunk).to_bytes(4, "big") for chunk in chunks)
+    if checksums != _CRC_MAGIC + _SIZE.pack(size) + computed:
+        raise UnknownFilesError(f"{path} is damaged")
+    return content
+
+
 def _decompressed(content: bytes) -> bytes:
     """Return the content of a file that Java's LZ4 streams have written."""
     import pyarrow as pa
 
     parts: list[bytes] = []
     at = 0
-    while True:
+    while True:  # the checksums of the blocks are those of the file
         magic, token, stored, size, _ = _BLOCK.unpack_from(content, at)
         _check(magic == _MAGIC)
         if size == 0:  # the end
@@ -208,14 +251,15 @@ def _decompressed(content: bytes) -> bytes:
 
 def _records(changelog: bytes) -> Iterator[tuple[bytes, bytes | None]]:
     """Yield the keys and values in a changelog; the value of a removed key is `None`."""
-    has_types = changelog.startswith(_RECORD_TYPES)
+    has_types = changelog.startswith(_VERSION)
+    _check(changelog.startswith(_RECORD_TYPES) or not has_types)
     at = len(_RECORD_TYPES) if has_types else 0
 
     def sized() -> bytes | None:
         nonlocal at
         (size,) = _SIZE.unpack_from(changelog, at)
         at += _SIZE.size + max(size, 0)
-        _check(at <= len(changelog))
+        _check(size >= -1 and at <= len(changelog))
         return None if size < 0 else changelog[at - size : at]
 
     while True:
