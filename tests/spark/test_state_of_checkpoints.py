@@ -35,10 +35,10 @@ STORES = ("groups", "log")
 ROCKSDB = "spark.sql.streaming.stateStore.rocksdb"
 
 
-@pytest.fixture(params=STORES)
-def place(request: pytest.FixtureRequest, tmp_path: Path, spark: Any) -> Place:
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Place:
     """A job with thousands of keys in few key groups, so that the store *log* has an entry for each key."""
-    made = Place(tmp_path)
+    made = Place(tmp_path_factory.mktemp(request.param))
     job = evolve(made.job(), state=request.param, key_groups=2)
     for number in range(5):
         made.add(*(f"k{key}" for key in range(3000 if number == 0 else 40)), second=number)
@@ -215,20 +215,6 @@ def test_a_missing_partition_is_noticed(tmp_path: Path, spark: Any) -> None:
     assert all(state.find(f"k{key}") for key in range(20))
 
 
-def test_the_state_of_a_running_job_is_shown(place: Place, spark: Any) -> None:
-    state = CheckpointState(place.path("state"), lambda: spark)
-    job = evolve(place.job(), key_groups=2)
-    running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
-    try:
-        place.add("k0", second=6)
-        until(lambda: running.summary.counts.events == 1)
-        until(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
-        found = CheckpointState(place.path("state"), lambda: spark).find("k0")
-        assert shown("k0", found, state.structures)["state"]["total"] == {"value": 6}
-    finally:
-        running.stop()
-
-
 def test_the_commands_read_checkpoints(place: Place) -> None:
     def output(*arguments: str) -> str:
         done = CliRunner().invoke(app, ["state", arguments[0], place.path("state"), *arguments[1:]])
@@ -257,3 +243,19 @@ def test_a_checkpoint_without_batches_has_no_keys(tmp_path: Path, spark: Any) ->
     with pytest.raises(CheckpointError, match="does not contain a run's checkpoint"):
         CheckpointState(place.path("missing"), lambda: spark)
     assert KeyState("a", {}, [], {}, []).is_empty
+
+
+def test_the_state_of_a_running_job_is_shown(
+    place: Place, spark: Any
+) -> None:  # the last test, since it changes the state
+    state = CheckpointState(place.path("state"), lambda: spark)
+    job = evolve(place.job(), key_groups=2)
+    running = start(job, spark, checkpoint=place.path("state"), trigger="0 seconds")
+    try:
+        place.add("k0", second=6)
+        until(lambda: running.summary.counts.events == 1)
+        until(lambda: CheckpointState(place.path("state"), lambda: spark).batch != state.batch)
+        found = CheckpointState(place.path("state"), lambda: spark).find("k0")
+        assert shown("k0", found, state.structures)["state"]["total"] == {"value": 6}
+    finally:
+        running.stop()
