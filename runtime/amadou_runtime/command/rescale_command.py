@@ -86,6 +86,7 @@ def _change(
         done = rescale(spark, absolute(checkpoint), savepoint=savepoint, job=job, **changes)
     before, after = done.before, done.after
     ranges = f"{after.key_groups} key groups in {after.key_ranges} key ranges"
-    print(f"{checkpoint}: {ranges}, {done.partitions} partitions, store {after.state}")
+    number = "1 partition" if done.partitions == 1 else f"{done.partitions} partitions"
+    print(f"{checkpoint}: {ranges}, {number}, store {after.state}")
     print(f"Before: {before.key_groups} key groups in {before.key_ranges} key ranges, store {before.state}")
     print(f"To return: amadou run JOB --from {done.savepoint} --checkpoint NEW")
