@@ -70,6 +70,7 @@ def test_amadou_exports() -> None:
         "SinkSpec",
         "SinkWriter",
         "Source",
+        "StateReader",
         "Subject",
         "Timer",
         "ValueSpec",
