@@ -281,6 +281,22 @@ def test_a_run_is_shown_until_it_ends(capsys: pytest.CaptureFixture[str]) -> Non
     assert re.search(r"console: http://127\.0\.0\.1:\d+/\?token=\S{32}", capsys.readouterr().err)
 
 
+def test_many_jobs_share_a_console() -> None:
+    console = Console()
+    runs = [Run(str(number), job_named(f"job-{number}"), "spark", None) for number in range(60)]
+    for run in runs:
+        console.amadou_run_started(run)
+    try:
+        for run in runs:
+            console.amadou_batch_completed(run, report(0, events=1))
+        overview = json.loads(Browser(console).get("/api/v1/overview"))
+        assert (overview["job"], overview["batches"]) == ("job-59", 1)
+    finally:
+        for run in runs:
+            console.amadou_run_ended(run, RunSummary(run.job.name))
+    assert console.url is None
+
+
 def test_errors_are_shown_without_secrets() -> None:
     console, run = Console(), Run("abc", job_named("a"), "spark", None)
     other = Run("def", job_named("b"), "spark", None)

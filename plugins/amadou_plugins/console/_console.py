@@ -11,7 +11,8 @@ from amadou import AmadouError, BatchReport, Run, RunSummary, hookimpl
 from amadou_plugins.console._history import RunHistory
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
-_MOST_RUNS: Final = 20
+_MOST_ENDED: Final = 20
+"""Number of runs that have ended and are kept."""
 _STOP_SECONDS: Final = 5.0
 _logger = logging.getLogger("amadou")
 
@@ -48,8 +49,9 @@ class Console:
             self._running.add(run.id)
             self._histories.pop(run.id, None)
             self._histories[run.id] = RunHistory(run)
-            for old in list(self._histories)[:-_MOST_RUNS]:
-                del self._histories[old]
+            ended = [each for each in self._histories if each not in self._running]
+            for each in ended[:-_MOST_ENDED]:
+                del self._histories[each]
 
     @hookimpl
     def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
