@@ -74,12 +74,12 @@ def _change(
     conf: list[str] | None,
     **changes: Any,
 ) -> None:
-    params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     from amadou_runtime.command.load_job import load_job
     from amadou_runtime.spark import session
     from amadou_runtime.spark.checkpoint import absolute
     from amadou_runtime.spark.savepoints.rescaling import rescale
 
+    params, settings = pairs(param, "-p"), pairs(conf, "--conf")
     with errors_as_messages():
         job = None if target is None else load_job(target).with_params(params, connectors=False)
         spark = session("amadou rescale", master=master, conf=settings)

@@ -68,7 +68,7 @@ def print_key(state: StoredState, text: str, job: Job | None, *, as_json: bool) 
     :param text: the key, as on the command line
     """
     found = find_key(state, text, job)
-    if found.is_empty and not found.hidden:
+    if found is None:
         return False
     if as_json:
         print(json.dumps(found.to_json(), indent=2))

@@ -219,13 +219,13 @@ def keys_named(text: str) -> Iterator[Key]:
         yield literal
 
 
-def find_key(state: StoredState, text: str, job: Job | None) -> KeyState:
-    """Return the state of the key that a text means."""
+def find_key(state: StoredState, text: str, job: Job | None) -> KeyState | None:
+    """Return the state of the key that a text means; `None` if nothing is stored."""
     for key in keys_named(text):
         found = key_state(key, state.find(key), state.structures, job)
         if not found.is_empty or found.hidden:
             return found
-    return KeyState(text, {}, [], {}, [])
+    return None
 
 
 def _shown_value(packed: bytes) -> str:

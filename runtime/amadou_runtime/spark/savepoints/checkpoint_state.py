@@ -20,7 +20,7 @@ from amadou_runtime.spark.checkpoint import CheckpointMetadata, read_metadata
 from amadou_runtime.spark.clock import commits
 from amadou_runtime.spark.files import LocalFiles, checkpoint_files, local_files
 from amadou_runtime.spark.packed_range import PackedRange
-from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError
+from amadou_runtime.spark.savepoints.state_files import RangeFiles, UnknownFilesError, apply_changes
 from amadou_runtime.spark.savepoints.stored_state import READING_CONF, changed_rows, stored_ranges, stored_rows
 from amadou_runtime.spark.savepoints.writing import clock_of
 from amadou_runtime.spark.session import check_log_store, check_pyspark, own_session
@@ -98,11 +98,7 @@ class CheckpointState:
         rows = self._rows(key, first)
         yield first, self._blocks(key, rows)
         for batch, changes in self._changes(key, first + 1, self.batch):
-            for number, packed in changes.items():
-                if packed is None:
-                    rows.pop(number, None)
-                else:
-                    rows[number] = packed
+            apply_changes(rows, changes)
             yield batch, self._blocks(key, rows)
 
     def _rows(self, key: Key, batch: int) -> dict[int, bytes]:

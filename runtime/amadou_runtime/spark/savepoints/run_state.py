@@ -25,4 +25,4 @@ class RunState:
     def find(self, key: str) -> Mapping[str, Any] | None:
         state = CheckpointState(self.checkpoint, lambda: self.spark)
         found = find_key(state, key, self.job)
-        return None if found.is_empty and not found.hidden else key_document(found, state)
+        return None if found is None else key_document(found, state)

@@ -13,7 +13,7 @@ import json
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,13 +80,9 @@ class RangeFiles:
             if self._is_log and not snapshot:
                 raise UnknownFilesError("only a snapshot tells the number of the log's column family")
             rows = self._snapshot(directory, snapshot) if snapshot else {}
-        for later in range(snapshot, version):
-            for number, packed in self.changes(later).items():
-                if packed is None:
-                    rows.pop(number, None)
-                else:
-                    rows[number] = packed
-        return rows
+            for later in range(snapshot + 1, version + 1):
+                apply_changes(rows, self._changed(directory, later))
+            return rows
 
     def changes(self, batch: int) -> dict[int, bytes | None]:
         """Return the rows of the range that a batch has changed, by number. A removed row is `None`.
@@ -94,12 +90,14 @@ class RangeFiles:
         :raises UnknownFilesError: the files cannot be read
         """
         with _as_unknown():
-            records = _records(_decompressed(_checked(self._directory(batch) / f"{batch + 1}.changelog")))
-            return {
-                self._form.number(key): None if value is None else self._form.packed(value)
-                for key, value in records
-                if key.startswith(self._form.prefix)
-            }
+            return self._changed(self._directory(batch), batch + 1)
+
+    def _changed(self, directory: Path, version: int) -> dict[int, bytes | None]:
+        return {
+            self._form.number(key): None if value is None else self._form.packed(value)
+            for key, value in _records(_decompressed(_checked(directory / f"{version}.changelog")))
+            if key.startswith(self._form.prefix)
+        }
 
     def _directory(self, batch: int) -> Path:
         """Return the directory of the partition that contains the range."""
@@ -141,6 +139,15 @@ class RangeFiles:
             entries.next()
         entries.status()  # raises an error if the iterator ended because of a damaged block
         return rows
+
+
+def apply_changes(rows: dict[int, bytes], changes: Mapping[int, bytes | None]) -> None:
+    """Change the rows of a range; see `RangeFiles.changes`."""
+    for number, packed in changes.items():
+        if packed is None:
+            rows.pop(number, None)
+        else:
+            rows[number] = packed
 
 
 class _Form(Protocol):
@@ -188,9 +195,8 @@ class _GroupsForm:
         if (nulls, size, offset) == (1, 0, 0):
             return None
         _check(nulls == 0)
-        begin = self._value.size + offset
-        _check(offset == self._state.size and begin + size <= len(value) < begin + size + 8)
-        return value[begin : begin + size]
+        _check(offset == self._state.size)
+        return _last_field(value, self._value.size + offset, size)
 
 
 @attrs.frozen
@@ -217,9 +223,14 @@ class _LogForm:
 
     def packed(self, value: bytes) -> bytes | None:
         nulls, size, offset = self._value.unpack_from(value)
-        begin = self._value.size
-        _check(nulls == 0 and offset == begin - 1 and begin + size <= len(value) < begin + size + 8)
-        return base64.b64decode(value[begin : begin + size], validate=True)
+        _check(nulls == 0 and offset == self._value.size - 1)
+        return base64.b64decode(_last_field(value, self._value.size, size), validate=True)
+
+
+def _last_field(value: bytes, begin: int, size: int) -> bytes:
+    """Return the last field of a row, after which the row is only filled to a multiple of eight bytes."""
+    _check(begin + size <= len(value) < begin + size + 8)
+    return value[begin : begin + size]
 
 
 def _checked(path: Path) -> bytes:
