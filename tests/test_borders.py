@@ -26,6 +26,7 @@ EXCEPTIONS = {
     ("core/ports.py", "amadou_runtime.plugins.hooks"),  # ports name codecs and sinks that plugins have
     ("command/commands.py", "amadou_runtime.testing.reproduce"),  # `amadou reproduce` writes tests
     ("command/reproduce_key.py", "amadou_runtime.testing.reproduce"),
+    ("_run.py", "amadou_runtime.testing.reproduce"),  # plugins get the tests of dead letters
     ("command/rehearse_command.py", "amadou_runtime.testing.rehearsal"),  # `amadou rehearse` runs them
 }
 

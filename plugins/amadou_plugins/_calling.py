@@ -84,7 +84,7 @@ class CallingComponent(Component):
         """Handle a late event. The event is always counted as ``<name>.late``."""
         subject.count(f"{self.name}.late")
         if self.drops_late:
-            subject.drop(event)
+            subject.drop(event, self.name)
         if self.diverts:
             subject.divert(event, self.name)
         function = self.function("on_late", subject.handler)

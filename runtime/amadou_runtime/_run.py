@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import attrs
 
-from amadou import Job, RunSummary
+from amadou import DeadLetterReport, Job, RunSummary
 from amadou.errors import JobError
 from amadou_runtime.core.connectors import is_bounded
 from amadou_runtime.core.dead_letter_files import Letter
@@ -104,7 +104,13 @@ def run(
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
     """Return the job, with its parameters set and its plugins' changes applied, and the hooks for the run."""
     plugins = plugins_of(job.plugins)
-    return plugins.prepare_job(job.with_params(params)), RunHooks(plugins)
+    return plugins.prepare_job(job.with_params(params)), RunHooks(plugins, partial(_reproduced, job, params))
+
+
+def _reproduced(job: Job, params: Mapping[str, str], letter: DeadLetterReport) -> str:
+    from amadou_runtime.testing.reproduce import test_of_report
+
+    return test_of_report(letter, job, params)
 
 
 def _run_on_spark(

@@ -12,6 +12,7 @@ from amadou._event import Key, KeyedEvent, in_key_order
 from amadou._event_columns import EventColumns
 from amadou._handler import Handler, check_ran
 from amadou._job import Job
+from amadou._letter_report import DeadLetterReport, LateEventReport
 from amadou._letters import DeadLetter, LateEvent
 from amadou._list import ListSpec, ListState
 from amadou._map import MapSpec, MapState
@@ -20,7 +21,8 @@ from amadou._memory import MemorySink, MemorySource
 from amadou._metric import Metric
 from amadou._params import Param
 from amadou._port import SinkSpec
-from amadou._report import BatchReport, Counts, PartitionReport, Run, RunSummary
+from amadou._report import BatchReport, Counts, FailedBatch, PartitionReport, Run, RunSummary
+from amadou._run_control import RunControl
 from amadou._secret import Secret
 from amadou._state_reader import StateReader
 from amadou._subject import Subject, Timer
@@ -40,9 +42,11 @@ __all__ = [
     "ComponentState",
     "Counts",
     "DeadLetter",
+    "DeadLetterReport",
     "DependencyChange",
     "DependsOn",
     "EventColumns",
+    "FailedBatch",
     "Handler",
     "Invoke",
     "Job",
@@ -50,6 +54,7 @@ __all__ = [
     "KeyGroupState",
     "KeyedEvent",
     "LateEvent",
+    "LateEventReport",
     "ListSpec",
     "ListState",
     "MapSpec",
@@ -61,6 +66,7 @@ __all__ = [
     "PartitionOffset",
     "PartitionReport",
     "Run",
+    "RunControl",
     "RunSummary",
     "Secret",
     "Sink",

@@ -1,12 +1,19 @@
 """The data that all subjects of a key group share while a batch is processed."""
 
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from datetime import datetime
+from typing import Any, Final, Literal, Protocol
 
 from amadou._event import Key, KeyedEvent
+from amadou._letter_report import LateEventReport
 from amadou._state_table import StateTable
 from amadou._timers import Timers
 from amadou.event_time import from_micros
+from amadou.text import shown_value
+
+_MOST_LATE: Final = 3
+"""Maximum number of late events that a batch of a key group reports."""
+_SHOWN: Final = 2_000
 
 
 class Port:
@@ -62,6 +69,7 @@ class Batch:
         "job",
         "keeper",
         "last_dropped",
+        "late_events",
         "ports",
         "stored",
         "tables",
@@ -92,6 +100,8 @@ class Batch:
         self.dropped = 0
         """Number of events dropped because they arrived too late."""
         self.last_dropped: KeyedEvent[Any] | None = None
+        self.late_events: list[LateEventReport] = []
+        """A few of the late events that were dropped or diverted."""
         self.firing_micros: int | None = None
         """The time of the timers that are firing, in microseconds; `None` if no timer is firing."""
         self.fired: list[str] | None = None
@@ -113,3 +123,16 @@ class Batch:
         self.tables = tables
         self.timers = timers
         self.touched = touched
+
+    def report_late(
+        self, outcome: Literal["dropped", "diverted"], source: str, event: tuple[Key, datetime, Any], by: str = ""
+    ) -> None:
+        """Add an event to `late_events`, unless there are enough; see `LateEventReport`."""
+        if len(self.late_events) >= _MOST_LATE or self.watermark is None:
+            return
+        key, timestamp, value = event
+        self.late_events.append(
+            LateEventReport(
+                outcome, source, shown_value(key, _SHOWN), timestamp, shown_value(value, _SHOWN), self.watermark, by
+            )
+        )

@@ -1,14 +1,16 @@
 """Reports on runs, for callers and plugins."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, TypeVar
 
 import attrs
 
 from amadou._job import Job
+from amadou._letter_report import DeadLetterReport, LateEventReport
 from amadou._letters import DEAD_LETTERS, LATE_EVENTS
 from amadou._metric import Metric
+from amadou._run_control import RunControl
 from amadou._state_reader import StateReader
 
 N = TypeVar("N", int, float)
@@ -102,30 +104,6 @@ class Counts:
 
 
 @attrs.frozen
-class Run:
-    """A run of a job.
-
-    :param id: id of the run's checkpoint, as in `SinkBatch.run`; it does not change at a restart
-    :param job: the job that runs, with its parameters set and with the changes that plugins made
-    :param engine: the engine that runs the job
-    :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
-    :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
-        amadou logs a warning, and the metric has no values for the rest of the run
-    :param state: reads the state of the run; `None` for the embedded engine
-    :param trigger: the interval between batches, such as ``"5 seconds"``; ``"available-now"`` if the run ends once the
-        available input is processed; `None` if batches run back to back
-    """
-
-    id: str
-    job: Job
-    engine: Literal["spark", "embedded"]
-    checkpoint: str | None
-    metrics: tuple[Metric, ...] = ()
-    trigger: str | None = None
-    state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
-
-
-@attrs.frozen
 class PartitionReport:
     """The progress of one partition of a source after a batch.
 
@@ -173,6 +151,8 @@ class BatchReport:
     :param callback_calls: number of calls of each callback and component in `callback_seconds`
     :param down: for each source that other sources depend on (`DependsOn`): `True` if the source is down
     :param partitions: the progress of each source's partitions
+    :param dead_letters: a few of the batch's dead letters, at most 20 and at most 5 of the same kind
+    :param late_events: a few of the late events that the batch dropped or diverted, as many
     """
 
     number: int
@@ -185,11 +165,72 @@ class BatchReport:
     callback_calls: Mapping[str, int] = attrs.field(factory=dict)
     down: Mapping[str, bool] = attrs.field(factory=dict)
     partitions: Sequence[PartitionReport] = ()
+    dead_letters: Sequence[DeadLetterReport] = ()
+    late_events: Sequence[LateEventReport] = ()
 
     @property
     def lag(self) -> timedelta | None:
         """Lag of the watermark behind the clock when the batch was completed; `None` before the first watermark."""
         return None if self.watermark is None else self.completed - self.watermark
+
+
+@attrs.frozen
+class FailedBatch:
+    """A batch that failed and ended the run. Its outputs are not committed, and the next run processes it again.
+
+    :param number: the batch's number
+    :param error: the error's type and message, with the traceback of the user's code if a callback failed. Secrets are
+        hidden
+    :param seconds: wall-clock time until the batch failed
+    :param failed: clock time when the batch failed
+    """
+
+    number: int
+    error: str
+    seconds: float
+    failed: datetime
+
+
+def _no_history() -> Sequence[BatchReport | FailedBatch]:
+    return ()
+
+
+@attrs.frozen
+class Run:
+    """A run of a job.
+
+    :param id: id of the run's checkpoint, as in `SinkBatch.run`; it does not change at a restart
+    :param job: the job that runs, with its parameters set and with the changes that plugins made
+    :param engine: the engine that runs the job
+    :param checkpoint: the directory with state, timers and offsets; `None` for a run without a checkpoint
+    :param metrics: the metrics of the run's batches: first amadou's metrics, then plugin metrics. If a metric fails,
+        amadou logs a warning, and the metric has no values for the rest of the run
+    :param trigger: the interval between batches, such as ``"5 seconds"``; ``"available-now"`` if the run ends once the
+        available input is processed; `None` if batches run back to back
+    :param description: the job as values that can be written as JSON: ``job``, ``handler`` and the ``summary`` from its
+        docstring; ``specs`` with ``name``, ``kind``, ``type`` and ``ttl``; ``sources`` with ``name``, ``connector`` and
+        ``bounded``; ``dependencies`` with ``source``, ``needs`` and ``threshold``; ``ports`` with ``name``, ``type``
+        and ``sinks``, each with ``connector`` and ``guarantee``; and ``settings``. Secrets are hidden
+    :param state: reads the state of the run; `None` for the embedded engine
+    :param control: stops the run and takes savepoints; `None` for the embedded engine
+    :param history: function that returns the batches of earlier runs that the checkpoint has a record of, oldest first.
+        It reads files
+    :param reproduce: function that returns the source code of a test that fails with the error of a dead letter. It
+        raises an `AmadouError` if the job or the data of the dead letter is not available; `None` without such a
+        function
+    """
+
+    id: str
+    job: Job
+    engine: Literal["spark", "embedded"]
+    checkpoint: str | None
+    metrics: tuple[Metric, ...] = ()
+    trigger: str | None = None
+    description: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
+    state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
+    control: RunControl | None = attrs.field(default=None, eq=False, repr=False)
+    history: Callable[[], Sequence[BatchReport | FailedBatch]] = attrs.field(default=_no_history, eq=False, repr=False)
+    reproduce: Callable[[DeadLetterReport], str] | None = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.frozen

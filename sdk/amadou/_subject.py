@@ -122,14 +122,17 @@ class Subject(Generic[K_co]):
         counts = self._batch.counts
         counts[counter] = counts.get(counter, 0) + by
 
-    def drop(self, event: KeyedEvent[Any]) -> None:
+    def drop(self, event: KeyedEvent[Any], by: str = "") -> None:
         """Count an event as dropped. A component calls this method for an event that is too late for the component. An
         event dropped by more than one component is counted once.
+
+        :param by: the component's name
         """
         batch = self._batch
         if event is not batch.last_dropped:
             batch.dropped += 1
             batch.last_dropped = event
+            batch.report_late("dropped", self.source or "", event, by)
 
     def divert(self, event: KeyedEvent[Any], by: str) -> None:
         """Send an event to the job's port for late events. A component calls this method for an event that is too late
@@ -146,6 +149,7 @@ class Subject(Generic[K_co]):
         if port is None:
             raise PortError(LATE_EVENTS, tuple(batch.ports))
         port.encoded_values.append(port.encode(late))
+        batch.report_late("diverted", self.source or "", event, by)
 
     def _table(self, spec: str) -> StateTable:
         """Load and return the state that a spec declares, for all subjects of the batch. Called when a callback first

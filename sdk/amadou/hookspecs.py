@@ -16,7 +16,7 @@ from amadou._connector import Sink, Source
 from amadou._job import Job
 from amadou._markers import hookspec
 from amadou._metric import Metric
-from amadou._report import BatchReport, Run, RunSummary
+from amadou._report import BatchReport, FailedBatch, Run, RunSummary
 
 if TYPE_CHECKING:
     import typer
@@ -91,6 +91,11 @@ def amadou_batch_completed(run: Run, batch: BatchReport) -> None:
 
     Called on the driver, in batch order; the next batch waits until the hook returns.
     """
+
+
+@hookspec
+def amadou_batch_failed(run: Run, batch: FailedBatch) -> None:
+    """Called when a batch has failed, before `amadou_run_failed`. A run can also fail outside of a batch."""
 
 
 @hookspec

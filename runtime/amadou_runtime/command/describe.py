@@ -1,19 +1,22 @@
 """Describes a job in tables: its handler, state, ports, sources, dependencies and parameters."""
 
-import inspect
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
-from amadou import Component, Job, Param
-from amadou.engine import HIDDEN, MISSING, names_secret, params_of, shown_bytes
+from amadou import Job, Param
+from amadou.engine import HIDDEN, MISSING, params_of, shown_bytes
 from amadou.errors import CheckpointError
+from amadou_runtime.core.job_document import (
+    connector_text,
+    handler_name,
+    handler_summary,
+    job_settings,
+    setting_text,
+    spec_kind,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,26 +48,13 @@ def describe(job: Job, given: Mapping[str, str], console: "Console", checkpoint:
 
 def _job_table(job: Job) -> "Table":
     table = _table(job.name, "", "", show_header=False)
-    handler = type(job.handler)
-    name = handler.__qualname__ if handler.__module__ == "__main__" else f"{handler.__module__}.{handler.__qualname__}"
-    table.add_row("handler", name)
-    summary = (inspect.cleandoc(handler.__doc__ or "").splitlines() or [""])[0]
+    table.add_row("handler", handler_name(job))
+    summary = handler_summary(job)
     if summary:
         table.add_row("", summary)
     table.add_row("timers", "yes" if job.has_timers else "no")
-    table.add_row("watermark delay", _setting(job.watermark_delay))
-    table.add_row(
-        "idle timeout",
-        _setting(next(iter(job.idle_after.values()), None) if job.idle_timeout is None else job.idle_timeout),
-    )
-    table.add_row("max ahead", _setting(job.max_ahead))
-    table.add_row("late events", _setting(job.late_events))
-    table.add_row("on error", _setting(job.on_error))
-    if job.max_dead_letters is not None:
-        table.add_row("max dead letters", _setting(job.max_dead_letters))
-    if job.retired:
-        table.add_row("retired", _setting(job.retired))
-    table.add_row("key groups", _setting(job.key_groups))
+    for name, text in job_settings(job).items():
+        table.add_row(name, text)
     if job.plugins:
         table.add_row("plugins", ", ".join(map(str, job.plugins)))
     return table
@@ -73,8 +63,7 @@ def _job_table(job: Job) -> "Table":
 def _state(job: Job) -> "Table":
     table = _table("State", "name", "kind", "type", "ttl")
     for name, spec in job.specs.items():
-        kind = type(spec).__name__ + (" in memory" if isinstance(spec, Component) and spec.in_memory else "")
-        table.add_row(name, kind, spec.shown_type(), "" if spec.ttl is None else _setting(spec.ttl))
+        table.add_row(name, spec_kind(spec), spec.shown_type(), "" if spec.ttl is None else setting_text(spec.ttl))
     return table
 
 
@@ -85,7 +74,7 @@ def _ports(job: Job) -> "Table":
         if name not in job.sinks:
             table.add_row(*label, "JSON lines in the checkpoint", "exactly-once")
         for sink in [sink for port, sink in job.all_sinks if port == name]:
-            table.add_row(*label, _connector(sink), sink.guarantee)
+            table.add_row(*label, connector_text(sink), sink.guarantee)
             label = ["", ""]
     return table
 
@@ -97,7 +86,7 @@ def _sources(job: Job) -> "Table":
         by = (
             "key_event of the handler" if source.key_event is None else getattr(source.key_event, "__name__", "its own")
         )
-        table.add_row(name, _connector(source), bounded, by)
+        table.add_row(name, connector_text(source), bounded, by)
     return table
 
 
@@ -146,8 +135,8 @@ def _partitions(done: int | None, partitions: Iterable[Mapping[str, Any]]) -> "T
 def _dependencies(job: Job) -> "Table":
     table = _table("Dependencies", "source", "needs", "threshold", "max held")
     for each in job.dependencies:
-        most = f"{each.max_held:,} events" if isinstance(each.max_held, int) else _setting(each.max_held)
-        table.add_row(each.dependent, each.on, _setting(each.threshold), most)
+        most = f"{each.max_held:,} events" if isinstance(each.max_held, int) else setting_text(each.max_held)
+        table.add_row(each.dependent, each.on, setting_text(each.threshold), most)
     return table
 
 
@@ -168,36 +157,6 @@ def _value(param: Param, given: Mapping[str, str]) -> str:
 
 def _is_given(param: Param, given: Mapping[str, str]) -> bool:
     return param.name in given or param.name in os.environ or param.default is not MISSING
-
-
-def _connector(connector: Any) -> str:
-    """Return the code that creates a connector, without settings that have default values."""
-    kind = type(connector)
-    if not attrs.has(kind):
-        return repr(connector)
-    settings = [
-        _setting(value) if field.default is attrs.NOTHING else f"{field.name}={_setting(value)}"
-        for field in sorted(attrs.fields(kind), key=attrgetter("kw_only"))  # in the order that a call requires
-        if (value := getattr(connector, field.name)) != _default(field) and not callable(value)
-    ]
-    return f"{kind.__name__}({', '.join(settings)})"
-
-
-def _default(field: Any) -> Any:
-    return field.default.factory() if isinstance(field.default, attrs.Factory) else field.default  # type: ignore[arg-type]
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, Mapping):
-        shown = {name: HIDDEN if names_secret(str(name)) else _setting(each) for name, each in value.items()}
-        return f"{{{', '.join(f'{name!r}: {each}' for name, each in shown.items())}}}"
-    if isinstance(value, Param):
-        return f"-p {value.name}"
-    if isinstance(value, timedelta):
-        return f"{value.total_seconds():g} s" if value else "none"
-    if value is None:
-        return "none"
-    return value if value in ("deliver", "drop", "divert", "fail", "dead_letter") else repr(value)
 
 
 def _table(title: str, *columns: str, show_header: bool = True) -> "Table":

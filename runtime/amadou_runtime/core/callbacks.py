@@ -15,6 +15,7 @@ from amadou_runtime.core.events import Run
 from amadou_runtime.core.failed_call import FailedCall
 from amadou_runtime.core.failure import callback_error, called
 from amadou_runtime.core.observer import Call, Observer
+from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
 
 DOWN, RECOVERED = "on_dependency_down", "on_dependency_recovered"
@@ -49,6 +50,7 @@ class Callbacks:
             self.fire = observer.observed(self.fire, _component_call)
             self.changes = {name: observer.observed(call, _change_call) for name, call in self.changes.items()}
         self.letters = DeadLetters(job, observer) if job.on_error == "dead_letter" else None
+        self.samples = Samples() if self.letters is None else self.letters.samples
         if self.letters is not None:
             self.on_event = self.letters.guarded("on_event", self.on_event)
             self.on_timer_expired = self.letters.guarded("on_timer_expired", self.on_timer_expired)

@@ -17,6 +17,7 @@ from amadou_runtime.core.failure import callback_error, called, shown_state
 from amadou_runtime.core.key_group import RetiredNameError
 from amadou_runtime.core.observer import Observer
 from amadou_runtime.core.ports import port_codec
+from amadou_runtime.core.samples import Samples
 
 ComponentTimer: TypeAlias = Callable[[str, Subject, datetime, Invoke], None]
 """Function that fires the timer of the component with the given name."""
@@ -36,6 +37,7 @@ class DeadLetters:
         self._specs = job.specs
         self._encode = port_codec(job, DEAD_LETTERS).encode
         self._observer = observer
+        self.samples = Samples()
         self._failures: Failures = {}
 
     def take_failures(self) -> Failures:
@@ -103,7 +105,8 @@ class DeadLetters:
         """Return the encoded dead letter for a late event that the `late_events` sink cannot encode."""
         packed: dict[str, Any] = {"key": event.key, "record": event, "state": {}, "timers": [], "next_timers": {}}
         letter = self._letter(failed, source, event, packed)
-        return self._encoded(attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark))
+        letter = attrs.evolve(letter, key=event.key, timestamp=event.timestamp, watermark=watermark)
+        return self._encoded(letter)
 
     def _failed(self, callback: str, error: Exception, subject: Subject, record: Any) -> CallbackError:
         return callback_error(
@@ -179,6 +182,7 @@ class DeadLetters:
             except Exception as error:  # a value that the sink cannot encode is written as a string
                 failed = error
             else:
+                self.samples.add_letter(letter)
                 return encoded
         raise failed
 
@@ -200,7 +204,17 @@ def _raise_unreadable(error: BaseException) -> None:
 class _Before:
     """Snapshot of a subject before a callback."""
 
-    __slots__ = ("_changes", "_collected", "_counts", "_dropped", "_removed", "next_timers", "packed", "subject")
+    __slots__ = (
+        "_changes",
+        "_collected",
+        "_counts",
+        "_dropped",
+        "_late_events",
+        "_removed",
+        "next_timers",
+        "packed",
+        "subject",
+    )
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -213,6 +227,7 @@ class _Before:
             timers.changes = []
         self._changes = len(timers.changes)
         self._removed = timers.removed
+        self._late_events = len(batch_of(subject).late_events)
         self._collected = [len(port.encoded_values) for port in batch_of(subject).ports.values()]
 
     def had(self, call: FailedCall) -> None:
@@ -253,6 +268,7 @@ class _Before:
         """Undo the callback's changes."""
         subject, batch = self.subject, batch_of(self.subject)
         batch.counts, batch.dropped = self._counts, self._dropped
+        del batch.late_events[self._late_events :]
         for table in batch.tables.values():
             table.undo(subject.key)
         timers, changes = batch.timers, self._undone()

@@ -1,5 +1,6 @@
 """Converts a callback's failure into an error that shows the user's own traceback first."""
 
+import time
 import traceback
 from datetime import datetime
 from pathlib import Path
@@ -7,12 +8,13 @@ from types import TracebackType
 from typing import Any
 
 import amadou
-from amadou import Job, Timer
-from amadou.engine import pack, redacted, unpack
+from amadou import FailedBatch, Job, Timer, from_micros
+from amadou.engine import clock_time, pack, redacted, unpack
 from amadou.errors import AmadouError, CallbackError, JobError
-from amadou.text import shown_error, shown_value, valid
+from amadou.text import shortened, shown_error, shown_value, valid
 
 _RECORD_LIMIT = 500
+_ERROR_LIMIT = 20_000
 _OURS = tuple(map(str, (Path(amadou.__file__).parent, Path(__file__).parents[1])))
 
 
@@ -51,6 +53,15 @@ def callback_error(
     is_open = redacted(shown) == shown
     failed.__cause__ = error.with_traceback(_from_user_frame(error.__traceback__)) if is_open else None
     return failed
+
+
+def failed_batch(number: int, error: Exception, began: float) -> FailedBatch:
+    """Return the report of a failed batch.
+
+    :param began: result of `time.monotonic` at the beginning of the batch
+    """
+    text = shortened(shown_error(error), _ERROR_LIMIT)
+    return FailedBatch(number, text, time.monotonic() - began, from_micros(clock_time()))
 
 
 def cannot_travel(job: Job, error: Exception) -> JobError:

@@ -24,6 +24,7 @@ from amadou_runtime.core.dead_letter_limit import Failures
 from amadou_runtime.core.dead_letters import DeadLetters
 from amadou_runtime.core.events import pack_events
 from amadou_runtime.core.failure import callback_error
+from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.stopwatch import Stopwatch
 from amadou_runtime.core.vectorized import Fallbacks, batch_keying
 
@@ -107,6 +108,7 @@ class Keying:
         self._fallbacks = Fallbacks(job.name)
         self._is_dependent = any(each.dependent == source for each in job.dependencies)
         self._letters = DeadLetters(job) if job.on_error == "dead_letter" else None
+        self.samples = Samples() if self._letters is None else self._letters.samples
         self.stopwatch = Stopwatch()
         """Measures the time that `key_event` takes."""
 
@@ -154,6 +156,7 @@ class Keying:
             except CallbackError:  # only packing detects a value that msgpack cannot encode
                 letters = []
                 self.take_failures()
+                self.samples.take()
                 good = [record for record in records if self._packs(record, now, letters)]
                 return self._pack(good, now, None)._replace(letters=letters)
 

@@ -39,6 +39,7 @@ class LateEvents:
                 late += 1
                 if not self._diverts:
                     batch.dropped += 1
+                    batch.report_late("dropped", run.source, event)
                     self._not_delivered("dropped", run.source, event, watermark)
                     continue
                 try:
@@ -47,6 +48,7 @@ class LateEvents:
                     self._bury_late(error, run.source, KeyedEvent(*event), watermark, batch.ports)
                     continue
                 batch.ports[LATE_EVENTS].encoded_values.append(encoded)
+                batch.report_late("diverted", run.source, event)
                 self._not_delivered("diverted", run.source, event, watermark, encoded)
             if on_time:
                 left.append(Run.of(run.source, on_time))

@@ -123,6 +123,7 @@ class Operator:
         """The component that processes the events of all subjects of a key group in columnar form, if any."""
         self._fallbacks = Fallbacks(job.name)
         self.stopwatch = self._callbacks.stopwatch
+        self.samples = self._callbacks.samples
 
     def open(self) -> None:
         """Call the handler's `open`."""
@@ -328,6 +329,7 @@ class Operator:
         for end, losses in ((LOST, group.lost), (DROPPED, group.dropped)):
             for name, subjects in losses.items():
                 batch.counts[f"{name}{end}"] = batch.counts.get(f"{name}{end}", 0) + subjects
+        self.samples.add_late(batch.late_events)
         outputs = {name: port.encoded_values for name, port in batch.ports.items() if port.encoded_values}
         held = group.waiting()
         group.in_memory |= {name for name, component in self._callbacks.components.items() if component.in_memory}

@@ -14,16 +14,20 @@ import attrs
 
 from amadou import BatchReport, Counts, Job, Run, RunSummary, SinkBatch, from_micros
 from amadou.engine import DEAD_LETTERS, clock_time, sum_counts
+from amadou.errors import AmadouError
 from amadou.event_time import END_OF_TIME
 from amadou_runtime.core.connectors import check_connectors
 from amadou_runtime.core.dead_letter_limit import Failures, LetterCount, all_failures
 from amadou_runtime.core.dependencies import check_held, downs, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
 from amadou_runtime.core.events import Chunk
+from amadou_runtime.core.failure import failed_batch
 from amadou_runtime.core.group_by_key import GroupByKey
+from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.keying import KeyedRecords, Keying, key_event_of
 from amadou_runtime.core.operator import Evaluation, GroupBatch, Operator, ProcessedGroup, together
 from amadou_runtime.core.ports import port_codec, sink_of, with_all_sinks
+from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.vectorized import handler_for
 from amadou_runtime.core.watermark import Newest, newest_of
 from amadou_runtime.embedded.savepoints import JobProgress, load_savepoint, save
@@ -56,6 +60,7 @@ class BatchResult(NamedTuple):
     """The encoded values, by port."""
     processed: ProcessedGroup
     evaluation: Evaluation
+    samples: Samples
     newest: Newest
     """The newest event times in the batch, by source and partition."""
     letters: list[Any]
@@ -121,10 +126,15 @@ class Embedded:
         newest: Newest = {}
         oldest: dict[str, int] = {}
         stages = {"keying": 0.0, "processing": 0.0}
-        self._take_failures()  # discards the failures from a batch that was not completed
+        self._operator.take_failures()  # discards those of a batch that was not completed
+        self._operator.samples.take()
+        failures: list[Failures] = []
+        samples = Samples()
         for source in self._keying:
             for order, (partition, stretch) in enumerate(records.get(source, ())):
                 packed, count, seconds = self._packed(source, stretch, now)
+                failures.append(self._keying[source].take_failures())
+                samples.merge(self._keying[source].samples.take())
                 if count:
                     counts.append(Counts(records={source: count}, vectorized_fallbacks=packed.fallbacks))
                 stages["keying"] += seconds
@@ -144,7 +154,8 @@ class Embedded:
         total = Counts.total([*counts, processed.counts])
         keyed = {"key_event": sum(total.records.values())} if total.records else {}
         calls = sum_counts((keyed, evaluation.calls, processed.calls))
-        self.letters = self.letters.then(self._job, calls, self._take_failures())
+        samples.merge(self._operator.samples.take())
+        self.letters = self.letters.then(self._job, calls, all_failures((*failures, self._operator.take_failures())))
         written = self.state.store(processed.changes)
         watches = (*(keying.stopwatch for keying in self._keying.values()), self._operator.stopwatch)
         seconds_by_callback = sum_counts(watch.take() for watch in watches)
@@ -156,12 +167,9 @@ class Embedded:
             state_entries=self.state.entries,
             state_bytes=self.state.size,
         )
-        return BatchResult(total, outputs, processed, evaluation, newest, letters, stages, seconds_by_callback, calls)
-
-    def _take_failures(self) -> Failures:
-        """Return the failures since the last call of this method, and reset them."""
-        keyed = [keying.take_failures() for keying in self._keying.values()]
-        return all_failures((*keyed, self._operator.take_failures()))
+        return BatchResult(
+            total, outputs, processed, evaluation, samples, newest, letters, stages, seconds_by_callback, calls
+        )
 
     def _packed(self, source: str, records: Iterable[Any], now: int) -> tuple[KeyedRecords, int, float]:
         """Return a source's keyed records, the number of records, and the seconds that keying took."""
@@ -198,15 +206,19 @@ def run_embedded(
         progress = load_savepoint(job, savepoint, engine)
     watermark, warning = progress.watermark, DroppedWarning(job)
     run, summary = uuid.uuid4().hex[:12], RunSummary(job.name)
-    hooks.started(Run(run, job, "embedded", None))
+    hooks.started(Run(run, job, "embedded", None, description=job_document(job)))
     records = progress.read(job, keeps_position=savepoint is not None or to_savepoint is not None)
     for number in range(3 if flush else 2):
         began, now = time.monotonic(), clock_time()
         if number == 2:
             watermark.raise_to(END_OF_TIME)
-        batch = engine.process(records, watermark.follow(now), now, number, progress.dependency_state)
-        log_changes(job, batch.evaluation.decision.changes)
-        committing = write_outputs(job, run, number, batch.outputs)
+        try:
+            batch = engine.process(records, watermark.follow(now), now, number, progress.dependency_state)
+            log_changes(job, batch.evaluation.decision.changes)
+            committing = write_outputs(job, run, number, batch.outputs)
+        except AmadouError as error:
+            hooks.batch_failed(failed_batch(number, error, began))
+            raise
         watermark.observe(batch.newest, now)
         watermark.hold(batch.processed.held)
         reached = None if watermark.current is None else from_micros(watermark.current)
@@ -221,6 +233,8 @@ def run_embedded(
             batch.callback_calls,
             downs(job, batch.evaluation.decision.down),
             watermark.reports(now),
+            batch.samples.dead_letters,
+            batch.samples.late_events,
         )
         summary = summary.with_batch(report)
         warning.look(report)

@@ -120,6 +120,7 @@ class Rows:
             newest={} if packed.newest is None else {source: {partition: packed.newest}},
             oldest={} if packed.oldest is None else {source: packed.oldest},
             failures=keying.take_failures(),
+            samples=keying.samples.take(),
         )
         self._began = now
         self.add(REPORT_RANGE, report.pack())

@@ -14,6 +14,7 @@ from typing import Any
 from amadou import Job, Run, Source
 from amadou.errors import RunError
 from amadou_runtime.core.connectors import check_connectors, is_bounded
+from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
 from amadou_runtime.core.trigger import AVAILABLE_NOW
@@ -21,7 +22,9 @@ from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
 from amadou_runtime.spark.clock import RunClock, stream_name
+from amadou_runtime.spark.control import Control
 from amadou_runtime.spark.files import Files, checkpoint_files
+from amadou_runtime.spark.history import HistoryWriter, read_history
 from amadou_runtime.spark.keying_stage import KEYED, KeyingStage
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.output_stage import OutputStage
@@ -138,16 +141,31 @@ def _query(
             records = source.read_stream(own, reader, name, files.checkpoint)
             keyed.append(records.mapInArrow(KeyingStage(payload, name), KEYED))
     end_lookup(own)
-    kept, state = files.checkpoint if is_kept else None, RunState(own, files.checkpoint, job)
-    hooks.started(Run(identity.run, job, "spark", kept, trigger=trigger, state=state))
+    control, description = Control(), job_document(job)
+    hooks.started(
+        Run(
+            identity.run,
+            job,
+            "spark",
+            files.checkpoint if is_kept else None,
+            trigger=trigger,
+            description=description,
+            state=RunState(own, files.checkpoint, job),
+            control=control,
+            history=partial(read_history, files),
+        )
+    )
     running = RunningJob(
         job,
         clock,
+        history=HistoryWriter(files, description, trigger) if is_kept else None,
         on_report=hooks.batch_completed,
+        on_failure=hooks.batch_failed,
         on_spark_progress=hooks.spark_progress if hooks.plugins.want_spark_progress else None,
         before_first=partial(keep, files, identity),
         replays=bool(letters),
     )
+    control.running = running
     with _start_errors(f"the run of {job.name!r}"):
         return run_query(running, keyed, StatefulStage(payload), identity, files.checkpoint, trigger)
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import attrs
 
-from amadou import BatchReport, Counts, Job, PartitionReport, RunSummary, SinkBatch, from_micros
+from amadou import BatchReport, Counts, FailedBatch, Job, PartitionReport, RunSummary, SinkBatch, from_micros
 from amadou.engine import clock_time, shown_watermark
 from amadou.errors import AmadouError, CheckpointError, RunError
 from amadou_runtime.core.dependencies import all_held, check_held, downs, evaluate, held_counts, log_changes
 from amadou_runtime.core.dropped_warning import DroppedWarning
+from amadou_runtime.core.failure import failed_batch
 from amadou_runtime.core.held_back_warning import HeldBackWarning
 from amadou_runtime.core.large_state_warning import LargeStateWarning
 from amadou_runtime.core.operator import DROPPED, LOST
@@ -25,6 +26,7 @@ from amadou_runtime.core.progress import Progress
 from amadou_runtime.core.watermark import newest_of
 from amadou_runtime.spark.checkpoint import CheckpointMetadata
 from amadou_runtime.spark.clock import BatchTime, Clock
+from amadou_runtime.spark.history import HistoryWriter
 from amadou_runtime.spark.lease import Lease
 from amadou_runtime.spark.lost_tasks import LostTasks, died_error
 from amadou_runtime.spark.payload import Payload
@@ -54,6 +56,8 @@ class RunningJob:
         *,
         on_batch: Callable[[Summary], None] | None = None,
         on_report: Callable[[BatchReport], None] | None = None,
+        on_failure: Callable[[FailedBatch], None] | None = None,
+        history: HistoryWriter | None = None,
         on_spark_progress: Callable[[Mapping[str, Any]], None] | None = None,
         before_first: Callable[[], None] | None = None,
         replays: bool = False,
@@ -68,6 +72,8 @@ class RunningJob:
         self._clock = clock
         self._on_batch = on_batch
         self._on_report = on_report
+        self._on_failure = on_failure
+        self._history = history
         self._on_spark_progress = on_spark_progress
         self._before_first = before_first
         """Called once, before the progress of the run's first batch is stored."""
@@ -189,13 +195,17 @@ class RunningJob:
         self._itself.clear()
         if self._savepoints is not None:
             self._savepoints.wait()
+        if self._history is not None:
+            self._history.end()
         if self._lease is not None:
             self._lease.end()
 
-    def ask_for_savepoint(self) -> None:
-        """Take a savepoint soon, in the directory of the run's schedule. Signal handlers may call this method."""
-        if self._savepoints is not None:
-            self._savepoints.ask()
+    def ask_for_savepoint(self) -> Path | None:
+        """Take a savepoint soon. Signal handlers may call this method.
+
+        :returns: the directory of the run's schedule; `None` if there is none, and no savepoint is taken
+        """
+        return None if self._savepoints is None else self._savepoints.ask()
 
     def savepoint(self, directory: str | Path) -> None:
         """Write a savepoint as of the last completed batch. The run continues meanwhile.
@@ -244,6 +254,7 @@ class RunningJob:
             down = self._commit(identity, results, moment)
         except AmadouError as error:
             self._error = error
+            self._note_failure(failed_batch(number + identity.batches_before, error, began))
             return f"{type(error).__name__}: {error}"
         self._note(
             BatchReport(
@@ -257,6 +268,8 @@ class RunningJob:
                 results.callback_calls,
                 down,
                 self._clock.reports(),
+                results.samples.dead_letters,
+                results.samples.late_events,
             ),
             identity.state,
         )
@@ -348,8 +361,16 @@ class RunningJob:
                 if name.endswith(end):
                     _logger.warning(message, self._job.name, name.removesuffix(end), f"{keys:,}")
         self._recent = [*self._recent[-9:], (time.monotonic(), self._summary.counts.events)]
+        if self._history is not None:
+            self._history.add(batch)
         if self._on_report is not None:
             self._on_report(batch)
+
+    def _note_failure(self, failed: FailedBatch) -> None:
+        if self._history is not None:
+            self._history.add(failed)
+        if self._on_failure is not None:
+            self._on_failure(failed)
 
 
 def commit_batch(itself: list[RunningJob], identity: CheckpointMetadata, frame: Any, number: int) -> None:

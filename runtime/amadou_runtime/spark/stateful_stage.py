@@ -100,8 +100,9 @@ class StatefulStage:
     def _batch(self, worker: Worker, stored: StoredRange, number: int, packed: list[bytes]) -> Summary:
         key_range = KeyRange(stored)
         time = BatchTime.of_task()
-        worker.operator.take_failures()
-        worker.operator.stopwatch.take()  # workers are reused, and a failed batch leaves its times here
+        worker.operator.take_failures()  # workers are reused, and a failed batch leaves its failures and times here
+        worker.operator.samples.take()
+        worker.operator.stopwatch.take()
         chunks, newest, oldest, again = _unpacked(packed)
         evaluation = self._evaluate(worker, time, newest, oldest, number)
         limits = evaluation.decision.limits
@@ -114,6 +115,7 @@ class StatefulStage:
             callback_seconds=worker.operator.stopwatch.take(),
             callback_calls=sum_counts((evaluation.calls, *(processed.calls for processed in given))),
             failures=worker.operator.take_failures(),
+            samples=worker.operator.samples.take(),
         )
 
     def _evaluate(

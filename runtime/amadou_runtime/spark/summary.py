@@ -8,6 +8,7 @@ from amadou import Counts
 from amadou.engine import sum_counts
 from amadou.errors import AmadouError, CallbackError, RunError
 from amadou_runtime.core.dead_letter_limit import Failures, all_failures
+from amadou_runtime.core.samples import Samples
 from amadou_runtime.core.watermark import Newest
 from amadou_runtime.spark.compressed import pack_compressed, unpack_compressed
 from amadou_runtime.spark.key_range import RangeStatus, StoreResult
@@ -32,6 +33,7 @@ class Summary:
     newest: Newest = attrs.field(factory=dict)
     oldest: dict[str, int] = attrs.field(factory=dict)
     failures: Failures = attrs.field(factory=dict)
+    samples: Samples = attrs.field(factory=Samples)
     letters: list[Any] = attrs.field(factory=list)
     """Dead letters for records on which `key_event` failed, for test runs."""
     trace: list[Any] = attrs.field(factory=list)
@@ -43,6 +45,7 @@ class Summary:
         fields = attrs.asdict(self, recurse=False)
         fields["counts"] = attrs.astuple(self.counts, recurse=False)
         fields["ranges"] = {number: attrs.astuple(status, recurse=False) for number, status in self.ranges.items()}
+        fields["samples"] = self.samples.to_rows() if self.samples else None
         return pack_compressed({name: value for name, value in fields.items() if value})
 
     @classmethod
@@ -51,7 +54,8 @@ class Summary:
         fields = unpack_compressed(row)
         counts = Counts(*fields.pop("counts"))
         ranges = {number: RangeStatus(*status) for number, status in fields.pop("ranges", {}).items()}
-        return cls(counts=counts, ranges=ranges, **fields)
+        samples = Samples.from_rows(fields.pop("samples")) if "samples" in fields else Samples()
+        return cls(counts=counts, ranges=ranges, samples=samples, **fields)
 
     def add_stored(self, number: int, result: StoreResult) -> None:
         """Add the result of storing a key range."""
@@ -77,6 +81,7 @@ class Summary:
         for source, oldest in other.oldest.items():
             self.oldest[source] = min(oldest, self.oldest.get(source, oldest))
         self.failures = all_failures((self.failures, other.failures))
+        self.samples.merge(other.samples)
         self.letters += other.letters
         self.trace += other.trace
         self.states |= other.states

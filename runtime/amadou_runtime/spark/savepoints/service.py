@@ -71,9 +71,13 @@ class SavepointService:
         self._last = datetime.now(UTC)
         self._looks = 0
 
-    def ask(self) -> None:
-        """Take a savepoint soon, in the directory of the schedule."""
-        self._is_asked = True
+    def ask(self) -> Path | None:
+        """Take a savepoint soon, in the directory of the schedule.
+
+        :returns: the directory; `None` if there is no schedule
+        """
+        self._is_asked = self._schedule is not None
+        return None if self._schedule is None else self._schedule.directory
 
     def take(self, directory: Path) -> Manifest:
         """Take a savepoint as of the last completed batch. Return when it is complete.
@@ -127,7 +131,6 @@ class SavepointService:
             return partial(self._answer, request)
         schedule = self._schedule
         if schedule is None:
-            self._is_asked = False
             return None
         is_due = schedule.every is not None and datetime.now(UTC) - self._last >= schedule.every
         if not is_due and not self._is_asked:
