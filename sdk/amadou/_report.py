@@ -207,6 +207,7 @@ class Run:
         amadou logs a warning, and the metric has no values for the rest of the run
     :param trigger: the interval between batches, such as ``"5 seconds"``; ``"available-now"`` if the run ends once the
         available input is processed; `None` if batches run back to back
+    :param interval: the interval between batches; `None` if `trigger` is not an interval
     :param description: the job as values that can be written as JSON: ``job``, ``handler`` and the ``summary`` from its
         docstring; ``specs`` with ``name``, ``kind``, ``type`` and ``ttl``; ``sources`` with ``name``, ``connector`` and
         ``bounded``; ``dependencies`` with ``source``, ``needs`` and ``threshold``; ``ports`` with ``name``, ``type``
@@ -226,6 +227,7 @@ class Run:
     checkpoint: str | None
     metrics: tuple[Metric, ...] = ()
     trigger: str | None = None
+    interval: timedelta | None = None
     description: Mapping[str, Any] = attrs.field(factory=dict, eq=False, repr=False)
     state: StateReader | None = attrs.field(default=None, eq=False, repr=False)
     control: RunControl | None = attrs.field(default=None, eq=False, repr=False)

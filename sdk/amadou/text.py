@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from amadou._secret import redacted
+from amadou._secret import redacted as redacted
 
 
 def valid(text: str) -> str:

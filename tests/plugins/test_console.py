@@ -6,6 +6,7 @@ import re
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from threading import Event
 from typing import Any
 from urllib.parse import quote
 
@@ -15,9 +16,12 @@ from amadou import (
     AmadouError,
     BatchReport,
     Counts,
+    DeadLetterReport,
+    FailedBatch,
     Handler,
     Job,
     KeyedEvent,
+    LateEventReport,
     PartitionReport,
     Run,
     RunSummary,
@@ -28,15 +32,21 @@ from amadou import (
 from amadou.errors import CheckpointError
 from amadou_plugins.connectors import MemorySource
 from amadou_plugins.console import Console
-from amadou_plugins.console._history import MOST_BATCHES, SERIES, RunHistory
+from amadou_plugins.console._facts import RunFacts
+from amadou_plugins.console._history import MOST_BATCHES, RunHistory
+from amadou_plugins.console._letters import MOST_LETTERS
+from amadou_plugins.console._series import SERIES
 from amadou_plugins.console._text import shown_number, shown_seconds
 from amadou_runtime import run as run_job
 
 NAME = "<script>alert(1)</script>"
 PATHS = (
-    *("/", "/state?key=x", "/batches", "/static/console.css", "/nothing"),
-    *(f"/api/v1/{name}" for name in ("overview", "charts", "batches", "state?key=x")),
+    *("/", "/pipeline", "/state?key=x", "/letters", "/letters/2-0", "/letters/2-0/test", "/letters/2-0/test.py"),
+    *("/batches", "/static/console.css", "/nothing"),
+    *(f"/api/v1/{name}" for name in ("overview", "charts", "pipeline", "batches", "state?key=x")),
+    *(f"/api/v1/letters{name}" for name in ("", "/2-0", "/2-0/test")),
 )
+ACTIONS = ("/stop", "/savepoint", "/api/v1/stop", "/api/v1/savepoint")
 NOW = datetime.now(UTC)
 
 
@@ -64,7 +74,27 @@ def report(number: int, completed: datetime = NOW, **counts: Any) -> BatchReport
         completed,
         {"keying": 0.25},
         partitions=partitions,
+        dead_letters=[letter(f"{NAME}: no {number}")],
+        late_events=[LateEventReport("dropped", NAME, NAME, NOW - timedelta(seconds=75), NAME, NOW, NAME)],
     )
+
+
+def letter(error: str, packed: bytes | None = b"packed") -> DeadLetterReport:
+    return DeadLetterReport(
+        "on_event", error, f"Traceback: {error}", NAME, NAME, NAME, NOW, NAME, NOW, {NAME: NAME}, [(NOW, NAME)], packed
+    )
+
+
+DESCRIPTION = {
+    "job": NAME,
+    "handler": NAME,
+    "summary": NAME,
+    "specs": [{"name": NAME, "kind": NAME, "type": NAME, "ttl": NAME}],
+    "sources": [{"name": "a", "connector": NAME, "bounded": True}, {"name": NAME, "connector": NAME, "bounded": None}],
+    "dependencies": [{"source": NAME, "needs": "a", "threshold": NAME}],
+    "ports": [{"name": NAME, "type": NAME, "sinks": [{"connector": NAME, "guarantee": NAME}]}],
+    "settings": {NAME: NAME},
+}
 
 
 class Stored:
@@ -76,6 +106,12 @@ class Stored:
         value = {"type": "ValueSpec str", "text": NAME, "expires": None, "next_timer": NOW.isoformat()}
         found = {"key": repr(key), "batch": 2, "state": {NAME: value}, "timers": [[NOW.isoformat(), NAME]]}
         return {**found, "held": {NAME: [[NOW.isoformat(), NAME]]}, "hidden": [NAME]} if "script" in key else None
+
+
+def code_for(letter: DeadLetterReport) -> str:
+    if letter.packed is None:
+        raise AmadouError("too large")
+    return f"def test():  # {letter.error}"
 
 
 class Browser:
@@ -103,15 +139,30 @@ class Browser:
         assert status == 200, text
         return text
 
+    def document(self, path: str) -> Any:
+        """Return a document of the API."""
+        return json.loads(self.get(f"/api/v1/{path}"))
+
 
 @pytest.fixture(scope="module")
 def console() -> Iterator[Console]:
-    """A console with a run after three batches."""
+    """A console with a run after three batches, and a fourth that failed."""
     console = Console()
-    run = Run("abc", job_named(NAME), "spark", f"/checkpoints/{NAME}", trigger="1 second", state=Stored())
+    run = Run(
+        "abc",
+        job_named(NAME),
+        "spark",
+        f"/checkpoints/{NAME}",
+        trigger="1 second",
+        interval=timedelta(seconds=1),
+        description=DESCRIPTION,
+        state=Stored(),
+        reproduce=code_for,
+    )
     console.amadou_run_started(run)
     for number in range(3):
-        console.amadou_batch_completed(run, report(number, events=10, keys=4, late=number, timers_fired=1234))
+        counts = {"records": {"a": 12, NAME: 3}, "outputs": {NAME: 6}, "held": {NAME: 5}, "timers_fired": 1234}
+        console.amadou_batch_completed(run, report(number, datetime.now(UTC), events=10, keys=4, late=number, **counts))
     yield console
     console.amadou_run_ended(run, RunSummary(NAME))
 
@@ -182,14 +233,15 @@ def test_every_answer_is_protected(path: str, browser: Browser) -> None:
         _, headers, _ = browser.ask(path, **given)
         assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'; style-src 'self'")
         assert "unsafe" not in headers["content-security-policy"]
-        assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "no-referrer")
+        assert (headers["cache-control"], headers["referrer-policy"]) == ("no-store", "same-origin")
         assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")
         assert not [name for name in headers if name.startswith("access-control")]
         assert "server" not in headers
 
 
 def test_text_from_data_is_escaped(browser: Browser) -> None:
-    for path in ("/", "/batches", f"/state?key={quote(NAME)}"):
+    paths = ("/", "/pipeline", "/letters", "/letters/2-0", "/letters/2-0/test", "/batches", f"/state?key={quote(NAME)}")
+    for path in paths:
         text = browser.get(path)
         assert "<script>alert" not in text
         assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
@@ -198,7 +250,7 @@ def test_text_from_data_is_escaped(browser: Browser) -> None:
 
 def test_the_overview_shows_what_holds_the_watermark_back(browser: Browser) -> None:
     overview = json.loads(browser.get("/api/v1/overview"))
-    (source,) = overview["sources"]
+    source, _ = overview["sources"]
     assert (source["name"], source["lag"], source["age_seconds"], source["holds_back"]) == ("a", 7, 2.0, True)
     assert (overview["status"], overview["trigger"], overview["batches"]) == ("running", "1 second", 3)
     assert (overview["totals"]["events"], overview["totals"]["late"]) == (30, 3)
@@ -247,10 +299,14 @@ def test_a_key_is_found(browser: Browser) -> None:
 
 
 def test_the_history_is_bounded() -> None:
-    history = RunHistory(Run("abc", job_named("a"), "spark", None), most=50)
+    history = RunHistory(RunFacts("a", "abc", "spark", None, NOW), most=50)
     for number in range(200):
         history.add(report(number, NOW - timedelta(minutes=200 - number), events=60, keys=number))
     assert len(history.batches(1000)) == 50
+    assert {name: len(found) for name, found in history.letters().items()} == {
+        "dead_letters": MOST_LETTERS,
+        "late_events": MOST_LETTERS,
+    }
     assert MOST_BATCHES == 10_000
     overview = history.overview(NOW)
     assert (overview["batches"], overview["totals"]["events"]) == (200, 12000)
@@ -262,6 +318,188 @@ def test_the_history_is_bounded() -> None:
     assert history.chart("events", NOW + timedelta(hours=3)) == [
         (time, None) for time, _ in history.chart("events", NOW + timedelta(hours=3))
     ]
+
+
+def test_the_pipeline_shows_rates_and_what_is_down(browser: Browser) -> None:
+    pipeline = browser.document("pipeline")
+    assert pipeline["description"]["handler"] == NAME
+    assert pipeline["sources"]["a"]["records"] == 36
+    assert pipeline["sources"]["a"]["records_per_second"] > 0.5
+    assert (pipeline["sources"][NAME]["held"], pipeline["ports"][NAME]["values"]) == (5, 18)
+    assert "holds 5 events" in browser.get("/pipeline")
+
+
+def test_a_dead_letter_leads_to_its_test(browser: Browser) -> None:
+    letters = browser.document("letters")
+    assert [each["id"] for each in letters["dead_letters"]] == ["2-0", "1-0", "0-0"]
+    assert "packed" not in letters["dead_letters"][0]
+    assert (letters["late_events"][0]["late_seconds"], letters["late_events"][0]["outcome"]) == (75.0, "dropped")
+    assert "1 min 15 s" in browser.get("/letters")
+    page = browser.get("/letters/1-0")
+    for text in ("no 1", 'action="/letters/1-0/test"', f"/state?key={quote(NAME)}"):
+        assert text in page
+    assert "no 1" in browser.get("/letters/1-0/test")
+    assert browser.document("letters/1-0/test") == {"id": "1-0", "test": f"def test():  # {NAME}: no 1"}
+    _, headers, text = browser.ask("/letters/1-0/test.py", Authorization=f"Bearer {browser.token}")
+    assert (headers["content-disposition"], text) == (
+        'attachment; filename="test_dead_letter.py"',
+        f"def test():  # {NAME}: no 1",
+    )
+    for path in ("/api/v1/letters/9-9", "/api/v1/letters/9-9/test", "/letters/9-9", "/letters/x/test.py"):
+        assert browser.ask(path, Authorization=f"Bearer {browser.token}")[0] == 404
+
+
+def test_a_test_that_cannot_be_written_says_why() -> None:
+    for reproduce, why in ((code_for, "too large"), (None, "the console does not know the job&#39;s code")):
+        console, run = Console(), Run("abc", job_named("a"), "spark", None, reproduce=reproduce)
+        console.amadou_run_started(run)
+        try:
+            batch = BatchReport(0, Counts(), None, 0.1, NOW, dead_letters=[letter("no", packed=None)])
+            console.amadou_batch_completed(run, batch)
+            browser = Browser(console)
+            status, _, text = browser.ask("/letters/0-0/test", Authorization=f"Bearer {browser.token}")
+            assert (status, why in text) == (404, True)
+        finally:
+            console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_a_failed_batch_is_shown_with_its_error() -> None:
+    console, run = Console(), Run("abc", job_named("a"), "spark", None)
+    console.amadou_run_started(run)
+    try:
+        console.amadou_batch_completed(run, report(6, events=3))
+        console.amadou_batch_failed(run, FailedBatch(7, f"Traceback\n  line\nKeyError: {NAME}", 0.25, NOW))
+        newest, older = Browser(console).document("batches")["batches"]
+        assert (newest["number"], newest["error"].splitlines()[-1]) == (7, f"KeyError: {NAME}")
+        assert older["number"] == 6
+        page = Browser(console).get("/batches")
+        assert "<summary>KeyError: &lt;script&gt;" in page
+        assert "failed" in page
+        assert Browser(console).document("overview")["figures"]["keys"] == 0
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_a_restarted_run_shows_the_batches_before() -> None:
+    before = [report(4, NOW - timedelta(minutes=5), events=60, keys=9), FailedBatch(5, "KeyError", 0.25, NOW)]
+    console, run = Console(), Run("abc", job_named("a"), "spark", None, history=lambda: before)
+    console.amadou_run_started(run)
+    try:
+        browser = Browser(console)
+        assert [each["number"] for each in browser.document("batches")["batches"]] == [5, 4]
+        overview = browser.document("overview")
+        assert (overview["batches"], overview["totals"]["events"], overview["figures"]["keys"]) == (0, 0, 9)
+        assert [each["id"] for each in browser.document("letters")["dead_letters"]] == ["4-0"]
+        console.amadou_batch_completed(run, report(5, events=3))
+        assert [each["number"] for each in browser.document("batches")["batches"]] == [5, 5, 4]
+        assert browser.document("overview")["totals"]["events"] == 3
+    finally:
+        console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_a_batch_is_compared_with_the_trigger(browser: Browser) -> None:
+    assert browser.document("overview")["trigger_seconds"] == 1.0
+    page = browser.get("/")
+    assert "500 ms of the 1.0 s until the next trigger" in page
+    assert "longer than the trigger" not in page
+
+
+class Controlled:
+    """A run that records what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+    def savepoint(self) -> str:
+        self.asked.append("savepoint")
+        if self.asked.count("savepoint") > 2:
+            raise AmadouError("no directory for savepoints")
+        return "savepoints"
+
+
+@pytest.fixture
+def controlled() -> Iterator[tuple[Controlled, Console]]:
+    control, console = Controlled(), Console(actions=True)
+    run = Run("abc", job_named("a"), "spark", None, control=control)
+    console.amadou_run_started(run)
+    yield control, console
+    console.amadou_run_ended(run, RunSummary("a"))
+
+
+def test_actions_are_only_there_where_they_are_allowed(
+    browser: Browser, controlled: tuple[Controlled, Console]
+) -> None:
+    assert "Stop the run" not in browser.get("/")
+    assert "Stop the run" in Browser(controlled[1]).get("/")
+    for path in ACTIONS:
+        status, headers, _ = browser.ask(path, "POST", Authorization=f"Bearer {browser.token}")
+        assert (status, headers["allow"]) == (405, "GET")
+    assert browser.ask("/stop", Authorization=f"Bearer {browser.token}")[0] == 404
+
+
+def test_actions_stop_the_run_and_take_savepoints(controlled: tuple[Controlled, Console]) -> None:
+    control, console = controlled
+    browser = Browser(console)
+    bearer = {"Authorization": f"Bearer {browser.token}"}
+    assert "Stop the run?" in browser.get("/stop")
+    assert control.asked == []
+    for path in ("/savepoint", "/api/v1/savepoint"):
+        status, _, text = browser.ask(path, "POST", **bearer)
+        assert (status, "as a new directory in savepoints" in text) == (200, True)
+    status, _, text = browser.ask("/api/v1/savepoint", "POST", **bearer)
+    assert (status, json.loads(text)["error"]) == (409, "no directory for savepoints")
+    assert browser.ask("/api/v1/stop", "POST", **bearer)[0] == 200
+    cookie = f"amadou-console-{browser.port}={browser.token}"
+    own = f"http://127.0.0.1:{browser.port}"
+    assert browser.ask("/stop", "POST", Cookie=cookie, Origin=own)[0] == 200
+    assert control.asked == ["savepoint", "savepoint", "savepoint", "stop", "stop"]
+
+
+@pytest.mark.parametrize("path", ACTIONS)
+def test_other_sites_cannot_act(path: str, controlled: tuple[Controlled, Console]) -> None:
+    control, console = controlled
+    browser = Browser(console)
+    cookie = f"amadou-console-{browser.port}={browser.token}"
+    for headers, expected in (
+        ({"Cookie": cookie}, 403),
+        ({"Cookie": cookie, "Origin": "null"}, 403),
+        ({"Cookie": cookie, "Origin": "http://example.com"}, 403),
+        ({"Cookie": cookie, "Origin": f"https://127.0.0.1:{browser.port}"}, 403),
+        ({"Origin": f"http://127.0.0.1:{browser.port}"}, 401),
+        ({"Authorization": "Bearer wrong", "Origin": f"http://127.0.0.1:{browser.port}"}, 401),
+        ({"Cookie": cookie, "Host": "example.com", "Origin": "http://example.com"}, 421),
+    ):
+        assert browser.ask(path, "POST", **headers)[0] == expected
+    own = {"Origin": f"http://127.0.0.1:{browser.port}"}
+    assert browser.ask(f"{path}?token={browser.token}", "POST", **own)[0] == 401
+    for method in ("PUT", "DELETE", "HEAD", "OPTIONS"):
+        assert browser.ask(path, method, Authorization=f"Bearer {browser.token}")[0] == 405
+    assert control.asked == []
+
+
+def test_a_request_that_takes_too_long_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from amadou_plugins.console import _application
+
+    monkeypatch.setattr(_application, "_MOST_SECONDS", 0.2)
+    going_on = Event()
+
+    class Slow:
+        def find(self, key: str) -> None:
+            going_on.wait(20)
+
+    console, run = Console(), Run("abc", job_named("a"), "spark", None, state=Slow())
+    console.amadou_run_started(run)
+    try:
+        browser = Browser(console)
+        status, _, text = browser.ask("/api/v1/state?key=x", Authorization=f"Bearer {browser.token}")
+        assert (status, "took longer" in text) == (503, True)
+        assert browser.document("overview")["job"] == "a"
+    finally:
+        going_on.set()
+        console.amadou_run_ended(run, RunSummary("a"))
 
 
 def test_a_run_is_shown_until_it_ends(capsys: pytest.CaptureFixture[str]) -> None:

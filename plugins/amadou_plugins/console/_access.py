@@ -2,7 +2,7 @@
 
 import hmac
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, MutableMapping
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
@@ -22,7 +22,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # without a referrer, a browser does not say where a form comes from
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -31,21 +31,33 @@ _HEADERS: Final = {
 class Access:
     """ASGI middleware. A request is answered only if its `Host` header names this server, its method only reads, and it
     has the token: as a parameter, a cookie, or a bearer token. An address with the token sets the cookie, and redirects
-    to the same address without the token.
+    to the same address without the token. Requests to the addresses of actions may use POST. If their token is a
+    cookie, the header `Origin` must name this server, too.
 
     :param app: the application
     :param token: the token
     :param hosts: the values of the `Host` header that are answered
     :param cookie: the name of the cookie; consoles on other ports need other names
+    :param actions: the addresses of actions
     :param any_address: `True` to also answer if the header has a numeric address. A page of another server can only
         reach this one under a name (DNS rebinding)
     """
 
-    def __init__(self, app: _App, token: str, hosts: Iterable[str], cookie: str, *, any_address: bool = False) -> None:
+    def __init__(
+        self,
+        app: _App,
+        token: str,
+        hosts: Iterable[str],
+        cookie: str,
+        *,
+        actions: Collection[str] = (),
+        any_address: bool = False,
+    ) -> None:
         self._app = app
         self._token = token
         self._hosts = frozenset(host.lower() for host in hosts)
         self._cookie = cookie
+        self._actions = frozenset(actions)
         self._any_address = any_address
 
     async def __call__(self, scope: _Scope, receive: Any, send: Any) -> None:
@@ -68,18 +80,21 @@ class Access:
         """Return the answer to a request that is not allowed; `None` if it is allowed."""
         if not self._is_own(request.headers.get("host", "").lower()):
             return PlainTextResponse("The host name of this address is not that of the console.\n", 421)
-        if request.method != "GET":
+        is_action = request.method == "POST" and request.url.path in self._actions
+        if request.method != "GET" and not is_action:
             return PlainTextResponse("The console only answers GET.\n", 405, {"Allow": "GET"})
+        has_bearer = self._is_right(request.headers.get("authorization", "").removeprefix("Bearer "))
+        if is_action and not has_bearer and request.headers.get("origin") != f"http://{request.headers['host']}":
+            return PlainTextResponse("Actions are only answered on pages of the console.\n", 403)
         given = parse_qsl(request.url.query, keep_blank_values=True)
         tokens = [value for name, value in given if name == _TOKEN]
-        if tokens and self._is_right(tokens[0]):
+        if tokens and self._is_right(tokens[0]) and not is_action:
             rest = urlencode([(name, value) for name, value in given if name != _TOKEN])
             path = f"/{request.url.path.lstrip('/')}"  # two slashes would lead to another server
             answer = RedirectResponse(f"{path}{'?' if rest else ''}{rest}", 303)
             answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
             return answer
-        bearer = request.headers.get("authorization", "")
-        if self._is_right(request.cookies.get(self._cookie, "")) or self._is_right(bearer.removeprefix("Bearer ")):
+        if has_bearer or self._is_right(request.cookies.get(self._cookie, "")):
             return None
         text = "This needs the console's token: open the address that the run printed when it started.\n"
         return PlainTextResponse(text, 401)

@@ -1,152 +1,98 @@
 """The console's addresses: pages, and the JSON API below `/api/v1`."""
 
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import anyio
 import orjson
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from anyio.to_thread import run_sync
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from amadou import AmadouError
-from amadou_plugins.console._chart import svg_chart
-from amadou_plugins.console._history import SERIES, RunHistory
-from amadou_plugins.console._text import FILTERS
+from amadou_plugins.console._api import Api, Document
+from amadou_plugins.console._history import RunHistory
+from amadou_plugins.console._pages import Pages
 
-_STATIC = Path(__file__).with_name("static")
-_MOST_ANSWERED = 1_000
-_SHOWN_BATCHES = 100
-_LONGEST_KEY = 2_000
-PAGES = {"/": "Overview", "/state": "State", "/batches": "Batches"}
+_STATIC: Final = Path(__file__).with_name("static")
+_MOST_SECONDS: Final = 20.0
+"""Time after which a request fails."""
+ACTIONS: Final = ("/stop", "/savepoint", "/api/v1/stop", "/api/v1/savepoint")
+"""The addresses that change something, with the method POST."""
 
 
-def application(runs: Callable[[], Sequence[RunHistory]]) -> Starlette:
+def application(runs: Callable[[], Sequence[RunHistory]], *, acts: bool) -> Starlette:
     """Return the console's application, without access control.
 
     :param runs: function that returns the runs to show, the newest last
+    :param acts: `True` to offer the actions
     """
-    pages = Environment(
-        loader=PackageLoader("amadou_plugins.console"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    pages.filters |= FILTERS
-
-    def history() -> RunHistory:
-        found = runs()
-        if not found:
-            raise HTTPException(503, "no run has started")
-        return found[-1]
-
-    def overview(_: Request) -> Response:
-        return _json(history().overview(datetime.now(UTC)))
-
-    def charts(_: Request) -> Response:
-        now, of = datetime.now(UTC), history()
-        return _json(
-            {
-                name: {"title": series.title, "unit": series.unit, "points": of.chart(name, now)}
-                for name, series in SERIES.items()
-            }
-        )
-
-    def batches(request: Request) -> Response:
-        limit, before = _number(request, "limit", _SHOWN_BATCHES), _number(request, "before", None)
-        found = history().batches(min(limit or 0, _MOST_ANSWERED), before)
-        return Response(b'{"batches":[' + b",".join(found) + b"]}", media_type="application/json")
-
-    def found_state(request: Request) -> tuple[str, Mapping[str, Any] | None]:
-        key = request.query_params.get("key", "")
-        reader = history().run.state
-        if reader is None:
-            raise HTTPException(404, "only runs on Spark have state that can be looked into")
-        if len(key) > _LONGEST_KEY:
-            raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
-        try:
-            return key, reader.find(key) if "key" in request.query_params else None
-        except AmadouError as error:
-            raise HTTPException(503, str(error)) from error
-
-    def state(request: Request) -> Response:
-        if "key" not in request.query_params:
-            raise HTTPException(400, "name the key, such as key=news")
-        key, found = found_state(request)
-        if found is None:
-            raise HTTPException(404, f"nothing is stored for the key {key!r}")
-        return _json(found)
-
-    def page(request: Request, template: str, **values: Any) -> Response:
-        text = pages.get_template(template).render(pages=PAGES, path=request.url.path, **values)
-        return HTMLResponse(text)
-
-    def overview_page(request: Request) -> Response:
-        now, of = datetime.now(UTC), history()
-        shown = {name: svg_chart(series, of.chart(name, now)) for name, series in SERIES.items()}
-        return page(request, "overview.html", run=of.overview(now), charts=shown, series=SERIES)
-
-    def state_page(request: Request) -> Response:
-        key, found = found_state(request)
-        asked = "key" in request.query_params
-        run = history().overview(datetime.now(UTC))
-        return page(request, "state.html", run=run, key=key, asked=asked, found=found)
-
-    def batches_page(request: Request) -> Response:
-        of = history()
-        before = _number(request, "before", None)
-        found = [orjson.loads(each) for each in of.batches(_SHOWN_BATCHES, before)]
-        return page(
-            request,
-            "batches.html",
-            run=of.overview(datetime.now(UTC)),
-            batches=found,
-            before=before,
-            most=_SHOWN_BATCHES,
-        )
+    api = Api(runs)
+    pages = Pages(api, acts=acts)
 
     def failed(request: Request, error: Exception) -> Response:
         status, why = (error.status_code, error.detail) if isinstance(error, HTTPException) else (500, "")
         if request.url.path.startswith("/api/"):
             return _json({"error": why or "the console failed"}, status)
-        return HTMLResponse(
-            pages.get_template("error.html").render(status=status, why=why, pages=PAGES, path=""), status
-        )
+        return pages.error(status, why)
 
-    return Starlette(
-        routes=[
-            Route("/", overview_page),
-            Route("/state", state_page),
-            Route("/batches", batches_page),
-            Route("/favicon.ico", lambda _: RedirectResponse("/static/icon.svg")),
-            Mount("/static", StaticFiles(directory=_STATIC)),
-            Route("/api/v1/overview", overview),
-            Route("/api/v1/charts", charts),
-            Route("/api/v1/batches", batches),
-            Route("/api/v1/state", state),
-        ],
-        exception_handlers={HTTPException: failed, 500: failed},
-    )
+    async def favicon(_: Request) -> Response:
+        return RedirectResponse("/static/icon.svg")
+
+    routes: list[Any] = [
+        Route("/", _bounded(pages.overview)),
+        Route("/pipeline", _bounded(pages.pipeline)),
+        Route("/state", _bounded(pages.state)),
+        Route("/letters", _bounded(pages.letters)),
+        Route("/letters/{id}", _bounded(pages.letter)),
+        Route("/letters/{id}/test", _bounded(pages.test)),
+        Route("/letters/{id}/test.py", _bounded(pages.test_file)),
+        Route("/batches", _bounded(pages.batches)),
+        Route("/favicon.ico", favicon),
+        Mount("/static", StaticFiles(directory=_STATIC)),
+        Route("/api/v1/overview", _as_json(api.overview)),
+        Route("/api/v1/charts", _as_json(api.charts)),
+        Route("/api/v1/pipeline", _as_json(api.pipeline)),
+        Route("/api/v1/state", _as_json(api.state)),
+        Route("/api/v1/letters", _as_json(api.letters)),
+        Route("/api/v1/letters/{id}", _as_json(api.letter)),
+        Route("/api/v1/letters/{id}/test", _as_json(api.test)),
+        Route("/api/v1/batches", _as_json(api.batches)),
+    ]
+    if acts:
+        for path, act in (("/stop", api.stop), ("/savepoint", api.savepoint)):
+            page = partial(_acted, pages, act)
+            routes.append(Route(path, _bounded(page), methods=["POST"]))
+            routes.append(Route(f"/api/v1{path}", _as_json(act), methods=["POST"]))
+        routes.append(Route("/stop", _bounded(pages.confirm_stop)))
+    return Starlette(routes=routes, exception_handlers={HTTPException: failed, 500: failed})
+
+
+def _acted(pages: Pages, act: Callable[[Request], Document], request: Request) -> Response:
+    return pages.done(request, act(request))
+
+
+def _bounded(answer: Callable[[Request], Response]) -> Callable[[Request], Awaitable[Response]]:
+    """Return an endpoint that answers in a thread, and fails if the answer takes too long."""
+
+    async def bounded(request: Request) -> Response:
+        try:
+            with anyio.fail_after(_MOST_SECONDS):
+                return await run_sync(answer, request, abandon_on_cancel=True)
+        except TimeoutError:
+            raise HTTPException(503, f"this took longer than {_MOST_SECONDS:.0f} seconds: try again") from None
+
+    return bounded
+
+
+def _as_json(answer: Callable[[Request], Any]) -> Callable[[Request], Awaitable[Response]]:
+    return _bounded(lambda request: _json(answer(request)))
 
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type="application/json")
-
-
-def _number(request: Request, name: str, default: int | None) -> int | None:
-    """Return a query parameter as a number.
-
-    :raises HTTPException: the parameter is not a number
-    """
-    text = request.query_params.get(name)
-    if text is None:
-        return default
-    if not text.isdecimal() or len(text) > 18:
-        raise HTTPException(400, f"{name} must be a number, such as {name}=10")
-    return int(text)

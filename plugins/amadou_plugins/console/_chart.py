@@ -1,11 +1,11 @@
 """Draws charts as SVG."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from markupsafe import Markup
 
-from amadou_plugins.console._history import Series
+from amadou_plugins.console._series import Series
 from amadou_plugins.console._text import shown_figure
 
 _WIDTH, _HEIGHT = 240, 48
@@ -32,3 +32,22 @@ def svg_chart(series: Series, points: Sequence[tuple[float, float | None]]) -> M
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
     ).format(_WIDTH, _HEIGHT, label, drawn)
+
+
+def svg_parts(parts: Mapping[str, float]) -> Markup:
+    """Return a bar that is divided into parts.
+
+    :param parts: the size of each part, by name
+    """
+    total = sum(parts.values())
+    if not total:
+        return Markup("")
+    bar, left = Markup(""), 0.0
+    for seconds in parts.values():
+        width = seconds / total * _WIDTH
+        bar += Markup('<rect x="{:.2f}" width="{:.2f}" height="12"/>').format(left, width)
+        left += width
+    label = ", ".join(f"{name} {seconds / total:.0%}" for name, seconds in parts.items())
+    return Markup(
+        '<svg class="bar parts" viewBox="0 0 {} 12" preserveAspectRatio="none" role="img" aria-label="{}">{}</svg>'
+    ).format(_WIDTH, label, bar)

@@ -5,9 +5,11 @@ import secrets
 import socket
 import sys
 import threading
+from datetime import UTC, datetime
 from typing import Any, Final
 
-from amadou import AmadouError, BatchReport, Run, RunSummary, hookimpl
+from amadou import AmadouError, BatchReport, FailedBatch, Run, RunSummary, hookimpl
+from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import RunHistory
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
@@ -26,15 +28,16 @@ class Console:
     :param port: port to listen on; `0` to listen on any free port
     :param host: address or host name of this machine to listen on. Any other than a loopback address lets other
         machines connect: whoever knows the token then sees the job's data, and the connection is not encrypted
+    :param actions: `True` to let whoever knows the token stop the run and take savepoints
     :ivar url: the address with the token, while a job with this plugin is running; otherwise `None`
     :raises ValueError: the port is not between 0 and 65535
     """
 
-    def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int = 0, host: str = "127.0.0.1", *, actions: bool = False) -> None:
         if not 0 <= port <= 65535:
             raise ValueError(f"port must be between 0 and 65535, not {port}")
         self.url: str | None = None
-        self._port, self._host = port, host
+        self._port, self._host, self._acts = port, host, actions
         self._lock = threading.Lock()
         self._histories: dict[str, RunHistory] = {}
         self._running: set[str] = set()
@@ -43,18 +46,16 @@ class Console:
 
     @hookimpl
     def amadou_run_started(self, run: Run) -> None:
-        with self._lock:
-            if not self._running:
-                self._open()
-            self._running.add(run.id)
-            self._histories.pop(run.id, None)
-            self._histories[run.id] = RunHistory(run)
-            ended = [each for each in self._histories if each not in self._running]
-            for each in ended[:-_MOST_ENDED]:
-                del self._histories[each]
+        history = RunHistory(RunFacts.of(run, datetime.now(UTC)))
+        history.add_earlier(run.history())
+        self._show(history)
 
     @hookimpl
     def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
+        self._histories[run.id].add(batch)
+
+    @hookimpl
+    def amadou_batch_failed(self, run: Run, batch: FailedBatch) -> None:
         self._histories[run.id].add(batch)
 
     @hookimpl
@@ -65,12 +66,25 @@ class Console:
     def amadou_run_failed(self, run: Run, error: Exception) -> None:
         self._end(run, error)
 
+    def _show(self, history: RunHistory) -> None:
+        """Show a run, in place of an earlier run of the same checkpoint."""
+        with self._lock:
+            if not self._running:
+                self._open()
+            id_ = history.facts.id
+            self._running.add(id_)
+            self._histories.pop(id_, None)
+            self._histories[id_] = history
+            ended = [each for each in self._histories if each not in self._running]
+            for each in ended[:-_MOST_ENDED]:
+                del self._histories[each]
+
     def _open(self) -> None:
         try:
             import uvicorn
 
             from amadou_plugins.console._access import Access
-            from amadou_plugins.console._application import application
+            from amadou_plugins.console._application import ACTIONS, application
         except ImportError as error:
             raise AmadouError("the console needs more packages: run pip install 'amadou[console]'") from error
         family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
@@ -90,10 +104,11 @@ class Console:
             {*_LOOPBACK, self._host} if is_local else {*_LOOPBACK, self._host, socket.gethostname(), socket.getfqdn()}
         )
         app = Access(
-            application(lambda: list(self._histories.values())),
+            application(lambda: list(self._histories.values()), acts=self._acts),
             token,
             {f"{_in_url(name)}:{port}" for name in names},
             f"amadou-console-{port}",
+            actions=ACTIONS if self._acts else (),
             any_address=not is_local,
         )
         config = uvicorn.Config(

@@ -2,20 +2,29 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice, takewhile
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import attrs
 import orjson
 
-from amadou import BatchReport, Counts, Run, RunSummary
+from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, RunSummary
 from amadou.text import shortened, shown_error
+from amadou_plugins.console._documents import (
+    batch_document,
+    counts_document,
+    partition_documents,
+    pipeline_document,
+    source_documents,
+)
+from amadou_plugins.console._facts import RunFacts
+from amadou_plugins.console._letters import Letters
+from amadou_plugins.console._series import SERIES
 
 MOST_BATCHES: Final = 10_000
 """Number of batches that are kept. Older ones are dropped."""
-_MOST_PARTITIONS: Final = 1_000
 _ERROR_LENGTH: Final = 20_000
 _PATH_LENGTH: Final = 1_000
 _RATE_SPAN: Final = 60.0
@@ -24,113 +33,122 @@ CHART_SPAN: Final = timedelta(hours=1)
 _CHART_POINTS: Final = 120
 
 
-class Series(NamedTuple):
-    """A figure of batches that is shown as a chart.
-
-    :param title: the figure's name
-    :param unit: `"s"` for seconds, `"1/s"` for a rate, `""` for a number
-    :param read: function that returns the figure for a batch; `None` if the batch has none
-    """
-
-    title: str
-    unit: str
-    read: Callable[[BatchReport], float | None]
-
-
-def _delay(batch: BatchReport) -> float | None:
-    """Return the time from the newest event read until its batch was committed."""
-    newest = max((each.newest for each in batch.partitions if each.newest is not None), default=None)
-    return None if newest is None else (batch.completed - newest).total_seconds()
-
-
-SERIES: Final[Mapping[str, Series]] = {
-    "batch_seconds": Series("Batch time", "s", lambda batch: batch.seconds),
-    "events": Series("Events", "1/s", lambda batch: batch.counts.events),
-    "delay_seconds": Series("Delay", "s", _delay),
-    "watermark_lag_seconds": Series(
-        "Watermark behind the clock", "s", lambda batch: None if batch.lag is None else batch.lag.total_seconds()
-    ),
-    "keys": Series("Keys", "", lambda batch: batch.counts.keys),
-    "timers": Series("Timers pending", "", lambda batch: batch.counts.timers_pending),
-    "late": Series("Late events", "1/s", lambda batch: batch.counts.late),
-    "dead_letters": Series("Dead letters", "1/s", lambda batch: batch.counts.dead_letters),
-    "held": Series("Events held", "", lambda batch: sum(batch.counts.held.values())),
-}
-"""The charts, by the name that the API uses."""
-
-
 @attrs.frozen
 class _Batch:
     """A batch in compact form.
 
-    :param completed: seconds since 1970
+    :param at: the time at which it was completed or failed, in seconds since 1970
     :param figures: the figures of `SERIES`, in their order
     :param document: the batch as JSON
     """
 
     number: int
-    completed: float
+    at: float
     figures: tuple[float | None, ...]
     document: bytes
+
+    @classmethod
+    def of(cls, batch: BatchReport | FailedBatch) -> "_Batch":
+        document = orjson.dumps(batch_document(batch))
+        if isinstance(batch, FailedBatch):
+            return cls(batch.number, batch.failed.timestamp(), (None,) * len(SERIES), document)
+        figures = tuple(series.read(batch) for series in SERIES.values())
+        return cls(batch.number, batch.completed.timestamp(), figures, document)
 
 
 class RunHistory:
     """What a run did. All methods can be called from any thread.
 
-    :param run: the run
+    :param facts: what is known when the run starts
     :param most: number of batches to keep
     """
 
-    def __init__(self, run: Run, most: int = MOST_BATCHES) -> None:
-        self.run = run
+    def __init__(self, facts: RunFacts, most: int = MOST_BATCHES) -> None:
+        self.facts = facts
         self._lock = threading.Lock()
         self._batches: deque[_Batch] = deque(maxlen=most)
-        self._started = datetime.now(UTC)
+        self._letters = Letters()
         self._completed = 0
         self._totals = Counts()
         self._last: BatchReport | None = None
         self._status = "running"
         self._error: str | None = None
 
-    def add(self, batch: BatchReport) -> None:
-        """Add a completed batch."""
-        figures = tuple(series.read(batch) for series in SERIES.values())
-        document = orjson.dumps(_batch_document(batch))
+    def add_earlier(self, batches: Sequence[BatchReport | FailedBatch]) -> None:
+        """Add the batches of earlier runs, oldest first. The totals do not include them."""
         with self._lock:
-            self._batches.append(_Batch(batch.number, batch.completed.timestamp(), figures, document))
-            self._completed += 1
-            self._totals = self._totals.then(batch.counts)
+            for batch in batches:
+                self._add(batch)
+
+    def add(self, batch: BatchReport | FailedBatch) -> None:
+        """Add a batch of this run."""
+        with self._lock:
+            self._add(batch)
+            if isinstance(batch, BatchReport):
+                self._completed += 1
+                self._totals = self._totals.then(batch.counts)
+
+    def _add(self, batch: BatchReport | FailedBatch) -> None:
+        self._batches.append(_Batch.of(batch))
+        if isinstance(batch, BatchReport):
             self._last = batch
+            self._letters.add(batch)
 
     def end(self, outcome: RunSummary | BaseException) -> None:
         """Record that the run has ended or failed."""
+        if isinstance(outcome, BaseException):
+            self.set_status("failed", shortened(shown_error(outcome), _ERROR_LENGTH))
+        else:
+            self.set_status("ended")
+
+    def set_status(self, status: str, error: str | None = None) -> None:
+        """Record the status of the run.
+
+        :param status: `"running"`, `"ended"` or `"failed"`
+        :param error: the error with which the run failed
+        """
         with self._lock:
-            if isinstance(outcome, BaseException):
-                self._status, self._error = "failed", shortened(shown_error(outcome), _ERROR_LENGTH)
-            else:
-                self._status = "ended"
+            self._status, self._error = status, error
 
     def overview(self, now: datetime) -> dict[str, Any]:
         """Return the run's status, totals and current figures as a document of the API."""
         with self._lock:
-            last, totals = self._last, self._totals
+            last, totals, facts = self._last, self._totals, self.facts
             return {
-                "job": self.run.job.name,
-                "run": self.run.id,
-                "engine": self.run.engine,
-                "checkpoint": None if self.run.checkpoint is None else shortened(self.run.checkpoint, _PATH_LENGTH),
-                "trigger": self.run.trigger,
+                "job": facts.job,
+                "run": facts.id,
+                "engine": facts.engine,
+                "checkpoint": None if facts.checkpoint is None else shortened(facts.checkpoint, _PATH_LENGTH),
+                "trigger": facts.trigger,
+                "trigger_seconds": None if facts.interval is None else facts.interval.total_seconds(),
                 "status": self._status,
                 "error": self._error,
-                "started": self._started,
+                "started": facts.started,
                 "now": now,
                 "batches": self._completed,
                 "figures": {} if last is None else self._figures(now),
-                "totals": _counts_document(totals),
-                "last_batch": None if last is None else _batch_document(last),
-                "sources": [] if last is None else _sources(self.run, last),
-                "partitions": [] if last is None else list(islice(_partitions(last), _MOST_PARTITIONS)),
+                "totals": counts_document(totals),
+                "last_batch": None if last is None else batch_document(last),
+                "sources": [] if last is None else source_documents(facts.sources, last),
+                "partitions": [] if last is None else partition_documents(last),
             }
+
+    def pipeline(self, now: datetime) -> dict[str, Any]:
+        """Return the job's description, with the rates of its sources and ports, as a document of the API."""
+        with self._lock:
+            span = self._rate_span(now)
+            recent = [orjson.loads(each.document).get("counts") for each in self._recent(now, span)]
+            return pipeline_document(self.facts.description, self._last, self._totals, list(filter(None, recent)), span)
+
+    def letters(self) -> dict[str, Any]:
+        """Return the newest dead letters and late events as a document of the API."""
+        with self._lock:
+            return self._letters.document()
+
+    def letter(self, id_: str) -> tuple[dict[str, Any], DeadLetterReport] | None:
+        """Return a dead letter; see `Letters.find`."""
+        with self._lock:
+            return self._letters.find(id_)
 
     def batches(self, limit: int, before: int | None = None) -> list[bytes]:
         """Return batches as JSON documents, newest first.
@@ -143,18 +161,20 @@ class RunHistory:
             return [each.document for each in islice(found, limit)]
 
     def chart(self, name: str, now: datetime) -> list[tuple[float, float | None]]:
-        """Return a figure of the last hour as points of time and value. Rates are per second; of other figures, a point
-        has the highest value since the point before. The value is `None` if there was no batch.
+        """Return a figure of an hour as points of time and value. Rates are per second; of other figures, a point has
+        the highest value since the point before. The value is `None` if there was no batch.
+
+        The hour ends now, or with the last batch of a run that has ended.
 
         :param name: a key of `SERIES`
         """
         position, is_rate = list(SERIES).index(name), SERIES[name].unit == "1/s"
         step = CHART_SPAN.total_seconds() / _CHART_POINTS
-        begin = now.timestamp() - CHART_SPAN.total_seconds()
         values: list[list[float]] = [[] for _ in range(_CHART_POINTS)]
         with self._lock:
+            begin = self._until(now) - CHART_SPAN.total_seconds()
             for each in self._newest_first():
-                at = int((each.completed - begin) / step)
+                at = int((each.at - begin) / step)
                 if at < 0:
                     break
                 figure = each.figures[position]
@@ -165,68 +185,27 @@ class RunHistory:
 
     def _figures(self, now: datetime) -> dict[str, float | None]:
         """Return the figures of the last batch; rates are those of the last minute."""
-        span = min(_RATE_SPAN, max((now - self._started).total_seconds(), 1.0))
-        recent = list(takewhile(lambda each: each.completed > now.timestamp() - span, self._newest_first()))
+        span = self._rate_span(now)
+        recent = list(self._recent(now, span))
+        newest = next(each for each in self._newest_first() if any(figure is not None for figure in each.figures))
         return {
-            name: sum(each.figures[at] or 0 for each in recent) / span
-            if SERIES[name].unit == "1/s"
-            else self._batches[-1].figures[at]
-            for at, name in enumerate(SERIES)
+            name: sum(each.figures[at] or 0 for each in recent) / span if series.unit == "1/s" else newest.figures[at]
+            for at, (name, series) in enumerate(SERIES.items())
         }
+
+    def _rate_span(self, now: datetime) -> float:
+        """Return the number of seconds over which rates are measured."""
+        started = self.facts.started
+        running = _RATE_SPAN if started is None else self._until(now) - started.timestamp()
+        return min(_RATE_SPAN, max(running, 1.0))
+
+    def _recent(self, now: datetime, span: float) -> Iterator[_Batch]:
+        since = self._until(now) - span
+        return takewhile(lambda each: each.at > since, self._newest_first())
+
+    def _until(self, now: datetime) -> float:
+        """Return the end of the time that is shown, in seconds since 1970."""
+        return now.timestamp() if self._status == "running" or not self._batches else self._batches[-1].at
 
     def _newest_first(self) -> Iterator[_Batch]:
         return reversed(self._batches)
-
-
-def _counts_document(counts: Counts) -> dict[str, Any]:
-    return attrs.asdict(counts) | {"dead_letters": counts.dead_letters}
-
-
-def _batch_document(batch: BatchReport) -> dict[str, Any]:
-    return {
-        "number": batch.number,
-        "completed": batch.completed,
-        "seconds": batch.seconds,
-        "watermark": batch.watermark,
-        "stage_seconds": batch.stage_seconds,
-        "callback_seconds": batch.callback_seconds,
-        "callback_calls": batch.callback_calls,
-        "counts": _counts_document(batch.counts),
-    }
-
-
-def _sources(run: Run, batch: BatchReport) -> list[dict[str, Any]]:
-    """Return the progress of each source: that of its partition that is furthest behind."""
-    found = []
-    for name in run.job.sources:
-        partitions = [each for each in batch.partitions if each.source == name]
-        lags = [each.lag for each in partitions if each.lag is not None]
-        times = [each.newest for each in partitions if each.newest is not None]
-        found.append(
-            {
-                "name": name,
-                "newest": max(times, default=None),
-                "oldest": min(times, default=None),
-                "lag": sum(lags) if lags else None,
-                "age_seconds": max(
-                    (each.age.total_seconds() for each in partitions if each.age is not None), default=None
-                ),
-                "holds_back": any(each.holds_back for each in partitions),
-                "records": batch.counts.records.get(name, 0),
-                "held": batch.counts.held.get(name, 0),
-                "down": batch.down.get(name),
-            }
-        )
-    return found
-
-
-def _partitions(batch: BatchReport) -> Iterator[dict[str, Any]]:
-    for each in batch.partitions:
-        yield {
-            "source": each.source,
-            "partition": each.partition,
-            "newest": each.newest,
-            "lag": each.lag,
-            "age_seconds": None if each.age is None else each.age.total_seconds(),
-            "holds_back": each.holds_back,
-        }

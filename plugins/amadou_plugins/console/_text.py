@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 _NONE: Final = "–"
+_CUT: Final = 120
 
 
 def shown_seconds(seconds: float | None) -> str:
@@ -45,10 +46,17 @@ def shown_time(time: datetime | str | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S}"
 
 
+def cut(text: str) -> str:
+    """Return the first line of a text, shortened."""
+    line = (text.splitlines() or [""])[0]
+    return line if len(line) <= _CUT else f"{line[:_CUT]}…"
+
+
 FILTERS: Final[dict[str, Callable[..., Any]]] = {
     "seconds": shown_seconds,
     "number": shown_number,
     "figure": shown_figure,
     "time": shown_time,
+    "cut": cut,
 }
 """The filters of the page templates."""

@@ -134,6 +134,10 @@ def run_job(
             "encryption: whoever knows the address with its token sees the job's data.",
         ),
     ] = None,
+    console_actions: Annotated[
+        bool,
+        typer.Option("--console-actions", help="Let the console stop the run and take savepoints."),
+    ] = False,
 ) -> None:
     """Run a job until its input ends. Ctrl-C stops the run after the current batch."""
     from amadou_runtime._run import run
@@ -178,7 +182,11 @@ def run_job(
             job,
             sources,
             sinks,
-            [*(plugin or ()), *_endpoint(metrics_port), *_console(console, console_port, console_host)],
+            [
+                *(plugin or ()),
+                *_endpoint(metrics_port),
+                *_console(console, console_port, console_host, actions=console_actions),
+            ],
         )
         with ProgressDisplay() as display:
             summary = run(
@@ -207,15 +215,15 @@ def _endpoint(port: int | None) -> list[Any]:
     return [] if port is None else [PrometheusEndpoint(port)]
 
 
-def _console(wanted: bool, port: int | None, host: str | None) -> list[Any]:
+def _console(wanted: bool, port: int | None, host: str | None, *, actions: bool) -> list[Any]:
     """Return a list with the plugin that serves the console; empty if it is not wanted."""
     if not wanted:
-        if port is not None or host is not None:
-            raise typer.BadParameter("--console-port and --console-host need --console")
+        if port is not None or host is not None or actions:
+            raise typer.BadParameter("--console-port, --console-host and --console-actions need --console")
         return []
     from amadou_plugins.console import Console
 
-    return [Console(port or 0, host or "127.0.0.1")]
+    return [Console(port or 0, host or "127.0.0.1", actions=actions)]
 
 
 def run_program(job: Job, argv: Sequence[str] | None) -> None:

@@ -1,10 +1,12 @@
 """Checks a run's trigger, which sets the interval between batches."""
 
 import re
+from datetime import timedelta
 
 AVAILABLE_NOW = "available-now"
-_UNITS = "millisecond|second|minute|hour|day|week"
-_PACE = re.compile(rf"\s*\d+\s+(?:{_UNITS})s?(?:\s+\d+\s+(?:{_UNITS})s?)*\s*", re.IGNORECASE)
+_UNITS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_PART = rf"(\d+)\s+({'|'.join(_UNITS)})s?"
+_PACE = re.compile(rf"\s*{_PART}(?:\s+{_PART})*\s*", re.IGNORECASE)
 
 
 def trigger_problem(trigger: str | None) -> str | None:
@@ -17,3 +19,14 @@ def trigger_problem(trigger: str | None) -> str | None:
     number = re.fullmatch(r"\s*(\d+)\s*(s|sec|secs)?\s*", str(trigger))
     example = f"{number[1]} seconds" if number else "5 seconds"
     return f'the trigger must be an interval with a unit, such as "{example}", or "{AVAILABLE_NOW}", not {trigger!r}'
+
+
+def trigger_interval(trigger: str | None) -> timedelta | None:
+    """Return the interval between batches; `None` if a trigger is not an interval.
+
+    :param trigger: a valid trigger
+    """
+    if trigger is None or trigger == AVAILABLE_NOW:
+        return None
+    parts = re.findall(_PART, trigger, re.IGNORECASE)
+    return timedelta(seconds=sum(int(number) * _UNITS[unit.lower()] for number, unit in parts))

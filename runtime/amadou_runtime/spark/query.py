@@ -17,7 +17,7 @@ from amadou_runtime.core.connectors import check_connectors, is_bounded
 from amadou_runtime.core.job_document import job_document
 from amadou_runtime.core.ports import with_all_sinks
 from amadou_runtime.core.replay import ReplayedLetter
-from amadou_runtime.core.trigger import AVAILABLE_NOW
+from amadou_runtime.core.trigger import AVAILABLE_NOW, trigger_interval
 from amadou_runtime.plugins.run_hooks import RunHooks
 from amadou_runtime.savepoint.savepoint import Savepoint
 from amadou_runtime.spark.checkpoint import CheckpointMetadata, absolute, keep, last_batch, open_checkpoint
@@ -149,6 +149,7 @@ def _query(
             "spark",
             files.checkpoint if is_kept else None,
             trigger=trigger,
+            interval=trigger_interval(trigger),
             description=description,
             state=RunState(own, files.checkpoint, job),
             control=control,

@@ -1,0 +1,142 @@
+"""The answers of the JSON API, and what the pages show of them."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+
+from amadou import AmadouError, DeadLetterReport, RunControl
+from amadou.text import redacted
+from amadou_plugins.console._history import RunHistory
+from amadou_plugins.console._series import SERIES
+
+Document: TypeAlias = dict[str, Any]
+_MOST_ANSWERED: Final = 1_000
+_LONGEST_KEY: Final = 2_000
+BATCHES_SHOWN: Final = 100
+
+
+class Api:
+    """Answers requests about the newest run. Each method returns a document in which secrets are hidden.
+
+    :param runs: function that returns the runs, the newest last
+    """
+
+    def __init__(self, runs: Callable[[], Sequence[RunHistory]]) -> None:
+        self._runs = runs
+
+    def history(self) -> RunHistory:
+        """Return the history of the newest run.
+
+        :raises HTTPException: there is no run
+        """
+        found = self._runs()
+        if not found:
+            raise HTTPException(503, "no run has started")
+        return found[-1]
+
+    def overview(self, _: Request) -> Document:
+        return _shown(self.history().overview(datetime.now(UTC)))
+
+    def charts(self, _: Request) -> Document:
+        now, of = datetime.now(UTC), self.history()
+        return _shown(
+            {
+                name: {"title": series.title, "unit": series.unit, "points": of.chart(name, now)}
+                for name, series in SERIES.items()
+            }
+        )
+
+    def pipeline(self, _: Request) -> Document:
+        return _shown(self.history().pipeline(datetime.now(UTC)))
+
+    def batches(self, request: Request) -> Document:
+        limit, before = _number(request, "limit", BATCHES_SHOWN), _number(request, "before", None)
+        found = self.history().batches(min(limit or 0, _MOST_ANSWERED), before)
+        return _shown({"batches": [orjson.Fragment(each) for each in found]})
+
+    def letters(self, _: Request) -> Document:
+        return _shown(self.history().letters())
+
+    def letter(self, request: Request) -> Document:
+        return _shown(self._letter(request)[0])
+
+    def test(self, request: Request) -> Document:
+        document, letter = self._letter(request)
+        reproduce = self.history().facts.reproduce
+        if reproduce is None:
+            raise HTTPException(404, "the console does not know the job's code: start it with --job")
+        try:
+            return _shown({"id": document["id"], "test": reproduce(letter)})
+        except AmadouError as error:
+            raise HTTPException(404, str(error)) from error
+
+    def stop(self, _: Request) -> Document:
+        self._control().stop()
+        return {"message": "The run stops after the current batch."}
+
+    def savepoint(self, _: Request) -> Document:
+        try:
+            directory = self._control().savepoint()
+        except AmadouError as error:
+            raise HTTPException(409, str(error)) from error
+        return _shown({"message": f"The run takes a savepoint, as a new directory in {directory}."})
+
+    def _control(self) -> RunControl:
+        control = self.history().facts.control
+        if control is None:
+            raise HTTPException(409, "this run can neither be stopped nor take savepoints here")
+        return control
+
+    def _letter(self, request: Request) -> tuple[Document, DeadLetterReport]:
+        found = self.history().letter(request.path_params["id"])
+        if found is None:
+            raise HTTPException(404, "this dead letter is not among the newest ones")
+        return found
+
+    def state(self, request: Request) -> Document:
+        if "key" not in request.query_params:
+            raise HTTPException(400, "name the key, such as key=news")
+        key = request.query_params["key"]
+        found = self.find(key)
+        if found is None:
+            raise HTTPException(404, f"nothing is stored for the key {key!r}")
+        return found
+
+    def find(self, key: str) -> Document | None:
+        """Return what is stored for a key; `None` if nothing is stored.
+
+        :raises HTTPException: the state cannot be read
+        """
+        reader = self.history().facts.state
+        if reader is None:
+            raise HTTPException(404, "only runs on Spark have state that can be looked into")
+        if len(key) > _LONGEST_KEY:
+            raise HTTPException(400, f"a key has at most {_LONGEST_KEY:,} characters here")
+        try:
+            found = reader.find(key)
+        except AmadouError as error:
+            raise HTTPException(503, str(error)) from error
+        return None if found is None else _shown(found)
+
+
+def _shown(document: Mapping[str, Any]) -> Document:
+    """Return a document as JSON has it, with secrets hidden."""
+    shown: Document = orjson.loads(redacted(orjson.dumps(document).decode()))
+    return shown
+
+
+def _number(request: Request, name: str, default: int | None) -> int | None:
+    """Return a query parameter as a number.
+
+    :raises HTTPException: the parameter is not a number
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isdecimal() or len(text) > 18:
+        raise HTTPException(400, f"{name} must be a number, such as {name}=10")
+    return int(text)

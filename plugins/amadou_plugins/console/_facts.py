@@ -1,0 +1,59 @@
+"""What the console shows about a run apart from its batches."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import attrs
+
+from amadou import BatchReport, DeadLetterReport, FailedBatch, Run, RunControl, StateReader
+
+
+def _no_batches() -> Sequence[BatchReport | FailedBatch]:
+    return ()
+
+
+@attrs.frozen
+class RunFacts:
+    """What the console shows about a run apart from its batches. See `Run` for the fields that a `Run` also has.
+
+    :param job: the job's name
+    :param interval: the trigger's interval; `None` if it has none
+    :param started: the time at which the run started; `None` for a job that is not running
+    """
+
+    job: str
+    id: str
+    engine: str
+    checkpoint: str | None
+    started: datetime | None = None
+    trigger: str | None = None
+    interval: timedelta | None = None
+    description: Mapping[str, Any] = attrs.field(factory=dict)
+    state: StateReader | None = None
+    control: RunControl | None = None
+    history: Callable[[], Sequence[BatchReport | FailedBatch]] = _no_batches
+    reproduce: Callable[[DeadLetterReport], str] | None = None
+
+    @classmethod
+    def of(cls, run: Run, started: datetime) -> "RunFacts":
+        """Return the facts about a run that starts."""
+        return cls(
+            run.job.name,
+            run.id,
+            run.engine,
+            run.checkpoint,
+            started,
+            run.trigger,
+            run.interval,
+            run.description,
+            run.state,
+            run.control,
+            run.history,
+            run.reproduce,
+        )
+
+    @property
+    def sources(self) -> list[str]:
+        """The names of the job's sources."""
+        return [each["name"] for each in self.description.get("sources", ())]
