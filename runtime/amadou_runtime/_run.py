@@ -104,10 +104,11 @@ def run(
 def _prepared(job: Job, params: Mapping[str, str]) -> tuple[Job, RunHooks]:
     """Return the job, with its parameters set and its plugins' changes applied, and the hooks for the run."""
     plugins = plugins_of(job.plugins)
-    return plugins.prepare_job(job.with_params(params)), RunHooks(plugins, partial(_reproduced, job, params))
+    return plugins.prepare_job(job.with_params(params)), RunHooks(plugins, partial(reproduced, job, params))
 
 
-def _reproduced(job: Job, params: Mapping[str, str], letter: DeadLetterReport) -> str:
+def reproduced(job: Job, params: Mapping[str, str], letter: DeadLetterReport) -> str:
+    """Return the source code of a test for a dead letter; see `Run.reproduce`."""
     from amadou_runtime.testing.reproduce import test_of_report
 
     return test_of_report(letter, job, params)

@@ -31,9 +31,12 @@ class Api:
     def history(self) -> RunHistory:
         """Return the history of the newest run.
 
-        :raises HTTPException: there is no run
+        :raises HTTPException: there is no run, or its checkpoint cannot be read
         """
-        found = self._runs()
+        try:
+            found = self._runs()
+        except AmadouError as error:
+            raise HTTPException(503, str(error)) from error
         if not found:
             raise HTTPException(503, "no run has started")
         return found[-1]

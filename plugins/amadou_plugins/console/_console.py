@@ -1,22 +1,16 @@
 """The plugin that shows runs in a browser."""
 
-import logging
-import secrets
-import socket
-import sys
 import threading
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from amadou import AmadouError, BatchReport, FailedBatch, Run, RunSummary, hookimpl
+from amadou import BatchReport, FailedBatch, Run, RunSummary, hookimpl
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import RunHistory
+from amadou_plugins.console._server import Server
 
-_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 _MOST_ENDED: Final = 20
 """Number of runs that have ended and are kept."""
-_STOP_SECONDS: Final = 5.0
-_logger = logging.getLogger("amadou")
 
 
 class Console:
@@ -41,14 +35,23 @@ class Console:
         self._lock = threading.Lock()
         self._histories: dict[str, RunHistory] = {}
         self._running: set[str] = set()
-        self._server: Any = None
-        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
 
     @hookimpl
     def amadou_run_started(self, run: Run) -> None:
         history = RunHistory(RunFacts.of(run, datetime.now(UTC)))
         history.add_earlier(run.history())
-        self._show(history)
+        with self._lock:
+            if not self._running:
+                runs = self._histories.values
+                self._server = Server(self._host, self._port, lambda: list(runs()), acts=self._acts)
+                self.url = self._server.url
+            self._running.add(run.id)
+            self._histories.pop(run.id, None)  # so that it becomes the newest
+            self._histories[run.id] = history
+            ended = [each for each in self._histories if each not in self._running]
+            for each in ended[:-_MOST_ENDED]:
+                del self._histories[each]
 
     @hookimpl
     def amadou_batch_completed(self, run: Run, batch: BatchReport) -> None:
@@ -66,85 +69,12 @@ class Console:
     def amadou_run_failed(self, run: Run, error: Exception) -> None:
         self._end(run, error)
 
-    def _show(self, history: RunHistory) -> None:
-        """Show a run, in place of an earlier run of the same checkpoint."""
-        with self._lock:
-            if not self._running:
-                self._open()
-            id_ = history.facts.id
-            self._running.add(id_)
-            self._histories.pop(id_, None)
-            self._histories[id_] = history
-            ended = [each for each in self._histories if each not in self._running]
-            for each in ended[:-_MOST_ENDED]:
-                del self._histories[each]
-
-    def _open(self) -> None:
-        try:
-            import uvicorn
-
-            from amadou_plugins.console._access import Access
-            from amadou_plugins.console._application import ACTIONS, application
-        except ImportError as error:
-            raise AmadouError("the console needs more packages: run pip install 'amadou[console]'") from error
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        listening = socket.socket(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((self._host, self._port))
-            listening.listen()
-        except OSError as error:
-            listening.close()
-            where = f"{self._host}:{self._port}: use a different port or address"
-            raise AmadouError(f"the console cannot listen on {where} ({error.strerror or error})") from error
-        port = listening.getsockname()[1]
-        token = secrets.token_urlsafe(24)
-        is_local = self._host in _LOOPBACK
-        names = (
-            {*_LOOPBACK, self._host} if is_local else {*_LOOPBACK, self._host, socket.gethostname(), socket.getfqdn()}
-        )
-        app = Access(
-            application(lambda: list(self._histories.values()), acts=self._acts),
-            token,
-            {f"{_in_url(name)}:{port}" for name in names},
-            f"amadou-console-{port}",
-            actions=ACTIONS if self._acts else (),
-            any_address=not is_local,
-        )
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            lifespan="off",
-            limit_concurrency=64,
-            ws="none",
-            proxy_headers=False,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [listening]}, name="amadou-console", daemon=True
-        )
-        self._thread.start()
-        self.url = f"http://{_in_url(self._host)}:{port}/?token={token}"
-        print(f"console: {self.url}", file=sys.stderr, flush=True)
-        if not is_local:
-            _logger.warning(
-                "the console listens on %s: other machines can connect, and the connection is not encrypted", self._host
-            )
-
     def _end(self, run: Run, outcome: RunSummary | Exception) -> None:
         with self._lock:
             if run.id not in self._running:  # the run ended because the console could not start
                 return
             self._histories[run.id].end(outcome)
             self._running.discard(run.id)
-            if not self._running:
-                self._server.should_exit = True
-                assert self._thread is not None
-                self._thread.join(_STOP_SECONDS)
-                self.url = None
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+            if not self._running and self._server is not None:
+                self._server.stop()
+                self._server = self.url = None

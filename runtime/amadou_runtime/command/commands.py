@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from amadou import hookimpl
+from amadou_runtime.command.console_command import CONSOLE_EXAMPLES, show_console
 from amadou_runtime.command.options import ConfOption, ParamOption, TargetArgument, errors_as_messages, groups, pairs
 from amadou_runtime.command.rehearse_command import REHEARSE_EXAMPLES, rehearse_job
 from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_checkpoint
@@ -160,6 +161,7 @@ def amadou_register_commands(app: typer.Typer) -> None:
     app.command("replay", epilog="Example: amadou replay views.py state/dead_letters --checkpoint state")(
         replay_letters
     )
+    app.command("console", epilog=CONSOLE_EXAMPLES)(show_console)
     app.command("savepoint", epilog=SAVEPOINT_EXAMPLES)(savepoint)
     app.command("rescale", epilog="Example: amadou rescale state/ --partitions 8")(rescale_checkpoint)
     app.command("convert", epilog="Example: amadou convert state/ --to log")(convert_checkpoint)

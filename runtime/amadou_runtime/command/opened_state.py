@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from amadou import Job
 from amadou.errors import LoadError
 from amadou_runtime.command.load_job import load_job
 from amadou_runtime.savepoint.manifest import MANIFEST
 from amadou_runtime.savepoint.savepoint import Savepoint
-from amadou_runtime.savepoint.stored_keys import StoredState
 
 
 def open_state(place: str, master: str | None, settings: Mapping[str, str]) -> Any:
@@ -26,7 +25,15 @@ def open_state(place: str, master: str | None, settings: Mapping[str, str]) -> A
     return CheckpointState(absolute(place), lambda: session("amadou state", master=master, conf=settings))
 
 
-def job_for(target: str | None, params: Mapping[str, str], state: StoredState | None) -> Job | None:
+class Owned(Protocol):
+    """What belongs to a job: state, or a checkpoint's metadata."""
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+
+
+def job_for(target: str | None, params: Mapping[str, str], state: Owned | None) -> Job | None:
     """Return the job to which state belongs, with its parameters; `None` if there is no target.
 
     :raises LoadError: the job cannot be loaded, or the state belongs to a different job
@@ -39,7 +46,7 @@ def job_for(target: str | None, params: Mapping[str, str], state: StoredState | 
     return job
 
 
-def check_owner(target: str, job: Job, state: StoredState) -> None:
+def check_owner(target: str, job: Job, state: Owned) -> None:
     """Check that state belongs to a job.
 
     :param target: the target from which the job was loaded

@@ -151,7 +151,7 @@ def _query(
             trigger=trigger,
             interval=trigger_interval(trigger),
             description=description,
-            state=RunState(own, files.checkpoint, job),
+            state=RunState(lambda: own, files.checkpoint, job),
             control=control,
             history=partial(read_history, files),
         )

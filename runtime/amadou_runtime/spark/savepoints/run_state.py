@@ -1,6 +1,6 @@
 """Reads the state of a run for its plugins."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -14,15 +14,17 @@ from amadou_runtime.spark.savepoints.checkpoint_state import CheckpointState
 class RunState:
     """See `amadou.StateReader`.
 
-    :param spark: the run's `SparkSession`, which is used only if the checkpoint's files cannot be read directly
+    :param spark: function that returns a `SparkSession`. It is called only if the checkpoint's files cannot be read
+        directly
     :param checkpoint: the checkpoint, as an absolute path or a URI
+    :param job: the job, whose types the values then have; `None` to show values as they are stored
     """
 
-    spark: Any
+    spark: Callable[[], Any]
     checkpoint: str
-    job: Job
+    job: Job | None
 
     def find(self, key: str) -> Mapping[str, Any] | None:
-        state = CheckpointState(self.checkpoint, lambda: self.spark)
+        state = CheckpointState(self.checkpoint, self.spark)
         found = find_key(state, key, self.job)
         return None if found is None else key_document(found, state)

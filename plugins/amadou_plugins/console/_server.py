@@ -1,0 +1,93 @@
+"""The web server of a console."""
+
+import logging
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from amadou import AmadouError
+from amadou_plugins.console._history import RunHistory
+
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_STOP_SECONDS: Final = 5.0
+_logger = logging.getLogger("amadou")
+
+
+class Server:
+    """Serves a console's pages and API in a thread. Prints its address to standard error.
+
+    :param host: address or host name of this machine to listen on
+    :param port: port to listen on; `0` for any free port
+    :param runs: function that returns the runs to show, the newest last
+    :param acts: `True` to offer actions
+    :ivar url: the address with the token
+    :raises AmadouError: the server cannot listen, or its packages are not installed
+    """
+
+    def __init__(self, host: str, port: int, runs: Callable[[], Sequence[RunHistory]], *, acts: bool = False) -> None:
+        try:
+            import uvicorn
+
+            from amadou_plugins.console._access import Access
+            from amadou_plugins.console._application import ACTIONS, application
+        except ImportError as error:
+            raise AmadouError("the console needs more packages: run pip install 'amadou[console]'") from error
+        listening = _listening(host, port)
+        port = listening.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        is_local = host in _LOOPBACK
+        names = {*_LOOPBACK, host} if is_local else {*_LOOPBACK, host, socket.gethostname(), socket.getfqdn()}
+        app = Access(
+            application(runs, acts=acts),
+            token,
+            {f"{_in_url(name)}:{port}" for name in names},
+            f"amadou-console-{port}",
+            actions=ACTIONS if acts else (),
+            any_address=not is_local,
+        )
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            limit_concurrency=64,
+            ws="none",
+            proxy_headers=False,
+        )
+        self._server: Any = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listening]}, name="amadou-console", daemon=True
+        )
+        self._thread.start()
+        self.url = f"http://{_in_url(host)}:{port}/?token={token}"
+        print(f"console: {self.url}", file=sys.stderr, flush=True)
+        if not is_local:
+            _logger.warning(
+                "the console listens on %s: other machines can connect, and the connection is not encrypted", host
+            )
+
+    def stop(self) -> None:
+        """Stop the server."""
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+        listening.listen()
+    except OSError as error:
+        listening.close()
+        where = f"{host}:{port}: use a different port or address"
+        raise AmadouError(f"the console cannot listen on {where} ({error.strerror or error})") from error
+    return listening
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

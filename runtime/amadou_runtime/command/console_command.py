@@ -1,0 +1,94 @@
+"""The command that shows a checkpoint in a browser: `amadou console CHECKPOINT`."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
+
+if TYPE_CHECKING:
+    from amadou_plugins.console import StoredRun
+
+CONSOLE_EXAMPLES = """Examples:
+
+amadou console state/
+
+amadou console state/ --job views.py --port 8765"""
+
+
+def show_console(
+    checkpoint: Annotated[
+        str, typer.Argument(metavar="CHECKPOINT", help="The checkpoint. A run may use it.", show_default=False)
+    ],
+    job: Annotated[
+        str | None,
+        typer.Option(metavar="TARGET", help="The job, to show state with its classes, and the tests of dead letters."),
+    ] = None,
+    param: ParamOption = None,
+    port: Annotated[int, typer.Option(metavar="PORT", min=0, max=65535, help="The port. 0 means any free port.")] = 0,
+    host: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST",
+            help="Address to listen on. Any other than 127.0.0.1 lets other machines connect, without encryption: "
+            "whoever knows the address with its token sees the job's data.",
+        ),
+    ] = "127.0.0.1",
+    master: MasterOption = None,
+    conf: ConfOption = None,
+) -> None:
+    """Serve web pages about a job that has been stopped, or that runs without a console. Ctrl-C ends them."""
+    from amadou_plugins.console import serve
+
+    with errors_as_messages():
+        serve(stored_run(checkpoint, job, pairs(param, "-p"), master, pairs(conf, "--conf")), host, port)
+
+
+def stored_run(
+    checkpoint: str,
+    target: str | None = None,
+    params: Mapping[str, str] | None = None,
+    master: str | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> "StoredRun":
+    """Return the run that a checkpoint has a record of.
+
+    :param target: the job's target, if known
+    :raises AmadouError: the checkpoint cannot be read, or the job cannot be loaded or is not that of the checkpoint
+    """
+    from amadou_plugins.console import RunFacts, StoredRun
+    from amadou_runtime._run import reproduced
+    from amadou_runtime.command.load_job import load_job
+    from amadou_runtime.command.opened_state import job_for
+    from amadou_runtime.core.trigger import trigger_interval
+    from amadou_runtime.spark.checkpoint import absolute, read_metadata
+    from amadou_runtime.spark.files import checkpoint_files, local_files
+    from amadou_runtime.spark.history import read_history, read_job
+    from amadou_runtime.spark.lease import holder_of
+    from amadou_runtime.spark.savepoints.run_state import RunState
+
+    place = absolute(checkpoint)
+
+    def session() -> Any:
+        from amadou_runtime.spark import session
+
+        return session("amadou console", master=master, conf=dict(settings or {}))
+
+    files = local_files(place) or checkpoint_files(session(), place)
+    metadata, record = read_metadata(files), read_job(files)
+    job = job_for(target, params or {}, metadata)
+    trigger = record.get("trigger")
+    facts = RunFacts(
+        job=metadata.job,
+        id=metadata.run,
+        engine="spark",
+        checkpoint=place,
+        trigger=trigger,
+        interval=trigger_interval(trigger),
+        description=record.get("description", {}),
+        state=RunState(session, place, job),
+        reproduce=None if target is None else partial(reproduced, load_job(target), params or {}),
+    )
+    return StoredRun(facts, partial(read_history, files), lambda: holder_of(files) is not None)
