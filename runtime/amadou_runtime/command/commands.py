@@ -15,6 +15,7 @@ from amadou_runtime.command.rescale_command import convert_checkpoint, rescale_c
 from amadou_runtime.command.run_command import run_job
 from amadou_runtime.command.savepoint_command import SAVEPOINT_EXAMPLES, savepoint
 from amadou_runtime.command.state_command import state_app
+from amadou_runtime.command.top_command import TOP_EXAMPLES, top
 from amadou_runtime.command.window_node import WINDOW_NODE_EXAMPLE, window_node
 from amadou_runtime.plugins.hooks import plugins_of
 
@@ -154,6 +155,7 @@ def list_plugins() -> None:
 @hookimpl
 def amadou_register_commands(app: typer.Typer) -> None:
     app.command("run", epilog=_RUN_EXAMPLES)(run_job)
+    app.command("top", epilog=TOP_EXAMPLES)(top)
     app.command("describe", epilog="Example: amadou describe views.py:job -p VIEWS=in/")(describe_job)
     app.command("reproduce", epilog="Example: amadou reproduce state/dead_letters/dead_letters-….jsonl --job views.py")(
         reproduce
