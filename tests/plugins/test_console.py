@@ -250,7 +250,7 @@ def test_text_from_data_is_escaped(browser: Browser) -> None:
 
 def test_the_overview_shows_what_holds_the_watermark_back(browser: Browser) -> None:
     overview = json.loads(browser.get("/api/v1/overview"))
-    source, _ = overview["sources"]
+    (source,) = overview["sources"]
     assert (source["name"], source["lag"], source["age_seconds"], source["holds_back"]) == ("a", 7, 2.0, True)
     assert (overview["status"], overview["trigger"], overview["batches"]) == ("running", "1 second", 3)
     assert (overview["totals"]["events"], overview["totals"]["late"]) == (30, 3)
@@ -299,7 +299,7 @@ def test_a_key_is_found(browser: Browser) -> None:
 
 
 def test_the_history_is_bounded() -> None:
-    history = RunHistory(RunFacts("a", "abc", "spark", None, NOW), most=50)
+    history = RunHistory(RunFacts("a", ["a"], "abc", "spark", None, NOW), most=50)
     for number in range(200):
         history.add(report(number, NOW - timedelta(minutes=200 - number), events=60, keys=number))
     assert len(history.batches(1000)) == 50

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
 from threading import Thread
@@ -60,7 +61,7 @@ def served(name: str = "views", checkpoint: str = "/checkpoints/views", sources:
     """A console with a run after three batches."""
     console, job = Console(), job_named(name)
     job = attrs.evolve(job, sources={f"{name}{number}": MemorySource() for number in range(sources)})
-    run = Run("abc", job, "spark", checkpoint, trigger="1 second")
+    run = Run("abc", job, "spark", checkpoint, trigger="1 second", interval=timedelta(seconds=1))
     console.amadou_run_started(run)
     try:
         last = list(job.sources)[-1]
@@ -250,9 +251,6 @@ def test_a_host_that_does_not_answer_is_an_error(host: str) -> None:
 @pytest.mark.parametrize(
     ("address", "why"),
     [
-        ("127.0.0.1:1/?token=x", "this is not an address of a console"),
-        ("state/", "this is not an address of a console"),
-        ("file://localhost/etc/passwd?token=x", "this is not an address of a console"),
         ("http://?token=x", "this is not an address of a console"),
         ("http://127.0.0.1:x/?token=x", "this is not an address of a console"),
         ("http://[::1/?token=x", "this is not an address of a console"),
@@ -269,6 +267,13 @@ def test_an_address_in_another_form_is_a_usage_error(address: str, why: str) -> 
     message = " ".join(result.stderr.replace("│", " ").split())
     assert result.exit_code == 2
     assert f"{why}: {NOT_A_CONSOLE}" in message
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1:1/?token=x", "nowhere/", "file:/nowhere"])
+def test_a_checkpoint_that_does_not_exist_is_an_error(place: str) -> None:
+    result = top(place)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"checkpoint {place}: it does not exist: correct the path")
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e9"])

@@ -1,6 +1,6 @@
 """The answers of the JSON API, and what the pages show of them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
@@ -9,9 +9,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from amadou import AmadouError, DeadLetterReport, RunControl
-from amadou.text import redacted
+from amadou_plugins.console._documents import shown
 from amadou_plugins.console._history import RunHistory
-from amadou_plugins.console._series import SERIES
 
 Document: TypeAlias = dict[str, Any]
 _MOST_ANSWERED: Final = 1_000
@@ -42,30 +41,24 @@ class Api:
         return found[-1]
 
     def overview(self, _: Request) -> Document:
-        return _shown(self.history().overview(datetime.now(UTC)))
+        return shown(self.history().overview(datetime.now(UTC)))
 
     def charts(self, _: Request) -> Document:
-        now, of = datetime.now(UTC), self.history()
-        return _shown(
-            {
-                name: {"title": series.title, "unit": series.unit, "points": of.chart(name, now)}
-                for name, series in SERIES.items()
-            }
-        )
+        return shown(self.history().charts(datetime.now(UTC)))
 
     def pipeline(self, _: Request) -> Document:
-        return _shown(self.history().pipeline(datetime.now(UTC)))
+        return shown(self.history().pipeline(datetime.now(UTC)))
 
     def batches(self, request: Request) -> Document:
         limit, before = _number(request, "limit", BATCHES_SHOWN), _number(request, "before", None)
         found = self.history().batches(min(limit or 0, _MOST_ANSWERED), before)
-        return _shown({"batches": [orjson.Fragment(each) for each in found]})
+        return shown({"batches": [orjson.Fragment(each) for each in found]})
 
     def letters(self, _: Request) -> Document:
-        return _shown(self.history().letters())
+        return shown(self.history().letters())
 
     def letter(self, request: Request) -> Document:
-        return _shown(self._letter(request)[0])
+        return shown(self._letter(request)[0])
 
     def test(self, request: Request) -> Document:
         document, letter = self._letter(request)
@@ -73,7 +66,7 @@ class Api:
         if reproduce is None:
             raise HTTPException(404, "the console does not know the job's code: start it with --job")
         try:
-            return _shown({"id": document["id"], "test": reproduce(letter)})
+            return shown({"id": document["id"], "test": reproduce(letter)})
         except AmadouError as error:
             raise HTTPException(404, str(error)) from error
 
@@ -86,7 +79,7 @@ class Api:
             directory = self._control().savepoint()
         except AmadouError as error:
             raise HTTPException(409, str(error)) from error
-        return _shown({"message": f"The run takes a savepoint, as a new directory in {directory}."})
+        return shown({"message": f"The run takes a savepoint, as a new directory in {directory}."})
 
     def _control(self) -> RunControl:
         control = self.history().facts.control
@@ -123,13 +116,7 @@ class Api:
             found = reader.find(key)
         except AmadouError as error:
             raise HTTPException(503, str(error)) from error
-        return None if found is None else _shown(found)
-
-
-def _shown(document: Mapping[str, Any]) -> Document:
-    """Return a document as JSON has it, with secrets hidden."""
-    shown: Document = orjson.loads(redacted(orjson.dumps(document).decode()))
-    return shown
+        return None if found is None else shown(found)
 
 
 def _number(request: Request, name: str, default: int | None) -> int | None:

@@ -6,10 +6,18 @@ from itertools import islice
 from typing import Any, Final
 
 import attrs
+import orjson
 
 from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport
+from amadou.text import redacted
 
 _MOST_PARTITIONS: Final = 1_000
+
+
+def shown(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a document as JSON has it, with secrets hidden."""
+    found: dict[str, Any] = orjson.loads(redacted(orjson.dumps(document).decode()))
+    return found
 
 
 def counts_document(counts: Counts) -> dict[str, Any]:

@@ -18,11 +18,13 @@ class RunFacts:
     """What the console shows about a run apart from its batches. See `Run` for the fields that a `Run` also has.
 
     :param job: the job's name
+    :param sources: the names of the job's sources
     :param interval: the trigger's interval; `None` if it has none
     :param started: the time at which the run started; `None` for a job that is not running
     """
 
     job: str
+    sources: Sequence[str]
     id: str
     engine: str
     checkpoint: str | None
@@ -40,6 +42,7 @@ class RunFacts:
         """Return the facts about a run that starts."""
         return cls(
             run.job.name,
+            list(run.job.sources),
             run.id,
             run.engine,
             run.checkpoint,
@@ -52,8 +55,3 @@ class RunFacts:
             run.history,
             run.reproduce,
         )
-
-    @property
-    def sources(self) -> list[str]:
-        """The names of the job's sources."""
-        return [each["name"] for each in self.description.get("sources", ())]

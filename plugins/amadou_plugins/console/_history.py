@@ -183,6 +183,13 @@ class RunHistory:
         combine: Callable[[list[float]], float] = (lambda given: sum(given) / step) if is_rate else max
         return [(begin + (at + 1) * step, combine(given) if given else None) for at, given in enumerate(values)]
 
+    def charts(self, now: datetime) -> dict[str, Any]:
+        """Return all charts as a document of the API."""
+        return {
+            name: {"title": series.title, "unit": series.unit, "points": self.chart(name, now)}
+            for name, series in SERIES.items()
+        }
+
     def _figures(self, now: datetime) -> dict[str, float | None]:
         """Return the figures of the last batch; rates are those of the last minute."""
         span = self._rate_span(now)

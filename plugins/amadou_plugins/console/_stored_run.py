@@ -3,9 +3,11 @@
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from datetime import UTC, datetime
+from typing import Any, Final
 
 from amadou import BatchReport, FailedBatch
+from amadou_plugins.console._documents import shown
 from amadou_plugins.console._facts import RunFacts
 from amadou_plugins.console._history import RunHistory
 
@@ -42,6 +44,14 @@ class StoredRun:
                 self._look()
                 self._looked = time.monotonic()
         return self._history
+
+    def overview(self) -> dict[str, Any]:
+        """Return the run's overview as a document of the API."""
+        return shown(self.history().overview(datetime.now(UTC)))
+
+    def charts(self) -> dict[str, Any]:
+        """Return the run's charts as a document of the API."""
+        return shown(self.history().charts(datetime.now(UTC)))
 
     def _look(self) -> None:
         last, is_running = self._last, self._is_running()

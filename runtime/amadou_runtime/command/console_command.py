@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from amadou.errors import CheckpointError
 from amadou_runtime.command.options import ConfOption, MasterOption, ParamOption, errors_as_messages, pairs
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def stored_run(
     from amadou_runtime.command.opened_state import job_for
     from amadou_runtime.core.trigger import trigger_interval
     from amadou_runtime.spark.checkpoint import absolute, read_metadata
-    from amadou_runtime.spark.files import checkpoint_files, local_files
+    from amadou_runtime.spark.files import Files, checkpoint_files, local_files
     from amadou_runtime.spark.history import read_history, read_job
     from amadou_runtime.spark.lease import holder_of
     from amadou_runtime.spark.savepoints.run_state import RunState
@@ -76,18 +77,22 @@ def stored_run(
 
         return session("amadou console", master=master, conf=dict(settings or {}))
 
-    files = local_files(place) or checkpoint_files(session(), place)
+    local = local_files(place)
+    if local is None and place.startswith(("/", "file:")):
+        raise CheckpointError(checkpoint, "it does not exist: correct the path, or name another file system in a URI")
+    files: Files = local or checkpoint_files(session(), place)
     metadata, record = read_metadata(files), read_job(files)
     job = job_for(target, params or {}, metadata)
-    trigger = record.get("trigger")
+    trigger, description = record.get("trigger"), record.get("description", {})
     facts = RunFacts(
         job=metadata.job,
+        sources=[source["name"] for source in description.get("sources", ())],
         id=metadata.run,
         engine="spark",
         checkpoint=place,
         trigger=trigger,
         interval=trigger_interval(trigger),
-        description=record.get("description", {}),
+        description=description,
         state=RunState(session, place, job),
         reproduce=None if target is None else partial(reproduced, load_job(target), params or {}),
     )

@@ -1,12 +1,13 @@
 """The command that shows a run's figures in the terminal: `amadou top`."""
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from amadou_runtime.command.options import errors_as_messages
+from amadou_runtime.command.options import ConfOption, MasterOption, errors_as_messages, pairs
 
 if TYPE_CHECKING:
     from amadou_runtime.command.top_view import Documents
@@ -15,17 +16,17 @@ TOP_EXAMPLES = """Examples:
 
 amadou top 'http://127.0.0.1:40123/?token=…'
 
-amadou top --once"""
+amadou top state/ --once"""
 _LEAST_INTERVAL, _MOST_INTERVAL = 0.1, 3600.0
 
 
 def top(
-    address: Annotated[
+    run: Annotated[
         str,
         typer.Argument(
-            metavar="ADDRESS",
+            metavar="RUN",
             envvar="AMADOU_CONSOLE",
-            help="The address that a run with --console printed, in quotes.",
+            help="The address that a run with --console printed, in quotes; or the checkpoint of any run.",
             show_default=False,
         ),
     ],
@@ -36,21 +37,32 @@ def top(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the overview of the console's API once, as JSON.")
     ] = False,
+    master: MasterOption = None,
+    conf: ConfOption = None,
 ) -> None:
     """Show a run's figures in the terminal, as its console does. Ctrl-C ends this command, not the run."""
     if not _LEAST_INTERVAL <= interval <= _MOST_INTERVAL:
         raise typer.BadParameter("the interval must be between 0.1 and 3600 seconds", param_hint="--interval")
-    from amadou_runtime.command.console_client import ConsoleClient
-
-    try:
-        documents = ConsoleClient(address)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="ADDRESS") from None
     with errors_as_messages(), suppress(KeyboardInterrupt):
+        documents = _documents(run, master, pairs(conf, "--conf"))
         if as_json:
             _print_overview(documents)
         else:
             _show(documents, interval, once=once)
+
+
+def _documents(run: str, master: str | None, settings: Mapping[str, str]) -> "Documents":
+    """Return the documents of a console, or of a checkpoint."""
+    if run.startswith(("http:", "https:")):
+        from amadou_runtime.command.console_client import ConsoleClient
+
+        try:
+            return ConsoleClient(run)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="RUN") from None
+    from amadou_runtime.command.console_command import stored_run
+
+    return stored_run(run, master=master, settings=settings)
 
 
 def _print_overview(documents: "Documents") -> None:

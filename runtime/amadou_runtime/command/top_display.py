@@ -12,7 +12,6 @@ from amadou_plugins.console._text import shown_figure, shown_number, shown_secon
 from amadou_runtime.command.printable import printable
 from amadou_runtime.command.sparkline import Sparkline
 from amadou_runtime.command.top_view import Overview, SourceProgress, View
-from amadou_runtime.core.interval import interval
 
 _WIDE = 100
 """Width from which the figures have one more column."""
@@ -61,7 +60,9 @@ def _title(overview: Overview) -> Table:
     table.add_column(ratio=1, no_wrap=True)
     table.add_column(no_wrap=True)
     status = _cell(overview.status, _STATUS_STYLES.get(overview.status, "bold"))
-    table.add_row(_cell(overview.job, "bold"), status.append(f" since {shown_time(overview.started)} UTC", "not bold"))
+    if overview.started is not None:
+        status.append(f" since {shown_time(overview.started)} UTC", "not bold")
+    table.add_row(_cell(overview.job, "bold"), status)
     return table
 
 
@@ -124,10 +125,8 @@ def _charts(view: View, *, is_wide: bool) -> Table:
 
 def _batch_time(overview: Overview) -> Text | None:
     """Return the batch time and the interval between batches; `None` if batches are back to back."""
-    seconds = overview.figures.get("batch_seconds")
-    try:
-        trigger = interval(overview.trigger or "").total_seconds()
-    except ValueError:
+    seconds, trigger = overview.figures.get("batch_seconds"), overview.trigger_seconds
+    if trigger is None:
         return None
     style = "yellow" if seconds is not None and seconds > trigger else ""
     return _cell(f"{shown_seconds(seconds)} of {shown_seconds(trigger)}", style)

@@ -60,9 +60,10 @@ class Overview:
     engine: str
     checkpoint: str | None
     trigger: str | None
+    trigger_seconds: float | None
     status: str
     error: str | None
-    started: datetime
+    started: datetime | None
     now: datetime
     batches: int
     figures: Mapping[str, float | None]
