@@ -179,14 +179,15 @@ class FailedBatch:
     """A batch that failed and ended the run. Its outputs are not committed, and the next run processes it again.
 
     :param number: the batch's number
-    :param error: the error's type and message, with the traceback of the user's code if a callback failed. Secrets are
-        hidden
+    :param error: the error in a line
+    :param details: the entire message, with the traceback of the user's code if a callback failed. Secrets are hidden
     :param seconds: wall-clock time until the batch failed
     :param failed: clock time when the batch failed
     """
 
     number: int
     error: str
+    details: str
     seconds: float
     failed: datetime
 

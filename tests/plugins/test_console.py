@@ -368,9 +368,9 @@ def test_a_failed_batch_is_shown_with_its_error() -> None:
     console.amadou_run_started(run)
     try:
         console.amadou_batch_completed(run, report(6, events=3))
-        console.amadou_batch_failed(run, FailedBatch(7, f"Traceback\n  line\nKeyError: {NAME}", 0.25, NOW))
+        console.amadou_batch_failed(run, FailedBatch(7, f"KeyError: {NAME}", f"Traceback: {NAME}", 0.25, NOW))
         newest, older = Browser(console).document("batches")["batches"]
-        assert (newest["number"], newest["error"].splitlines()[-1]) == (7, f"KeyError: {NAME}")
+        assert (newest["number"], newest["error"], newest["details"]) == (7, f"KeyError: {NAME}", f"Traceback: {NAME}")
         assert older["number"] == 6
         page = Browser(console).get("/batches")
         assert "<summary>KeyError: &lt;script&gt;" in page
@@ -381,7 +381,7 @@ def test_a_failed_batch_is_shown_with_its_error() -> None:
 
 
 def test_a_restarted_run_shows_the_batches_before() -> None:
-    before = [report(4, NOW - timedelta(minutes=5), events=60, keys=9), FailedBatch(5, "KeyError", 0.25, NOW)]
+    before = [report(4, NOW - timedelta(minutes=5), events=60, keys=9), FailedBatch(5, "KeyError", "", 0.25, NOW)]
     console, run = Console(), Run("abc", job_named("a"), "spark", None, history=lambda: before)
     console.amadou_run_started(run)
     try:

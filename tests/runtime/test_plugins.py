@@ -45,6 +45,9 @@ class Doubling(Handler):
         self.doubled.collect(subject, 2 * event.value)
 
 
+TRACEBACK = "Traceback (most recent call last):"
+
+
 def job(*records: int, plugins: Any = ()) -> Job:
     return Job("doubling", Doubling(), {"in": MemorySource(records)}, {"doubled": MemorySink()}, plugins=plugins)
 
@@ -62,6 +65,10 @@ class Recorder:
     @hookimpl
     def amadou_batch_completed(self, run: Any, batch: Any) -> None:
         self.told.append(("batch", batch.number, batch.counts.events, dict(batch.counts.outputs)))
+
+    @hookimpl
+    def amadou_batch_failed(self, run: Any, batch: Any) -> None:
+        self.told.append(("batch failed", run.job.name, batch.number, batch.error, batch.details.splitlines()[0]))
 
     @hookimpl
     def amadou_run_ended(self, summary: RunSummary) -> None:
@@ -113,7 +120,11 @@ def test_a_run_that_fails_tells_of_it_instead() -> None:
     recorder = Recorder()
     with pytest.raises(CallbackError, match="below zero"):
         run(job(-1, plugins=[recorder]), engine="embedded")
-    assert recorder.told == [("started", "doubling", "embedded", None), ("failed", CallbackError)]
+    assert recorder.told == [
+        ("started", "doubling", "embedded", None),
+        ("batch failed", "doubling", 0, "Doubling.on_event failed: ValueError: below zero", TRACEBACK),
+        ("failed", CallbackError),
+    ]
 
 
 def test_a_hook_that_is_only_told_something_may_fail(caplog: pytest.LogCaptureFixture) -> None:

@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import pytest
 
 from amadou import (
+    FailedBatch,
     Handler,
     Job,
     KeyedEvent,
@@ -85,6 +86,11 @@ class Recorder:
         self.told.append((batch.number, batch.counts.events, dict(batch.counts.outputs)))
 
     @hookimpl
+    def amadou_batch_failed(self, run: Run, batch: FailedBatch) -> None:
+        assert run is self.runs[-1]
+        self.told.append(("failed", batch.number, batch.error))
+
+    @hookimpl
     def amadou_run_ended(self, summary: RunSummary) -> None:
         self.told.append(("ended", summary.counts.events))
 
@@ -111,7 +117,12 @@ def test_a_run_and_its_restart_are_told(spark: Any, tmp_path: Path) -> None:
     source.add(-1)
     with pytest.raises(CallbackError, match="below zero"):
         start(job, spark, checkpoint=checkpoint).await_termination()
-    assert recorder.told == ["doubling", "started", CallbackError]
+    assert recorder.told == [
+        "doubling",
+        "started",
+        ("failed", 2, "Doubling.on_event failed: ValueError: below zero"),
+        CallbackError,
+    ]
     first, second = recorder.runs
     assert (first.engine, first.checkpoint) == ("spark", checkpoint)
     assert first.id == second.id

@@ -60,7 +60,7 @@ class StoredRun:
             if last is None or _at(batch) > _at(last):
                 self._history.add(batch)
                 self._last = batch
-        error = self._last.error if isinstance(self._last, FailedBatch) else None
+        error = self._last.details if isinstance(self._last, FailedBatch) else None
         self._history.set_status("running" if is_running else "ended" if error is None else "failed", error)
 
 

@@ -2,6 +2,7 @@
 
 import time
 import traceback
+from copy import copy
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -55,13 +56,21 @@ def callback_error(
     return failed
 
 
-def failed_batch(number: int, error: Exception, began: float) -> FailedBatch:
+def failed_batch(number: int, error: AmadouError, began: float) -> FailedBatch:
     """Return the report of a failed batch.
 
     :param began: result of `time.monotonic` at the beginning of the batch
     """
-    text = shortened(shown_error(error), _ERROR_LIMIT)
-    return FailedBatch(number, text, time.monotonic() - began, from_micros(clock_time()))
+    line = shown_error(error)
+    if isinstance(error, CallbackError):
+        line = f"{error.handler}.{error.callback} failed: {error.error}"
+    return FailedBatch(
+        number,
+        shortened(line.splitlines()[0], _RECORD_LIMIT),
+        shortened(valid(str(copy(error))), _ERROR_LIMIT),  # a copy has no cause, and shows the traceback itself
+        time.monotonic() - began,
+        from_micros(clock_time()),
+    )
 
 
 def cannot_travel(job: Job, error: Exception) -> JobError:

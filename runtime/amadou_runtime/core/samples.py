@@ -6,7 +6,7 @@ from typing import Any, Final, TypeVar
 import attrs
 
 from amadou import DeadLetter, DeadLetterReport, LateEventReport
-from amadou.text import error_type, shortened, shown_value
+from amadou.text import error_type, redacted, shortened, shown_value
 
 MOST: Final = 20
 """Maximum number of dead letters, and of late events."""
@@ -16,7 +16,7 @@ _MOST_SPECS: Final = 50
 _TEXT: Final = 2_000
 _TRACEBACK: Final = 10_000
 _PACKED: Final = 16_384
-T = TypeVar("T")
+Report = TypeVar("Report", DeadLetterReport, LateEventReport)
 
 
 @attrs.define
@@ -52,6 +52,10 @@ class Samples:
         self.dead_letters, self.late_events = [], []
         return taken
 
+    def without_secrets(self) -> "Samples":
+        """Return the samples with the secrets of this process hidden. A worker may not know all secrets of a job."""
+        return Samples([_redacted(each) for each in self.dead_letters], [_redacted(each) for each in self.late_events])
+
     def __bool__(self) -> bool:
         return bool(self.dead_letters or self.late_events)
 
@@ -69,7 +73,17 @@ class Samples:
         return cls([DeadLetterReport(*each) for each in letters], [LateEventReport(*each) for each in events])
 
 
-def _has_room(among: list[T], kind: tuple[Any, ...], kind_of: Callable[[T], tuple[Any, ...]]) -> bool:
+def _redacted(report: Report) -> Report:
+    shown: dict[str, Any] = {}
+    for name, value in attrs.asdict(report, recurse=False).items():
+        if isinstance(value, str):
+            shown[name] = redacted(value)
+        elif isinstance(value, dict):
+            shown[name] = {spec: redacted(text) for spec, text in value.items()}
+    return attrs.evolve(report, **shown)
+
+
+def _has_room(among: list[Report], kind: tuple[Any, ...], kind_of: Callable[[Report], tuple[Any, ...]]) -> bool:
     return len(among) < MOST and sum(kind_of(each) == kind for each in among) < _MOST_OF_KIND
 
 

@@ -107,9 +107,8 @@ class _Written:
                     self._write()
                 self._open(batch.number // _IN_FILE)
             changed = True
-            key = batch.number, isinstance(batch, FailedBatch)
-            self._lines.pop(key, None)
-            self._lines[key] = _line(batch)
+            self._lines.pop(_key(batch), None)
+            self._lines[_key(batch)] = _line(batch)
         if changed:
             self._write()
         for name, lines in self._letters.items():
@@ -121,10 +120,7 @@ class _Written:
     def _open(self, number: int) -> None:
         self._current = number
         lines = (self._files.read(f"{_DIRECTORY}/{number}") or "").splitlines()
-        self._lines = {}
-        for line in lines:
-            entry = orjson.loads(line)
-            self._lines[entry["number"], "failed" in entry] = line
+        self._lines = {_key(batch): line for line in lines if (batch := _batch(line)) is not None}
         self._numbers = [*(each for each in self._numbers if each != number), number]
         while len(self._numbers) > _MOST_FILES:
             self._files.remove(f"{_DIRECTORY}/{self._numbers.pop(0)}")
@@ -150,7 +146,7 @@ def read_history(files: Files, after: int = -1) -> list[BatchReport | FailedBatc
                 continue
             if isinstance(batch, BatchReport) and batch.number in letters:
                 batch = attrs.evolve(batch, **letters[batch.number])
-            found[batch.number, isinstance(batch, FailedBatch)] = batch
+            found[_key(batch)] = batch
     return [found[key] for key in sorted(found, key=lambda key: (key[0], not key[1]))]
 
 
@@ -164,6 +160,10 @@ def read_job(files: Files) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return found
+
+
+def _key(batch: BatchReport | FailedBatch) -> tuple[int, bool]:
+    return batch.number, isinstance(batch, FailedBatch)
 
 
 def _numbers(files: Files) -> list[int]:

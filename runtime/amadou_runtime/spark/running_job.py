@@ -256,6 +256,7 @@ class RunningJob:
             self._error = error
             self._note_failure(failed_batch(number + identity.batches_before, error, began))
             return f"{type(error).__name__}: {error}"
+        samples = results.samples.without_secrets()
         self._note(
             BatchReport(
                 number + identity.batches_before,
@@ -268,8 +269,8 @@ class RunningJob:
                 results.callback_calls,
                 down,
                 self._clock.reports(),
-                results.samples.dead_letters,
-                results.samples.late_events,
+                samples.dead_letters,
+                samples.late_events,
             ),
             identity.state,
         )

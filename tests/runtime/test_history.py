@@ -1,0 +1,97 @@
+"""What a checkpoint records about its last batches."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from amadou import BatchReport, Counts, DeadLetterReport, FailedBatch, LateEventReport, PartitionReport
+from amadou_runtime.spark.files import LocalFiles
+from amadou_runtime.spark.history import HistoryWriter, read_history, read_job
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LETTER = DeadLetterReport(
+    "on_event", "KeyError: 'x'", "Traceback", "{}", "in", "'a'", NOW, "tag", NOW, {"s": "1"}, [(NOW, "tag")], b"\0\xff"
+)
+LATE = LateEventReport("dropped", "in", "'a'", NOW, "1", NOW, "minutes")
+
+
+def report(number: int, **more: Any) -> BatchReport:
+    partition = PartitionReport("in", "0", NOW, 3, timedelta(seconds=1.5), True)
+    counts = Counts(records={"in": 3}, events=3, counters={"x": 1})
+    times = {"keying": 0.5}, {"on_event": 0.25}, {"on_event": 3}, {"in": True}
+    return BatchReport(number, counts, NOW, 0.75, NOW + timedelta(seconds=number), *times, (partition,), **more)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> LocalFiles:
+    return LocalFiles(str(tmp_path), tmp_path)
+
+
+def written(files: LocalFiles, *batches: BatchReport | FailedBatch) -> None:
+    writer = HistoryWriter(files, {"job": "shop"}, "5 seconds")
+    for batch in batches:
+        writer.add(batch)
+    writer.end()
+    writer.end()
+
+
+def test_batches_are_read_as_they_were(files: LocalFiles) -> None:
+    batches = [report(0), report(1, dead_letters=[LETTER, LETTER], late_events=[LATE])]
+    failed = FailedBatch(2, "KeyError: 'x'", "Traceback", 0.5, NOW)
+    written(files, *batches, failed)
+    assert read_history(files) == [*batches, failed]
+    assert read_history(files, after=0) == [batches[1], failed]
+    assert read_job(files) == {"trigger": "5 seconds", "description": {"job": "shop"}}
+
+
+def test_a_run_continues_the_history(files: LocalFiles) -> None:
+    first, again = report(1), attrs.evolve(report(1), seconds=9.0)
+    written(files, report(0), first, FailedBatch(2, "first", "", 0.5, NOW))
+    written(files, again, FailedBatch(2, "second", "", 0.5, NOW), report(2), report(150))
+    failed = FailedBatch(2, "second", "", 0.5, NOW)
+    assert read_history(files) == [report(0), again, failed, report(2), report(150)]
+
+
+def test_the_history_is_bounded(files: LocalFiles) -> None:
+    letters = [attrs.evolve(LETTER, error=f"KeyError: {number}") for number in range(60)]
+    written(files, report(0, dead_letters=letters, late_events=[LATE] * 150), *map(report, range(1, 6_000)))
+    written(files, report(6_000, dead_letters=letters))
+    found = read_history(files)
+    assert [batch.number for batch in found] == [*range(1_100, 6_001)]
+    assert len(list((files.directory / "history").iterdir())) == 50 + 3
+    kept = (files.directory / "history" / "dead_letters").read_text().splitlines()
+    assert len(kept) == 100
+    assert len((files.directory / "history" / "late_events").read_text().splitlines()) == 100
+    assert isinstance(found[-1], BatchReport)
+    assert found[-1].dead_letters == letters
+
+
+def test_what_cannot_be_read_is_left_out(files: LocalFiles) -> None:
+    written(files, report(0, dead_letters=[LETTER]), report(1))
+    history = files.directory / "history"
+    (history / "0").write_text((history / "0").read_text() + '\n{"number": 2}\nnonsense\n[]')
+    (history / "dead_letters").write_text('nonsense\n{"batch": 0}\n[]')
+    (history / "job").write_text("nonsense")
+    (history / "other").write_text("nonsense")
+    assert read_history(files) == [report(0), report(1)]
+    assert read_job(files) == {}
+    written(files, report(2))
+    assert [batch.number for batch in read_history(files)] == [0, 1, 2]
+
+
+def test_a_run_without_a_history_has_none(files: LocalFiles) -> None:
+    assert read_history(files) == []
+    assert read_job(files) == {}
+
+
+def test_a_history_that_cannot_be_written_does_not_end_the_run(
+    files: LocalFiles, caplog: pytest.LogCaptureFixture
+) -> None:
+    (files.directory / "history").write_text("a file")
+    with caplog.at_level(logging.WARNING, "amadou"):
+        written(files, *map(report, range(10)))
+    assert "the history of the run is not written" in caplog.text
