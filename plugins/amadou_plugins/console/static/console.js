@@ -11,15 +11,18 @@ button.addEventListener("click", () => {
   button.textContent = refreshes ? "Refreshing" : "Paused";
 });
 
+function mayReplace(main) {
+  return refreshes && !main.contains(document.activeElement) && document.getSelection().isCollapsed;
+}
+
 async function refresh() {
   const main = document.getElementById("main");
-  const isBusy = main.contains(document.activeElement) || !document.getSelection().isCollapsed;
-  if (refreshes && !document.hidden && !isBusy) {
+  if (!document.hidden && mayReplace(main)) {
     try {
       const answer = await fetch(location.href, { credentials: "same-origin" });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const replacement = page.getElementById("main");
-      if (answer.ok && replacement) main.replaceWith(document.adoptNode(replacement));
+      if (answer.ok && replacement && mayReplace(main)) main.replaceWith(document.adoptNode(replacement));
       lost.hidden = answer.ok;
     } catch {
       lost.hidden = false;
